@@ -1,0 +1,13 @@
+//! NIC queues: the one way in which frames enter and leave a data plane.
+//!
+//! An engine sees [`NicQueue`] and nothing else. Behind it stand
+//!
+//! - [`wire`]: two queues joined in memory; the simulator and the engines' own tests stand on it,
+//! - `af_xdp`: an AF_XDP socket over a UMEM that the control plane granted.
+//!
+//! What the control plane puts around a queue (XDP programs that filter and limit) lives in `xdp`. The
+//! engine never sees it, and an application cannot reach it.
+
+pub mod queue;
+
+pub use queue::{Frame, NicQueue, TransmitError};
