@@ -1,0 +1,235 @@
+//! What a reviewer should not have to look for in a single file.
+
+use super::SourceFile;
+
+/// Lines after which a file hides a second idea.
+const FILE_LINES: usize = 800;
+
+/// Lines after which a function hides a second idea. The soft cap of the design is 70; a table or a flat match
+/// may need a few more, so the hard rule stands a little higher.
+const FUNCTION_LINES: usize = 90;
+
+/// Crates that may contain `unsafe`: each block there has a SAFETY line.
+const UNSAFE_FOLDERS: [&str; 4] = ["device/ring/", "device/nic/", "device/disk/", "api/posix/"];
+
+/// Module names that say nothing about what is inside.
+const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"];
+
+/// Reports the findings of every file.
+pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+    for source in sources {
+        // This file holds the very words that it looks for.
+        if source.path == "xtask/src/tidy/files.rs" {
+            continue;
+        }
+        if is_text(&source.path) {
+            check_words(source, findings);
+        }
+        if source.path.ends_with(".rs") {
+            check_length(source, findings);
+            check_name(source, findings);
+            check_unsafe(source, findings);
+        }
+    }
+}
+
+fn is_text(path: &str) -> bool {
+    [".rs", ".md", ".toml", ".sh"]
+        .iter()
+        .any(|ending| path.ends_with(ending))
+        && !path.starts_with("docs/generated/")
+}
+
+fn check_words(source: &SourceFile, findings: &mut Vec<String>) {
+    for (index, line) in source.text.lines().enumerate() {
+        let place = || format!("{}:{}", source.path, index + 1);
+        if ["TODO", "FIXME", "XXX:", "HACK"]
+            .iter()
+            .any(|word| line.contains(word))
+        {
+            findings.push(format!(
+                "{}: a leftover to-do; do it, or write an issue",
+                place()
+            ));
+        }
+        if source.path.ends_with(".rs") && !line.is_ascii() {
+            findings.push(format!(
+                "{}: not ASCII; write it with ASCII or an escape",
+                place()
+            ));
+        }
+        if line.ends_with(' ') && !source.path.ends_with(".md") {
+            findings.push(format!("{}: trailing space; remove it", place()));
+        }
+    }
+}
+
+fn check_length(source: &SourceFile, findings: &mut Vec<String>) {
+    let lines: Vec<&str> = source.text.lines().collect();
+    if lines.len() > FILE_LINES {
+        findings.push(format!(
+            "{}:1: {} lines, more than {FILE_LINES}; look for the second idea in it",
+            source.path,
+            lines.len()
+        ));
+    }
+    let mut start = None;
+    for (index, line) in lines.iter().enumerate() {
+        let indentation = line.len() - line.trim_start().len();
+        if start.is_none()
+            && is_function(line.trim_start())
+            && !line.trim_end().ends_with(['}', ';'])
+        {
+            start = Some((index, indentation));
+        } else if let Some((first, depth)) = start
+            && indentation == depth
+            && line.trim() == "}"
+        {
+            let length = index - first + 1;
+            if length > FUNCTION_LINES {
+                findings.push(format!(
+                    "{}:{}: a function of {length} lines, more than {FUNCTION_LINES}; split it by idea",
+                    source.path,
+                    first + 1
+                ));
+            }
+            start = None;
+        } else if let Some((_, depth)) = start
+            && indentation == depth
+            && line.trim_end().ends_with(';')
+        {
+            start = None; // a declaration without a body
+        }
+    }
+}
+
+fn is_function(line: &str) -> bool {
+    let words = [
+        "fn ",
+        "pub fn ",
+        "pub(crate) fn ",
+        "pub(super) fn ",
+        "async fn ",
+        "pub async fn ",
+        "unsafe fn ",
+        "pub unsafe fn ",
+        "const fn ",
+        "pub const fn ",
+    ];
+    words.iter().any(|word| line.starts_with(word))
+}
+
+fn check_name(source: &SourceFile, findings: &mut Vec<String>) {
+    let empty = source
+        .path
+        .trim_end_matches(".rs")
+        .split('/')
+        .any(|part| EMPTY_NAMES.contains(&part));
+    if empty {
+        findings.push(format!(
+            "{}:1: the name says nothing; name what it is for",
+            source.path
+        ));
+    }
+}
+
+fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
+    let allowed = UNSAFE_FOLDERS
+        .iter()
+        .any(|folder| source.path.starts_with(folder))
+        || source.path.contains("/tests");
+    let lines: Vec<&str> = source.text.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        if !(code.contains("unsafe {") || code.contains("unsafe impl")) {
+            continue;
+        }
+        if !allowed {
+            findings.push(format!(
+                "{}:{}: unsafe outside the device crates; move it down",
+                source.path,
+                index + 1
+            ));
+        }
+        // The reason stands in the comment block directly above, or above the statement the block ends.
+        let above = lines[index.saturating_sub(12)..=index]
+            .iter()
+            .any(|line| line.contains("SAFETY:"));
+        if !above {
+            findings.push(format!(
+                "{}:{}: unsafe without a SAFETY line; say why it holds",
+                source.path,
+                index + 1
+            ));
+        }
+    }
+    let crate_root = source.path.ends_with("src/lib.rs") || source.path.ends_with("src/main.rs");
+    let forbids = source.text.contains("#![forbid(unsafe_code)]");
+    if crate_root && !allowed && !forbids {
+        findings.push(format!(
+            "{}:1: no #![forbid(unsafe_code)]; add it",
+            source.path
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> String {
+        let mut findings = Vec::new();
+        check(
+            &[SourceFile {
+                path: path.into(),
+                text: text.into(),
+            }],
+            &mut findings,
+        );
+        findings.join("\n")
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        assert!(findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES)).is_empty());
+        assert!(
+            findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES + 1)).contains("second idea")
+        );
+    }
+
+    #[test]
+    fn a_long_function_is_found_and_a_declaration_is_not() {
+        let body = "    let a = 1;\n".repeat(FUNCTION_LINES);
+        assert!(
+            findings("cli/src/a.rs", &format!("fn long() {{\n{body}}}\n"))
+                .contains("a function of")
+        );
+        assert!(findings("cli/src/a.rs", &format!("fn short();\n{body}\n}}\n")).is_empty());
+    }
+
+    #[test]
+    fn leftovers_and_letters_beyond_ascii_are_found() {
+        assert!(findings("cli/src/a.rs", "// TODO later\n").contains("to-do"));
+        assert!(findings("cli/src/a.rs", "// caf\u{e9}\n").contains("ASCII"));
+    }
+
+    #[test]
+    fn a_name_that_says_nothing_is_found() {
+        assert!(findings("cli/src/utils.rs", "").contains("says nothing"));
+    }
+
+    #[test]
+    fn unsafe_needs_a_reason_and_a_place() {
+        let bare = "fn f() { unsafe { g() } }\n";
+        assert!(findings("device/ring/src/a.rs", bare).contains("SAFETY"));
+        assert!(findings("apps/kv/src/a.rs", bare).contains("move it down"));
+        assert!(
+            findings(
+                "device/ring/src/a.rs",
+                "// SAFETY: g has no contract.\nunsafe { g() }\n"
+            )
+            .is_empty()
+        );
+        assert!(findings("apps/kv/src/lib.rs", "").contains("forbid"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Imports between crates run downwards only (ARCHITECTURE.md, "Floors").
+
+use super::SourceFile;
+
+/// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
+const HOUSE: [(&str, &str, u32); 13] = [
+    ("sietch-ring", "device/ring/Cargo.toml", 0),
+    ("sietch-protocol", "control/protocol/Cargo.toml", 0),
+    ("sietch-nic", "device/nic/Cargo.toml", 1),
+    ("sietch-disk", "device/disk/Cargo.toml", 1),
+    ("sietch-net", "dataplane/net/Cargo.toml", 2),
+    ("sietch-persist", "dataplane/persist/Cargo.toml", 2),
+    ("sietch", "api/sietch/Cargo.toml", 3),
+    ("sietch-daemon", "control/daemon/Cargo.toml", 4),
+    ("sietch-kv", "apps/kv/Cargo.toml", 4),
+    ("sietch-cli", "cli/Cargo.toml", 5),
+    ("sietch-bench", "bench/Cargo.toml", 6),
+    ("sietch-sim", "sim/Cargo.toml", 6),
+    ("xtask", "xtask/Cargo.toml", 6),
+];
+
+/// Crates that one may never link, whatever their floors: the daemon is never on a data path.
+const FORBIDDEN: [(&str, &str); 3] = [
+    ("sietch-daemon", "sietch-net"),
+    ("sietch-daemon", "sietch-persist"),
+    ("sietch-daemon", "sietch"),
+];
+
+/// Reports every dependency that runs up, or sideways, and every crate that has no floor.
+pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+    for source in sources
+        .iter()
+        .filter(|source| source.path.ends_with("/Cargo.toml"))
+    {
+        let Some((name, _, floor)) = HOUSE.iter().find(|(_, path, _)| *path == source.path) else {
+            findings.push(format!(
+                "{}:1: a crate without a floor; give it one in xtask/src/tidy/floors.rs",
+                source.path
+            ));
+            continue;
+        };
+        for (line, dependency) in dependencies(&source.text) {
+            let Some((_, _, below)) = HOUSE.iter().find(|(other, _, _)| *other == dependency)
+            else {
+                continue;
+            };
+            let forbidden = FORBIDDEN.contains(&(*name, dependency));
+            if below >= floor || forbidden {
+                findings.push(format!(
+                    "{}:{line}: {name} may not use {dependency}; imports run downwards only",
+                    source.path
+                ));
+            }
+        }
+    }
+}
+
+/// `(line, crate)` of each entry of the `[dependencies]` tables. Development dependencies are free: the
+/// simulator and the oracles are used by tests alone.
+fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with('[') {
+            inside = line.ends_with("dependencies]") && !line.contains("dev-");
+        } else if inside {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            if !name.is_empty() && !name.starts_with('#') {
+                found.push((index + 1, name));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check(
+            &[SourceFile {
+                path: path.into(),
+                text: text.into(),
+            }],
+            &mut findings,
+        );
+        findings
+    }
+
+    #[test]
+    fn an_import_that_runs_up_is_found() {
+        let found = findings(
+            "device/nic/Cargo.toml",
+            "[dependencies]\nsietch-net.workspace = true\n",
+        );
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("device/nic/Cargo.toml:2: sietch-nic may not use sietch-net"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn the_daemon_never_links_an_engine() {
+        assert_eq!(
+            findings(
+                "control/daemon/Cargo.toml",
+                "[dependencies]\nsietch-net.workspace = true\n"
+            )
+            .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn imports_that_run_down_and_those_of_tests_are_free() {
+        let text = "[dependencies]\nsietch-ring.workspace = true\n[dev-dependencies]\nsietch-sim.workspace = true\n";
+        assert!(findings("device/nic/Cargo.toml", text).is_empty());
+    }
+
+    #[test]
+    fn a_new_crate_needs_a_floor() {
+        assert_eq!(findings("device/new/Cargo.toml", "").len(), 1);
+    }
+}
