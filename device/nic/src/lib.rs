@@ -9,5 +9,6 @@
 //! engine never sees it, and an application cannot reach it.
 
 pub mod queue;
+pub mod wire;
 
 pub use queue::{Frame, NicQueue, TransmitError};

@@ -13,6 +13,9 @@
 
 use std::io;
 
+/// Bytes of an Ethernet header: destination, source, type.
+pub const ETHERNET_HEADER: usize = 14;
+
 /// Ownership of one buffer of a queue's pool, and where in it the bytes of a frame lie.
 ///
 /// All lengths are in bytes. A received frame starts at its Ethernet header and has no frame check
@@ -32,7 +35,11 @@ impl Frame {
     /// A frame over buffer `chunk`. For implementations of [`NicQueue`] alone: whoever calls it asserts
     /// that nobody else owns that buffer.
     pub const fn from_parts(chunk: u32, offset: u32, length: u32) -> Self {
-        Self { chunk, offset, length }
+        Self {
+            chunk,
+            offset,
+            length,
+        }
     }
 
     /// `(chunk, offset, length)`. For implementations of [`NicQueue`].
