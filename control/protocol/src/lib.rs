@@ -1,1 +1,30 @@
-//! Placeholder header, replaced by the crate's own.
+//! How applications, the daemon and the command line talk: messages, frames, file descriptors.
+//!
+//! 1. The transport is a Unix stream socket. A frame is a length and a JSON text ([`frame`]); file descriptors
+//!    ride on a frame's first byte. Everything is bounded, so a hostile peer costs a bounded amount.
+//! 2. The first request is [`Request::Hello`]; both sides refuse a version they do not speak.
+//! 3. A request carries an id that its reply repeats. [`Notice`]s come unasked, between replies.
+//! 4. Who the client *is*, the daemon learns from the kernel (SO_PEERCRED, pidfd), never from a message.
+//! 5. Counters do not travel as messages: an application publishes a sealed memfd once ([`metrics`]), and the
+//!    daemon reads it when somebody asks.
+//!
+//! `docs/spec/control-protocol.md` is the reference for all of it.
+#![forbid(unsafe_code)]
+
+pub mod connection;
+pub mod frame;
+pub mod message;
+pub mod metrics;
+pub mod types;
+
+pub use connection::{CallError, Connection};
+pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
+pub use message::{
+    AdoptedGrant, ErrorKind, ErrorReply, GrantStatus, HeldGrant, Notice, Reply, Request,
+    ServerFrame, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus,
+    Welcome,
+};
+pub use types::{Geometry, Mac, Network, PortRange, Protection, Rate};
+
+/// The version of messages and frames. A daemon and a client whose versions differ do not talk.
+pub const PROTOCOL: u32 = 1;

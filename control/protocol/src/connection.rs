@@ -1,0 +1,404 @@
+//! A client's connection to the daemon, blocking with a time limit.
+//!
+//! 1. [`Connection::connect`] connects and shakes hands.
+//! 2. [`Connection::call`] sends one request and waits for its reply; notices that arrive meanwhile are kept in order
+//!    for [`Connection::take_notice`].
+//! 3. The socket can be polled beside others ([`AsFd`]): when it is readable, call [`Connection::take_notice`].
+//! 4. After any error but [`CallError::Refused`] the connection is of no use: connect again, and send
+//!    [`Request::Adopt`] if the daemon's generation has changed. What the application holds keeps working meanwhile.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::PROTOCOL;
+use crate::frame::{self, FrameError, FrameReader, FrameWriter, Progress};
+use crate::message::{
+    AdoptedGrant, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame,
+    StatGroup, Status, Target, VnicGrant, VsaGrant, Welcome,
+};
+
+/// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Notices kept for the caller. The daemon sends at most one for each grant and one when it ends.
+const MAX_NOTICES: usize = 256;
+
+/// The most groups of counters [`Connection::stat`] takes, so that a broken daemon cannot hold it for ever.
+const MAX_GROUPS: usize = 4096;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody listens there.
+    #[error("daemon at {path}: {source}; start it with `sietch up` or `sietch daemon`")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The daemon refused. The connection is fine.
+    #[error("{0}")]
+    Refused(#[source] ErrorReply),
+    /// The versions differ.
+    #[error("daemon speaks protocol {theirs}, this program {ours}; use programs of one version")]
+    Version {
+        /// The daemon's.
+        theirs: u32,
+        /// This crate's.
+        ours: u32,
+    },
+    /// The connection broke.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The daemon closed the connection.
+    #[error("daemon: closed the connection; it was stopped or restarted: reconnect")]
+    Closed,
+    /// No answer in time.
+    #[error("daemon: no answer within {} s; see whether it is stopped or the disk is slow", .0.as_secs())]
+    Timeout(Duration),
+    /// An answer that does not fit the request.
+    #[error("daemon: an answer that does not fit the request ({0}); use programs of one version")]
+    Unexpected(&'static str),
+}
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    reader: FrameReader,
+    next_id: u64,
+    notices: VecDeque<Notice>,
+    timeout: Duration,
+    welcome: Welcome,
+}
+
+impl Connection {
+    /// Connects to the daemon's socket at `path` as `client` (a name for display). `timeout` bounds this and each later call.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn connect(path: &Path, client: &str, timeout: Duration) -> Result<Self, CallError> {
+        let socket = open(path, timeout).map_err(|source| CallError::Connect {
+            path: path.to_owned(),
+            source: source.into(),
+        })?;
+        Self::over(socket, client, timeout)
+    }
+
+    /// Shakes hands over a connected stream socket.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn over(socket: OwnedFd, client: &str, timeout: Duration) -> Result<Self, CallError> {
+        let flags = rustix::fs::fcntl_getfl(&socket).map_err(into_error)?;
+        rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK).map_err(into_error)?;
+        let welcome = Welcome {
+            protocol: PROTOCOL,
+            daemon: String::new(),
+            generation: 0,
+            pid: 0,
+            administrator: false,
+        };
+        let mut connection = Self {
+            socket,
+            reader: FrameReader::new(),
+            next_id: 0,
+            notices: VecDeque::new(),
+            timeout,
+            welcome,
+        };
+        let hello = Request::Hello {
+            protocol: PROTOCOL,
+            client: client.to_owned(),
+        };
+        match connection.call(&hello, &[])? {
+            (Reply::Welcome(welcome), _) if welcome.protocol == PROTOCOL => {
+                connection.welcome = welcome
+            }
+            (Reply::Welcome(welcome), _) => {
+                return Err(CallError::Version {
+                    theirs: welcome.protocol,
+                    ours: PROTOCOL,
+                });
+            }
+            _ => return Err(CallError::Unexpected("no welcome")),
+        }
+        Ok(connection)
+    }
+
+    /// What the daemon said of itself.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Sends a request with descriptors and waits for its reply and the reply's descriptors.
+    ///
+    /// # Errors
+    /// See [`CallError`]; an error reply is [`CallError::Refused`].
+    pub fn call(
+        &mut self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), CallError> {
+        let deadline = Instant::now() + self.timeout;
+        let id = self.next_id;
+        self.next_id += 1;
+        let bytes = frame::encode(&ClientFrame {
+            id,
+            request: request.clone(),
+        })?;
+        let mut writer = FrameWriter::new(bytes, descriptors.to_vec())?;
+        loop {
+            match writer.write(&self.socket)? {
+                Progress::Ready(()) => break,
+                Progress::Blocked => self.wait(PollFlags::OUT, deadline)?,
+                Progress::Closed => return Err(CallError::Closed),
+            }
+        }
+        loop {
+            let arrived = match self.reader.read(&self.socket)? {
+                Progress::Ready(arrived) => arrived,
+                Progress::Blocked => {
+                    self.wait(PollFlags::IN, deadline)?;
+                    continue;
+                }
+                Progress::Closed => return Err(CallError::Closed),
+            };
+            match frame::decode(&arrived.text)? {
+                ServerFrame::Notice(notice) => self.keep(notice)?,
+                ServerFrame::Reply {
+                    body: Reply::Error(error),
+                    ..
+                } => {
+                    return Err(CallError::Refused(error));
+                }
+                ServerFrame::Reply { id: answered, body } if answered == id => {
+                    return Ok((body, arrived.descriptors));
+                }
+                ServerFrame::Reply { .. } => {
+                    return Err(CallError::Unexpected("another request's id"));
+                }
+            }
+        }
+    }
+
+    /// The oldest notice, if one has arrived. Never waits.
+    ///
+    /// # Errors
+    /// [`CallError::Closed`] when the daemon is gone: reconnect and adopt.
+    pub fn take_notice(&mut self) -> Result<Option<Notice>, CallError> {
+        if let Some(notice) = self.notices.pop_front() {
+            return Ok(Some(notice));
+        }
+        match self.reader.read(&self.socket)? {
+            Progress::Ready(arrived) => match frame::decode(&arrived.text)? {
+                ServerFrame::Notice(notice) => Ok(Some(notice)),
+                ServerFrame::Reply { .. } => Err(CallError::Unexpected("a reply to no request")),
+            },
+            Progress::Blocked => Ok(None),
+            Progress::Closed => Err(CallError::Closed),
+        }
+    }
+
+    /// Opens a VNIC: what it is, its bound XSK, and its UMEM's memfd.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn acquire_vnic(&mut self, name: &str) -> Result<(VnicGrant, OwnedFd, OwnedFd), CallError> {
+        let (reply, descriptors) = self.call(
+            &Request::AcquireVnic {
+                name: name.to_owned(),
+            },
+            &[],
+        )?;
+        let Reply::Vnic(grant) = reply else {
+            return Err(CallError::Unexpected("no VNIC"));
+        };
+        let [xsk, umem] = <[OwnedFd; 2]>::try_from(descriptors)
+            .map_err(|_| CallError::Unexpected("not two descriptors"))?;
+        Ok((*grant, xsk, umem))
+    }
+
+    /// Opens a VSA: what it is, and its file.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn acquire_vsa(&mut self, name: &str) -> Result<(VsaGrant, OwnedFd), CallError> {
+        let (reply, descriptors) = self.call(
+            &Request::AcquireVsa {
+                name: name.to_owned(),
+            },
+            &[],
+        )?;
+        let Reply::Vsa(grant) = reply else {
+            return Err(CallError::Unexpected("no VSA"));
+        };
+        let [file] = <[OwnedFd; 1]>::try_from(descriptors)
+            .map_err(|_| CallError::Unexpected("not one descriptor"))?;
+        Ok((*grant, file))
+    }
+
+    /// Gives a grant back.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn release(&mut self, grant: u64) -> Result<(), CallError> {
+        self.done(&Request::Release { grant }, &[])
+    }
+
+    /// Tells a restarted daemon what this process still holds.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn adopt(&mut self, grants: Vec<HeldGrant>) -> Result<Vec<AdoptedGrant>, CallError> {
+        match self.call(&Request::Adopt { grants }, &[])? {
+            (Reply::Adopted(grants), _) => Ok(grants),
+            _ => Err(CallError::Unexpected("nothing adopted")),
+        }
+    }
+
+    /// Shares a metrics page with the daemon.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn publish_metrics(&mut self, label: &str, page: BorrowedFd<'_>) -> Result<(), CallError> {
+        self.done(
+            &Request::PublishMetrics {
+                label: label.to_owned(),
+            },
+            &[page],
+        )
+    }
+
+    /// What there is and who has it.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn status(&mut self) -> Result<Status, CallError> {
+        match self.call(&Request::Status, &[])? {
+            (Reply::Status(status), _) => Ok(*status),
+            _ => Err(CallError::Unexpected("no status")),
+        }
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn stat(&mut self) -> Result<Vec<StatGroup>, CallError> {
+        let mut groups = Vec::new();
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            let (Reply::Stat(stat), _) = self.call(&Request::Stat { cursor: at }, &[])? else {
+                return Err(CallError::Unexpected("no counters"));
+            };
+            groups.extend(stat.group);
+            cursor = stat
+                .next
+                .filter(|&next| next > at && groups.len() < MAX_GROUPS);
+        }
+        Ok(groups)
+    }
+
+    /// Takes back; one line for each thing taken.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn revoke(&mut self, target: Target) -> Result<Vec<String>, CallError> {
+        match self.call(&Request::Revoke { target }, &[])? {
+            (Reply::Revoked(lines), _) => Ok(lines),
+            _ => Err(CallError::Unexpected("nothing revoked")),
+        }
+    }
+
+    /// Lets a revoked name be acquired again.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn restore(&mut self, name: &str) -> Result<(), CallError> {
+        self.done(
+            &Request::Restore {
+                name: name.to_owned(),
+            },
+            &[],
+        )
+    }
+
+    /// Makes the daemon read `sietch.toml` again.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn reload(&mut self) -> Result<(), CallError> {
+        self.done(&Request::Reload, &[])
+    }
+
+    /// Ends the daemon.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn shutdown(&mut self) -> Result<(), CallError> {
+        self.done(&Request::Shutdown, &[])
+    }
+
+    fn done(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), CallError> {
+        match self.call(request, descriptors)? {
+            (Reply::Done, _) => Ok(()),
+            _ => Err(CallError::Unexpected("not done")),
+        }
+    }
+
+    fn keep(&mut self, notice: Notice) -> Result<(), CallError> {
+        if self.notices.len() >= MAX_NOTICES {
+            return Err(CallError::Unexpected("a flood of notices"));
+        }
+        self.notices.push_back(notice);
+        Ok(())
+    }
+
+    fn wait(&self, flags: PollFlags, deadline: Instant) -> Result<(), CallError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(CallError::Timeout(self.timeout));
+        }
+        let left = Timespec::try_from(left).map_err(|_| CallError::Timeout(self.timeout))?;
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&left)) {
+            Ok(0) => Err(CallError::Timeout(self.timeout)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(into_error(error).into()),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn into_error(error: rustix::io::Errno) -> FrameError {
+    FrameError::Socket(error.into())
+}
+
+fn open(path: &Path, timeout: Duration) -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // A full backlog makes a blocking connect wait; the send time limit bounds that wait.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! Frames: a length, a JSON text, and descriptors that ride on the first byte.
+//!
+//! ```text
+//!  0        4                  4 + length
+//!  +--------+-------- - - - - -+
+//!  | length | JSON text        |      length: u32, little-endian, 1 ..= MAX_FRAME
+//!  +--------+-------- - - - - -+
+//!  ^ SCM_RIGHTS with at most MAX_DESCRIPTORS descriptors
+//! ```
+//!
+//! 1. [`FrameReader`] never reads beyond the frame it is in: the header first, then exactly the body. The kernel
+//!    ends a read at the bytes that carry descriptors, so what arrives during a frame belongs to it.
+//! 2. A descriptor anywhere but at the first read of a frame, or more than [`MAX_DESCRIPTORS`], is an error: the
+//!    connection is over. Every descriptor received is owned at once and so is closed on every path.
+//! 3. [`FrameWriter`] sends a frame in as many pieces as the socket takes; the descriptors go with the first.
+//! 4. Both work on blocking and non-blocking sockets: on the latter `Blocked` means "call again when ready".
+//! 5. Decoding a text cannot allocate more than a small multiple of [`MAX_FRAME`]; serde_json bounds the depth.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The longest text, in bytes: a Status of 64 VNICs and 64 VSAs and a Stat group of a full metrics page fit, and a client
+/// cannot make the daemon hold more than this for it.
+pub const MAX_FRAME: usize = 64 * 1024;
+
+/// The most descriptors a frame carries: a VNIC needs two. The receive buffer has room for exactly this many,
+/// so the kernel itself closes what is beyond.
+pub const MAX_DESCRIPTORS: usize = 4;
+
+/// Bytes of the length.
+pub const HEADER: usize = 4;
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The length is beyond the bound.
+    #[error(
+        "control socket: a frame of {length} bytes is over the limit of {MAX_FRAME}; the peer does not speak this protocol"
+    )]
+    TooLong {
+        /// As announced.
+        length: usize,
+    },
+    /// The length is zero.
+    #[error("control socket: an empty frame; the peer does not speak this protocol")]
+    Empty,
+    /// The stream ended inside a frame.
+    #[error("control socket: the peer closed the connection in the middle of a frame; reconnect")]
+    Truncated,
+    /// More descriptors than a frame may carry.
+    #[error(
+        "control socket: a frame with more than {MAX_DESCRIPTORS} descriptors; the peer does not speak this protocol, or this process is at its limit of open files"
+    )]
+    TooManyDescriptors,
+    /// Descriptors after the first byte.
+    #[error(
+        "control socket: descriptors in the middle of a frame; the peer does not speak this protocol"
+    )]
+    StrayDescriptors,
+    /// The text is not the message it should be.
+    #[error(
+        "control socket: a message that cannot be understood ({0}); the two sides may have different versions"
+    )]
+    Text(#[source] serde_json::Error),
+    /// The socket failed.
+    #[error("control socket: {0}")]
+    Socket(#[source] io::Error),
+}
+
+/// A whole frame as it arrived.
+#[derive(Debug)]
+pub struct Frame {
+    /// The text.
+    pub text: Vec<u8>,
+    /// The descriptors, in the order they were sent.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Where a read or a write stands.
+#[derive(Debug)]
+pub enum Progress<T> {
+    /// All of it.
+    Ready(T),
+    /// The socket has no more for now.
+    Blocked,
+    /// The peer closed the connection between two frames.
+    Closed,
+}
+
+/// A message as a length and a text.
+///
+/// # Errors
+/// [`FrameError::TooLong`] if the text is over [`MAX_FRAME`].
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut bytes = vec![0; HEADER];
+    serde_json::to_writer(&mut bytes, message).map_err(FrameError::Text)?;
+    let length = bytes.len() - HEADER;
+    if length > MAX_FRAME {
+        return Err(FrameError::TooLong { length });
+    }
+    let header = u32::try_from(length).map_err(|_| FrameError::TooLong { length })?;
+    bytes[..HEADER].copy_from_slice(&header.to_le_bytes());
+    Ok(bytes)
+}
+
+/// The message in a frame's text.
+///
+/// # Errors
+/// [`FrameError::Text`].
+pub fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, FrameError> {
+    serde_json::from_slice(text).map_err(FrameError::Text)
+}
+
+/// The length that a header announces.
+///
+/// # Errors
+/// [`FrameError::Empty`] and [`FrameError::TooLong`].
+pub fn body_length(header: [u8; HEADER]) -> Result<usize, FrameError> {
+    let length = usize::try_from(u32::from_le_bytes(header)).unwrap_or(usize::MAX);
+    match length {
+        0 => Err(FrameError::Empty),
+        _ if length > MAX_FRAME => Err(FrameError::TooLong { length }),
+        _ => Ok(length),
+    }
+}
+
+/// Puts frames together out of a socket. See the module for the rules.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    header: [u8; HEADER],
+    /// Bytes of the frame that have arrived, header included.
+    have: usize,
+    body: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl FrameReader {
+    /// Between two frames.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether a frame has begun and not ended: the daemon's read deadline runs while it is so.
+    pub fn in_frame(&self) -> bool {
+        self.have > 0
+    }
+
+    /// Reads until a frame is whole or the socket has no more.
+    ///
+    /// # Errors
+    /// See [`FrameError`]; after one the connection is of no use.
+    pub fn read<S: AsFd>(&mut self, socket: S) -> Result<Progress<Frame>, FrameError> {
+        loop {
+            let count = match self.read_some(socket.as_fd()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => return Ok(Progress::Blocked),
+                Err(rustix::io::Errno::CONNRESET) if !self.in_frame() => {
+                    return Ok(Progress::Closed);
+                }
+                Err(error) => return Err(FrameError::Socket(error.into())),
+                Ok(outcome) => outcome?,
+            };
+            if count == 0 {
+                return if self.in_frame() {
+                    Err(FrameError::Truncated)
+                } else {
+                    Ok(Progress::Closed)
+                };
+            }
+            self.have += count;
+            if self.have == HEADER {
+                self.body = vec![0; body_length(self.header)?];
+            }
+            if self.have >= HEADER && self.have == HEADER + self.body.len() {
+                self.have = 0;
+                return Ok(Progress::Ready(Frame {
+                    text: std::mem::take(&mut self.body),
+                    descriptors: std::mem::take(&mut self.descriptors),
+                }));
+            }
+        }
+    }
+
+    fn read_some(
+        &mut self,
+        socket: BorrowedFd<'_>,
+    ) -> rustix::io::Result<Result<usize, FrameError>> {
+        let first = self.have == 0;
+        let target = match self.have.checked_sub(HEADER) {
+            None => &mut self.header[self.have..],
+            Some(at) => &mut self.body[at..],
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received =
+            rustix::net::recvmsg(socket, &mut [IoSliceMut::new(target)], &mut control, flags)?;
+        let before = self.descriptors.len();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > MAX_DESCRIPTORS
+        {
+            return Ok(Err(FrameError::TooManyDescriptors));
+        }
+        if !first && self.descriptors.len() > before {
+            return Ok(Err(FrameError::StrayDescriptors));
+        }
+        Ok(Ok(received.bytes))
+    }
+}
+
+/// A frame on its way out.
+#[derive(Debug)]
+pub struct FrameWriter<D = OwnedFd> {
+    bytes: Vec<u8>,
+    sent: usize,
+    descriptors: Vec<D>,
+}
+
+impl<D: AsFd> FrameWriter<D> {
+    /// `bytes` as [`encode`] made them, with at most [`MAX_DESCRIPTORS`] descriptors.
+    ///
+    /// # Errors
+    /// [`FrameError::TooManyDescriptors`].
+    pub fn new(bytes: Vec<u8>, descriptors: Vec<D>) -> Result<Self, FrameError> {
+        if descriptors.len() > MAX_DESCRIPTORS {
+            return Err(FrameError::TooManyDescriptors);
+        }
+        Ok(Self {
+            bytes,
+            sent: 0,
+            descriptors,
+        })
+    }
+
+    /// Bytes that have not been taken yet.
+    pub fn remaining(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Sends as much as the socket takes. `Closed` if the peer is gone.
+    ///
+    /// # Errors
+    /// [`FrameError::Socket`].
+    pub fn write<S: AsFd>(&mut self, socket: S) -> Result<Progress<()>, FrameError> {
+        use rustix::io::Errno;
+        while self.sent < self.bytes.len() {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let borrowed: Vec<BorrowedFd<'_>> = self.descriptors.iter().map(AsFd::as_fd).collect();
+            if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+                return Err(FrameError::TooManyDescriptors);
+            }
+            let piece = [IoSlice::new(&self.bytes[self.sent..])];
+            match rustix::net::sendmsg(socket.as_fd(), &piece, &mut control, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.sent += count;
+                    self.descriptors.clear();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Progress::Blocked),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Ok(Progress::Closed),
+                Err(error) => return Err(FrameError::Socket(error.into())),
+            }
+        }
+        Ok(Progress::Ready(()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

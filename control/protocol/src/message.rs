@@ -1,0 +1,403 @@
+//! What is said over the socket. One enum a direction.
+//!
+//! Unknown fields are ignored within one protocol version, unknown variants are an error.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Metric;
+use crate::types::{Geometry, Mac, Network, PortRange, Protection, Rate};
+
+/// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it (`sv-NAME-a` fits
+/// IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
+pub const MAX_NAME: usize = 32;
+
+/// The most grants one Adopt may name.
+pub const MAX_HELD: usize = 64;
+
+/// A request with the id that its reply repeats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClientFrame {
+    /// Chosen by the client; the daemon does not look at it.
+    pub id: u64,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The first request of a connection. Answer: [`Reply::Welcome`].
+    Hello {
+        /// [`crate::PROTOCOL`] of the client.
+        protocol: u32,
+        /// A name for display, as in `kv`. Means nothing for access.
+        client: String,
+    },
+    /// Opens a VNIC. Answer: [`Reply::Vnic`] with two descriptors, the bound XSK and the UMEM's memfd.
+    AcquireVnic {
+        /// Its name in `sietch.toml`.
+        name: String,
+    },
+    /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing.
+    AcquireVsa {
+        /// Its name in `sietch.toml`.
+        name: String,
+    },
+    /// Gives a grant back. Answer: [`Reply::Done`].
+    Release {
+        /// The grant.
+        grant: u64,
+    },
+    /// Says, to a daemon that was restarted, what the application still holds. Answer: [`Reply::Adopted`].
+    Adopt {
+        /// At most [`MAX_HELD`].
+        grants: Vec<HeldGrant>,
+    },
+    /// Gives the daemon a metrics page: one descriptor, a memfd as [`crate::metrics`] makes it. Answer:
+    /// [`Reply::Done`].
+    PublishMetrics {
+        /// What the counters belong to, as in `kv`.
+        label: String,
+    },
+    /// Asks for names, holders and protection of everything. Answer: [`Reply::Status`].
+    Status,
+    /// Asks for group `cursor` of the counters, from 0. Answer: [`Reply::Stat`].
+    Stat {
+        /// Which group.
+        cursor: u32,
+    },
+    /// Takes a grant, or all grants of a name, back for good: the name is refused until
+    /// [`Request::Restore`]. Answer: [`Reply::Revoked`]. Administrators only.
+    Revoke {
+        /// What.
+        target: Target,
+    },
+    /// Lets a revoked name be acquired again. Answer: [`Reply::Done`]. Administrators only.
+    Restore {
+        /// The name.
+        name: String,
+    },
+    /// Reads `sietch.toml` again. Grants that are held stay as they are. Answer: [`Reply::Done`].
+    /// Administrators only.
+    Reload,
+    /// Takes everything down. Answer: [`Reply::Done`], then the daemon ends. Administrators only.
+    Shutdown,
+}
+
+/// What to revoke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// Every VNIC and VSA of that name.
+    Name(String),
+    /// One grant.
+    Grant(u64),
+}
+
+/// A grant an application says it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldGrant {
+    /// Its id.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+}
+
+/// What the daemon sends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerFrame {
+    /// The answer to a request.
+    Reply {
+        /// The request's id.
+        id: u64,
+        /// The answer.
+        body: Reply,
+    },
+    /// Something the application must know.
+    Notice(Notice),
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To Hello.
+    Welcome(Welcome),
+    /// To AcquireVnic. Descriptors: the bound XSK, the UMEM.
+    Vnic(Box<VnicGrant>),
+    /// To AcquireVsa. Descriptor: the area's file.
+    Vsa(Box<VsaGrant>),
+    /// To Adopt, one element for each grant named, in the same order.
+    Adopted(Vec<AdoptedGrant>),
+    /// To Status.
+    Status(Box<Status>),
+    /// To Stat.
+    Stat(Box<Stat>),
+    /// To Revoke: one line for each thing taken back, saying what now stops the former holder.
+    Revoked(Vec<String>),
+    /// Nothing to add.
+    Done,
+    /// The request was refused or failed.
+    Error(ErrorReply),
+}
+
+/// The daemon's side of the handshake.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// [`crate::PROTOCOL`] of the daemon.
+    pub protocol: u32,
+    /// Its version, for display.
+    pub daemon: String,
+    /// Grows at each start of the daemon: a client that sees another one than before sends Adopt.
+    pub generation: u64,
+    /// Its process.
+    pub pid: u32,
+    /// Whether this client may revoke, restore, reload and shut down.
+    pub administrator: bool,
+}
+
+/// A VNIC handed out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VnicGrant {
+    /// Names this grant in Release, Adopt and notices.
+    pub grant: u64,
+    /// Grows with each grant of any device: what carries an older one is stale.
+    pub generation: u64,
+    /// The VNIC's name.
+    pub name: String,
+    /// The interface the XSK is bound to, for display.
+    pub interface: String,
+    /// The VNIC's Ethernet address: frames with another source are dropped.
+    pub mac: Mac,
+    /// The VNIC's address: packets with another source are dropped.
+    pub address: Ipv4Addr,
+    /// Bits of the prefix of the network the address lies in.
+    pub prefix: u8,
+    /// Where packets for other networks go.
+    pub gateway: Ipv4Addr,
+    /// The gateway's Ethernet address when it is known without ARP (it is the host's end of the veth pair).
+    pub gateway_mac: Option<Mac>,
+    /// The host's address on this network.
+    pub host_address: Ipv4Addr,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Of the XSK and its UMEM.
+    pub geometry: Geometry,
+    /// Who enforces the filters.
+    pub protection: Protection,
+    /// Local TCP ports the filters let through.
+    pub tcp_ports: Vec<PortRange>,
+    /// Local UDP ports the filters let through.
+    pub udp_ports: Vec<PortRange>,
+    /// Networks the VNIC may talk to.
+    pub peers: Vec<Network>,
+    /// What it may send; without one there is no bound.
+    pub rate: Option<Rate>,
+}
+
+/// A VSA handed out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VsaGrant {
+    /// Names this grant in Release, Adopt and notices.
+    pub grant: u64,
+    /// Grows with each grant of any device.
+    pub generation: u64,
+    /// The VSA's name.
+    pub name: String,
+    /// Bytes in the area.
+    pub size: u64,
+    /// Who keeps the application inside it.
+    pub protection: Protection,
+    /// Where the file lies, for display: the descriptor is the capability.
+    pub path: String,
+}
+
+/// What became of a grant named in Adopt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptedGrant {
+    /// The grant.
+    pub grant: u64,
+    /// Whether it still stands.
+    pub held: bool,
+    /// Why not.
+    pub reason: String,
+}
+
+/// A snapshot of what there is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's process.
+    pub pid: u32,
+    /// The daemon's version.
+    pub version: String,
+    /// Of this start of the daemon.
+    pub generation: u64,
+    /// Where `sietch.toml` lies.
+    pub configuration: String,
+    /// Where state and areas lie.
+    pub data: String,
+    /// Whether VNICs can be had here, or why not.
+    pub network: Result<String, String>,
+    /// The uplink, if there is one.
+    pub uplink: Option<String>,
+    /// Clients connected now.
+    pub connections: u32,
+    /// In order of their names.
+    pub vnics: Vec<VnicStatus>,
+    /// In order of their names.
+    pub vsas: Vec<VsaStatus>,
+    /// Things that are wrong and that somebody should look at.
+    pub warnings: Vec<String>,
+}
+
+/// Who holds a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantStatus {
+    /// The grant.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// The holder's process.
+    pub pid: u32,
+    /// The holder's user.
+    pub uid: u32,
+    /// The name the holder gave itself.
+    pub client: String,
+    /// Whether the holder is connected now (not so just after the daemon was restarted).
+    pub connected: bool,
+}
+
+/// A VNIC of `sietch.toml`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VnicStatus {
+    /// Its name.
+    pub name: String,
+    /// The user who may have it.
+    pub uid: u32,
+    /// Its address.
+    pub address: Network,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The host's end of the veth pair, while somebody holds it.
+    pub interface: Option<String>,
+    /// Who enforces the filters.
+    pub protection: Protection,
+    /// What it may send.
+    pub rate: Option<Rate>,
+    /// Whether it was revoked and waits for Restore.
+    pub revoked: bool,
+    /// Who has it.
+    pub holder: Option<GrantStatus>,
+}
+
+/// A VSA of `sietch.toml`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VsaStatus {
+    /// Its name.
+    pub name: String,
+    /// The user who may have it.
+    pub uid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Its file.
+    pub path: String,
+    /// Who keeps the application inside it.
+    pub protection: Protection,
+    /// Whether it was revoked and waits for Restore.
+    pub revoked: bool,
+    /// Who has it.
+    pub holder: Option<GrantStatus>,
+}
+
+/// One group of counters, and whether there are more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stat {
+    /// The group, unless the cursor is past the last.
+    pub group: Option<StatGroup>,
+    /// The cursor of the next group.
+    pub next: Option<u32>,
+}
+
+/// Counters that belong together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatGroup {
+    /// `daemon`, `vnic NAME`, or an application's label.
+    pub source: String,
+    /// The process whose counters these are, if they are an application's.
+    pub pid: Option<u32>,
+    /// The counters.
+    pub metrics: Vec<Metric>,
+}
+
+/// Sent unasked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// A grant was taken back: its descriptors no longer reach the device.
+    Revoked {
+        /// The grant.
+        grant: u64,
+        /// Its generation.
+        generation: u64,
+        /// Its device's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The daemon ends and takes its devices down.
+    ShuttingDown {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The sort of a failure, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The other side speaks another version.
+    Version,
+    /// The request does not make sense.
+    Invalid,
+    /// The kernel says that this user or process may not.
+    Denied,
+    /// There is no such name or grant.
+    Unknown,
+    /// Another process has it.
+    Busy,
+    /// It was revoked and waits for Restore.
+    Revoked,
+    /// This machine or mode cannot do it.
+    Unsupported,
+    /// A limit was reached.
+    Limit,
+    /// The kernel or the disk failed.
+    Failed,
+}
+
+/// A refusal that names the thing, the cause and the mend.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{what}: {cause}; {mend}")]
+pub struct ErrorReply {
+    /// For programs.
+    pub kind: ErrorKind,
+    /// The thing, as in `VNIC kv`.
+    pub what: String,
+    /// What stood in the way.
+    pub cause: String,
+    /// What to do.
+    pub mend: String,
+}
+
+/// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`, starting with a letter
+/// or digit. Such a name is safe as a file name and in a log line.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=MAX_NAME).contains(&name.len())
+        && name.bytes().all(plain)
+        && name.as_bytes()[0].is_ascii_alphanumeric()
+}
