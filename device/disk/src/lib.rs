@@ -2,12 +2,83 @@
 //!
 //! A log sees [`DiskQueue`] and nothing else. Behind it stand
 //!
-//! - `uring`: a file or block device through io_uring, O_DIRECT,
-//! - `blocking`: the same through `pwritev2(2)`, where io_uring is refused (containers),
-//! - `memory`: DRAM; for tests, and for stores that want no durability.
+//! - [`uring`]: a file or block device through io_uring, O_DIRECT,
+//! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers),
+//! - [`memory`]: DRAM; for tests, and for stores that want no durability.
 //!
+//! [`open_area`] chooses between the first two and says why; [`area`] makes the files they work on.
 //! The simulator (`sietch-sim`) has one more that tears writes and drops what was not flushed.
 
+pub mod area;
+pub mod blocking;
+mod file;
+pub mod memory;
 pub mod queue;
+mod select;
+pub mod uring;
 
+pub use blocking::BlockingQueue;
+pub use memory::MemoryQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError};
+pub use select::{AreaQueue, open_area};
+pub use uring::UringQueue;
+
+/// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little enough to
+/// bound what a hung device holds.
+pub const DEFAULT_DEPTH: usize = 64;
+
+/// Largest queue depth that a queue accepts: io_uring's own limit is 32768 entries, and more than this many
+/// requests only add latency.
+pub const MAX_DEPTH: usize = 4096;
+
+/// Why a queue over an area could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// io_uring is refused on this machine (seccomp in a container, `kernel.io_uring_disabled`, an old kernel).
+    #[error(
+        "io_uring is not available here: {cause}; use the blocking queue, or allow io_uring (sysctl kernel.io_uring_disabled=0, container seccomp profile)"
+    )]
+    Unavailable {
+        /// What was refused.
+        cause: String,
+    },
+    /// The fd is neither a regular file nor a block device.
+    #[error(
+        "an area must be a regular file or a block device, and the descriptor given is neither"
+    )]
+    NotAnArea,
+    /// The file is shorter than the area that was asked for.
+    #[error(
+        "the area should have {wanted} bytes but its file has {found}; it was cut short or the size in the configuration was raised: make a new area of that size"
+    )]
+    TooShort {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes there.
+        found: u64,
+    },
+    /// The capacity is zero or not a multiple of [`BLOCK`].
+    #[error(
+        "the capacity of an area must be a multiple of {BLOCK} bytes and not zero, not {capacity}"
+    )]
+    Capacity {
+        /// Bytes asked for.
+        capacity: u64,
+    },
+    /// The device wants larger blocks than Sietch writes.
+    #[error(
+        "the device needs direct I/O aligned to {alignment} bytes, more than the {BLOCK} that Sietch supports"
+    )]
+    Alignment {
+        /// Bytes it wants.
+        alignment: usize,
+    },
+    /// A system call failed.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}

@@ -30,7 +30,9 @@ struct AlignedBlock([u8; BLOCK]);
 impl Buffer {
     /// A zeroed buffer of at least `length` bytes, rounded up to whole blocks.
     pub fn new(length: usize) -> Self {
-        Self { blocks: vec![AlignedBlock([0; BLOCK]); length.div_ceil(BLOCK)].into_boxed_slice() }
+        Self {
+            blocks: vec![AlignedBlock([0; BLOCK]); length.div_ceil(BLOCK)].into_boxed_slice(),
+        }
     }
 
     /// Bytes in the buffer.
@@ -94,6 +96,39 @@ pub enum Operation {
     /// Makes every write that had completed before this was submitted survive power loss.
     Flush,
 }
+
+impl Operation {
+    /// Whether the request lies inside an area of `capacity` bytes, is aligned to `block_size`, is not empty and
+    /// fits its buffer. Every queue refuses anything else before it reaches the device.
+    pub fn is_within(&self, capacity: u64, block_size: usize) -> bool {
+        let (offset, length, buffer) = match self {
+            Self::Read {
+                offset,
+                length,
+                buffer,
+            }
+            | Self::Write {
+                offset,
+                length,
+                buffer,
+                ..
+            } => (*offset, *length, buffer),
+            Self::Flush => return true,
+        };
+        length > 0
+            && length <= MAX_REQUEST
+            && length <= buffer.len()
+            && length.is_multiple_of(block_size)
+            && offset.is_multiple_of(block_size as u64)
+            && offset
+                .checked_add(length as u64)
+                .is_some_and(|end| end <= capacity)
+    }
+}
+
+/// Longest request, in bytes: Linux cuts a longer one short (`MAX_RW_COUNT` is 2 GiB less one page), and a
+/// power of two keeps it block aligned.
+pub const MAX_REQUEST: usize = 1 << 30;
 
 /// A finished request.
 #[derive(Debug)]

@@ -1,0 +1,271 @@
+//! Making and opening the file behind a storage area.
+//!
+//! 1. [`create`] works in `NAME.partial` beside the final name, so that an area that has its name is whole: it checks the
+//!    free space, reserves the extents (`fallocate`), writes zeros over every one of them (an unwritten extent would cost a
+//!    journal commit at its first write), flushes the file, renames it and flushes the directory.
+//! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the next attempt.
+//! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long as the description,
+//!    and a request in flight holds the description: who gets the lock knows that no write of the former owner can
+//!    land any more, even if that owner was killed with writes in flight. So the daemon opens the file anew for each grant
+//!    and keeps no copy of the descriptor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
+
+use crate::{AreaQueue, BLOCK, Buffer, Completion, DiskQueue, OpenError, Operation, open_area};
+
+/// Bytes of one zeroing write: large enough for the disk's full bandwidth.
+const CHUNK: usize = 4 << 20;
+
+/// Zeroing writes in flight: two keep a disk busy, four cover its hiccups.
+const CHUNKS_IN_FLIGHT: usize = 4;
+
+/// How long [`open`] waits for a former owner's last requests: a killed process' writes land within
+/// milliseconds on a disk that works.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why an area could not be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AreaError {
+    /// The size is zero or not a multiple of [`BLOCK`].
+    #[error("area {}: its size must be a multiple of {BLOCK} bytes and not zero, not {size}", path.display())]
+    Size {
+        /// The area's file.
+        path: PathBuf,
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// The file system is full.
+    #[error("area {}: needs {needed} bytes but its file system has only {available} free; free some space or choose a smaller size", path.display())]
+    NoSpace {
+        /// The area's file.
+        path: PathBuf,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that were free.
+        available: u64,
+    },
+    /// There is something of that name.
+    #[error("area {}: exists already; open it, or choose another name", path.display())]
+    Exists {
+        /// The area's file.
+        path: PathBuf,
+    },
+    /// It is not a regular file.
+    #[error("area {}: is not a regular file", path.display())]
+    NotAFile {
+        /// The area's file.
+        path: PathBuf,
+    },
+    /// It has another size than its name was given.
+    #[error("area {}: should have {wanted} bytes but has {found}; it was cut short or replaced: restore it, or remove it to start anew", path.display())]
+    WrongSize {
+        /// The area's file.
+        path: PathBuf,
+        /// Bytes it should have.
+        wanted: u64,
+        /// Bytes it has.
+        found: u64,
+    },
+    /// Another process has it open.
+    #[error("area {}: another process is using it; stop that process first", path.display())]
+    Busy {
+        /// The area's file.
+        path: PathBuf,
+    },
+    /// A queue over the new file could not be opened.
+    #[error("area {}: {source}", path.display())]
+    Queue {
+        /// The area's file.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// A system call failed.
+    #[error("area {}: {action}: {source}", path.display())]
+    Io {
+        /// The area's file.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// Makes an area of `size` bytes at `path`, mode 0600, every extent written with zeros and durable. `progress` is told
+/// the bytes written so far.
+///
+/// # Errors
+/// See [`AreaError`]. Nothing stays behind.
+pub fn create(path: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> Result<(), AreaError> {
+    if size == 0 || !size.is_multiple_of(BLOCK as u64) {
+        return Err(AreaError::Size {
+            path: path.into(),
+            size,
+        });
+    }
+    if path.symlink_metadata().is_ok() {
+        return Err(AreaError::Exists { path: path.into() });
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    let partial = PathBuf::from(name);
+    let made = fill(path, &partial, size, progress).and_then(|()| publish(path, &partial));
+    if made.is_err() {
+        // The first error is the one to report; a file that is not there is no loss.
+        drop(std::fs::remove_file(&partial));
+    }
+    made
+}
+
+fn fill(
+    path: &Path,
+    partial: &Path,
+    size: u64,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), AreaError> {
+    let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(partial, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|e| fail("create it", e))?;
+    let statvfs = rustix::fs::fstatvfs(&fd).map_err(|e| fail("read the free space", e))?;
+    let available = statvfs.f_bavail.saturating_mul(statvfs.f_frsize);
+    let full = || AreaError::NoSpace {
+        path: path.into(),
+        needed: size,
+        available,
+    };
+    if available < size {
+        return Err(full());
+    }
+    match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size) {
+        Ok(()) => {}
+        // A file system without fallocate: the writes below allocate.
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            rustix::fs::ftruncate(&fd, size).map_err(|e| fail("set its size", e))?;
+        }
+        Err(rustix::io::Errno::NOSPC) => return Err(full()),
+        Err(e) => return Err(fail("reserve its space", e)),
+    }
+    let keep = fd
+        .try_clone()
+        .map_err(|e| io_error(path, "duplicate its descriptor", e))?;
+    let mut queue = open_area(fd, size).map_err(|source| AreaError::Queue {
+        path: path.into(),
+        source,
+    })?;
+    write_zeros(&mut queue, size, progress).map_err(|e| match e.raw_os_error() {
+        Some(libc::ENOSPC) => full(),
+        _ => io_error(path, "write zeros over it", e),
+    })?;
+    rustix::fs::fsync(&keep).map_err(|e| fail("flush it", e))
+}
+
+/// Writes zeros over the whole area, several chunks in flight.
+fn write_zeros(queue: &mut AreaQueue, size: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+    let mut spare: Vec<Buffer> = (0..CHUNKS_IN_FLIGHT).map(|_| Buffer::new(CHUNK)).collect();
+    let mut completions: Vec<Completion> = Vec::new();
+    let (mut next, mut written) = (0, 0);
+    while written < size {
+        while next < size {
+            let Some(buffer) = spare.pop() else { break };
+            // At most CHUNK, so it fits.
+            let length = (size - next).min(CHUNK as u64) as usize;
+            let write = Operation::Write {
+                offset: next,
+                length,
+                buffer,
+                durable: false,
+            };
+            queue
+                .submit(length as u64, write)
+                .map_err(|_| io::Error::other("the queue refused a write inside its area"))?;
+            next += length as u64;
+        }
+        queue.wait(Duration::from_secs(1))?;
+        queue.complete(&mut completions);
+        for completion in completions.drain(..) {
+            completion.result?;
+            spare.extend(completion.buffer);
+            written += completion.token;
+        }
+        progress(written);
+    }
+    Ok(())
+}
+
+/// Gives the finished file its name, durably.
+fn publish(path: &Path, partial: &Path) -> Result<(), AreaError> {
+    let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
+    let cwd = rustix::fs::CWD;
+    match rustix::fs::renameat_with(cwd, partial, cwd, path, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::EXIST) => return Err(AreaError::Exists { path: path.into() }),
+        // A file system without RENAME_NOREPLACE: the name was free a moment ago.
+        Err(rustix::io::Errno::INVAL) => {
+            rustix::fs::rename(partial, path).map_err(|e| fail("give it its name", e))?;
+        }
+        Err(e) => return Err(fail("give it its name", e)),
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(parent, flags, Mode::empty())
+        .map_err(|e| fail("open its directory", e))?;
+    rustix::fs::fsync(&directory).map_err(|e| fail("flush its directory", e))
+}
+
+/// Opens the area at `path`, which must be a regular file of exactly `size` bytes, for one owner: see the module's account.
+/// Waits up to two seconds for a former owner's last requests.
+///
+/// # Errors
+/// See [`AreaError`].
+pub fn open(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
+    let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
+        // NOFOLLOW on a symbolic link.
+        rustix::io::Errno::LOOP => AreaError::NotAFile { path: path.into() },
+        e => fail("open it", e),
+    })?;
+    let stat = rustix::fs::fstat(&fd).map_err(|e| fail("read its size", e))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(AreaError::NotAFile { path: path.into() });
+    }
+    let found = stat.st_size.cast_unsigned();
+    if found != size {
+        return Err(AreaError::WrongSize {
+            path: path.into(),
+            wanted: size,
+            found,
+        });
+    }
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(fd),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(AreaError::Busy { path: path.into() });
+            }
+            Err(e) => return Err(fail("lock it", e)),
+        }
+    }
+}
+
+fn io_error(path: &Path, action: &'static str, source: io::Error) -> AreaError {
+    AreaError::Io {
+        path: path.into(),
+        action,
+        source,
+    }
+}

@@ -1,0 +1,163 @@
+//! A file through `preadv2(2)` and `pwritev2(2)`: for machines that refuse io_uring.
+//!
+//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] executes everything queued, one system call a request, and
+//!    returns when all of it is done. Completions are there right after it: there is nothing to poll for.
+//! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`.
+//! 3. A write that the kernel cuts short is an error, as everywhere.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::ReadWriteFlags;
+
+use crate::file::{self, Geometry};
+use crate::{Completion, DEFAULT_DEPTH, DiskQueue, OpenError, Operation, SubmitError};
+
+/// See the module's account.
+pub struct BlockingQueue {
+    fd: OwnedFd,
+    capacity: u64,
+    geometry: Geometry,
+    queued: VecDeque<(u64, Operation)>,
+    done: VecDeque<Completion>,
+}
+
+impl BlockingQueue {
+    /// A queue over the first `capacity` bytes of `fd`, which must be open for reading and writing.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; never [`OpenError::Unavailable`].
+    pub fn open(fd: OwnedFd, capacity: u64) -> Result<Self, OpenError> {
+        let geometry = file::prepare(fd.as_fd(), capacity)?;
+        Ok(Self {
+            fd,
+            capacity,
+            geometry,
+            queued: VecDeque::with_capacity(DEFAULT_DEPTH),
+            done: VecDeque::with_capacity(DEFAULT_DEPTH),
+        })
+    }
+
+    /// How requests reach the device, for people.
+    pub fn description(&self) -> &'static str {
+        if self.geometry.direct {
+            "pwritev2, O_DIRECT, RWF_DSYNC"
+        } else {
+            "pwritev2, buffered (O_DIRECT refused), RWF_DSYNC"
+        }
+    }
+
+    fn execute(&mut self, operation: Operation) -> (io::Result<()>, Option<crate::Buffer>) {
+        match operation {
+            Operation::Read {
+                offset,
+                length,
+                mut buffer,
+            } => {
+                let result = retry(|| {
+                    let slice = IoSliceMut::new(&mut buffer[..length]);
+                    rustix::io::preadv2(&self.fd, &mut [slice], offset, ReadWriteFlags::empty())
+                });
+                (whole(result, length), Some(buffer))
+            }
+            Operation::Write {
+                offset,
+                length,
+                buffer,
+                durable,
+            } => {
+                let flags = if durable {
+                    ReadWriteFlags::DSYNC
+                } else {
+                    ReadWriteFlags::empty()
+                };
+                let result = retry(|| {
+                    let slice = IoSlice::new(&buffer[..length]);
+                    rustix::io::pwritev2(&self.fd, &[slice], offset, flags)
+                });
+                (whole(result, length), Some(buffer))
+            }
+            Operation::Flush => (
+                rustix::fs::fdatasync(&self.fd).map_err(io::Error::from),
+                None,
+            ),
+        }
+    }
+}
+
+/// Runs a system call again for as long as a signal interrupts it before it did anything.
+fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Turns a short transfer into an error.
+fn whole(result: rustix::io::Result<usize>, length: usize) -> io::Result<()> {
+    let moved = result?;
+    if moved == length {
+        Ok(())
+    } else {
+        Err(short(moved, length))
+    }
+}
+
+pub(crate) fn short(moved: usize, length: usize) -> io::Error {
+    io::Error::other(format!("short transfer: {moved} of {length} bytes"))
+}
+
+impl DiskQueue for BlockingQueue {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn block_size(&self) -> usize {
+        self.geometry.block_size
+    }
+
+    fn depth(&self) -> usize {
+        DEFAULT_DEPTH
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        if !operation.is_within(self.capacity, self.geometry.block_size) {
+            return Err(SubmitError::OutOfRange(operation));
+        }
+        if self.in_flight() >= self.depth() {
+            return Err(SubmitError::Full(operation));
+        }
+        self.queued.push_back((token, operation));
+        Ok(())
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        while let Some((token, operation)) = self.queued.pop_front() {
+            let (result, buffer) = self.execute(operation);
+            self.done.push_back(Completion {
+                token,
+                result,
+                buffer,
+            });
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let taken = self.done.len();
+        out.extend(self.done.drain(..));
+        taken
+    }
+
+    fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
+        self.ring()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queued.len() + self.done.len()
+    }
+}

@@ -1,0 +1,88 @@
+//! What both file queues need to know about a descriptor before the first request.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+
+use crate::{BLOCK, OpenError};
+
+/// Smallest write that a disk does not tear: the sector of old.
+const SECTOR: usize = 512;
+
+/// How requests reach the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// O_DIRECT is set: no page cache between the queue and the device.
+    pub direct: bool,
+    /// Alignment of requests, in bytes.
+    pub block_size: usize,
+}
+
+/// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it can.
+pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, OpenError> {
+    if capacity == 0 || !capacity.is_multiple_of(BLOCK as u64) {
+        return Err(OpenError::Capacity { capacity });
+    }
+    let stat = rustix::fs::fstat(fd).map_err(|e| io("read the area's size", e))?;
+    let found = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => stat.st_size.cast_unsigned(),
+        FileType::BlockDevice => device_size(fd)?,
+        _ => return Err(OpenError::NotAnArea),
+    };
+    if found < capacity {
+        return Err(OpenError::TooShort {
+            wanted: capacity,
+            found,
+        });
+    }
+    let direct = set_direct(fd);
+    // Buffered writes are made of pages: 4096 keeps them whole.
+    let block_size = if direct { direct_alignment(fd) } else { BLOCK };
+    if block_size > BLOCK {
+        return Err(OpenError::Alignment {
+            alignment: block_size,
+        });
+    }
+    Ok(Geometry {
+        direct,
+        block_size: block_size.max(SECTOR),
+    })
+}
+
+/// Bytes of a block device: it has no `st_size`, but its end can be sought.
+fn device_size(fd: BorrowedFd<'_>) -> Result<u64, OpenError> {
+    rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(|e| io("read the device's size", e))
+}
+
+/// Sets O_DIRECT; `false` where the file system refuses it (older tmpfs, some FUSE and overlay mounts).
+fn set_direct(fd: BorrowedFd<'_>) -> bool {
+    let Ok(flags) = rustix::fs::fcntl_getfl(fd) else {
+        return false;
+    };
+    flags.contains(OFlags::DIRECT) || rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).is_ok()
+}
+
+/// Alignment of direct I/O, in bytes: `STATX_DIOALIGN` (Linux 6.1), else a block device's logical sector,
+/// else [`BLOCK`].
+fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
+    let aligned = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
+        .map(|statx| statx.stx_dio_offset_align as usize)
+        .filter(|&alignment| alignment != 0);
+    aligned
+        .or_else(|| {
+            rustix::fs::ioctl_blksszget(fd.as_fd())
+                .ok()
+                .map(|size| size as usize)
+        })
+        .filter(|alignment| alignment.is_power_of_two())
+        .unwrap_or(BLOCK)
+}
+
+pub(crate) fn io(action: &'static str, errno: rustix::io::Errno) -> OpenError {
+    OpenError::Io {
+        action,
+        source: errno.into(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Choosing how an area's file is driven.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use crate::uring::UringOptions;
+use crate::{
+    BlockingQueue, Completion, DiskQueue, MemoryQueue, OpenError, Operation, SubmitError,
+    UringQueue,
+};
+
+/// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data path.
+pub enum AreaQueue {
+    /// io_uring.
+    Uring(UringQueue),
+    /// `pwritev2(2)`, and why not io_uring.
+    Blocking(BlockingQueue, String),
+    /// DRAM.
+    Memory(MemoryQueue),
+}
+
+/// A queue over the first `capacity` bytes of `fd`: io_uring, or blocking calls where that is refused.
+/// [`AreaQueue::description`] says which and why.
+///
+/// # Errors
+/// See [`OpenError`]; never [`OpenError::Unavailable`].
+pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
+    let spare = fd.try_clone().map_err(|source| OpenError::Io {
+        action: "duplicate the area's descriptor",
+        source,
+    })?;
+    match UringQueue::open(fd, capacity, UringOptions::default()) {
+        Ok(queue) => Ok(AreaQueue::Uring(queue)),
+        Err(OpenError::Unavailable { cause }) => Ok(AreaQueue::Blocking(
+            BlockingQueue::open(spare, capacity)?,
+            cause,
+        )),
+        Err(other) => Err(other),
+    }
+}
+
+impl AreaQueue {
+    /// How requests reach the device, for people.
+    pub fn description(&self) -> String {
+        match self {
+            Self::Uring(queue) => queue.description().into(),
+            Self::Blocking(queue, why) => {
+                format!("{} (io_uring refused: {why})", queue.description())
+            }
+            Self::Memory(_) => "memory: nothing survives this process".into(),
+        }
+    }
+
+    /// What to sleep on until a completion can be taken: readable when there is one. `None` for queues whose
+    /// completions are there as soon as [`DiskQueue::ring`] returns.
+    pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Uring(queue) => Some(queue.as_fd()),
+            Self::Blocking(..) | Self::Memory(_) => None,
+        }
+    }
+}
+
+macro_rules! dispatch {
+    ($self:ident, $queue:ident => $call:expr) => {
+        match $self {
+            AreaQueue::Uring($queue) => $call,
+            AreaQueue::Blocking($queue, _) => $call,
+            AreaQueue::Memory($queue) => $call,
+        }
+    };
+}
+
+impl DiskQueue for AreaQueue {
+    fn capacity(&self) -> u64 {
+        dispatch!(self, queue => queue.capacity())
+    }
+
+    fn block_size(&self) -> usize {
+        dispatch!(self, queue => queue.block_size())
+    }
+
+    fn depth(&self) -> usize {
+        dispatch!(self, queue => queue.depth())
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        dispatch!(self, queue => queue.submit(token, operation))
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        dispatch!(self, queue => queue.ring())
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        dispatch!(self, queue => queue.complete(out))
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        dispatch!(self, queue => queue.wait(timeout))
+    }
+
+    fn in_flight(&self) -> usize {
+        dispatch!(self, queue => queue.in_flight())
+    }
+}

@@ -1,0 +1,326 @@
+//! A file or block device through io_uring.
+//!
+//! 1. Each request takes a slot, which owns its buffer while the kernel may touch it; the slot's number is the
+//!    request's `user_data`. There are as many submission entries as slots, and twice as many completion entries, so
+//!    neither ring can overflow.
+//! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`.
+//! 3. The ring is set up with `COOP_TASKRUN`: the kernel does not interrupt the thread to post a completion but leaves
+//!    a flag (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters the kernel once. A thread that sleeps in
+//!    `poll(2)` on the ring's descriptor is woken as usual. `IOPOLL` is never used: it does not complete on virtual disks.
+//! 4. On drop the queue waits for what the kernel still holds. If that takes longer than [`DRAIN`] it leaks the buffers
+//!    rather than free memory that a device may write to.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
+
+use crate::blocking::short;
+use crate::file::{self, Geometry};
+use crate::{
+    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, MAX_DEPTH, OpenError, Operation, SubmitError,
+};
+
+/// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than a slow
+/// disk's write, shorter than a person's patience.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// Times that `ring` asks again when the kernel is short of memory, before it calls the queue broken.
+const SUBMIT_RETRIES: usize = 1000;
+
+/// How a queue is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct UringOptions {
+    /// Requests in flight together: 1 to [`MAX_DEPTH`].
+    pub depth: usize,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            depth: DEFAULT_DEPTH,
+        }
+    }
+}
+
+/// See the module's account.
+pub struct UringQueue {
+    ring: IoUring,
+    /// Keeps the file open; the ring reaches it as registered file 0.
+    _fd: OwnedFd,
+    capacity: u64,
+    geometry: Geometry,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Entries in the submission ring that the kernel has not taken.
+    queued: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    token: u64,
+    /// Bytes that the kernel must report; 0 for a flush.
+    length: usize,
+    buffer: Option<Buffer>,
+}
+
+impl UringQueue {
+    /// A queue over the first `capacity` bytes of `fd`, which must be open for reading and writing. O_DIRECT is set
+    /// on it where the file system allows.
+    ///
+    /// # Errors
+    /// [`OpenError::Unavailable`] when the machine refuses io_uring or lacks an operation; others as they say.
+    pub fn open(fd: OwnedFd, capacity: u64, options: UringOptions) -> Result<Self, OpenError> {
+        let depth = options.depth.clamp(1, MAX_DEPTH);
+        let ring = setup(depth)?;
+        probe(&ring)?;
+        let geometry = file::prepare(fd.as_fd(), capacity)?;
+        ring.submitter()
+            .register_files(&[fd.as_raw_fd()])
+            .map_err(|e| unavailable(&e))?;
+        Ok(Self {
+            ring,
+            _fd: fd,
+            capacity,
+            geometry,
+            slots: std::iter::repeat_with(Slot::default).take(depth).collect(),
+            // Bounded by MAX_DEPTH, so it fits.
+            free: (0..depth as u32).rev().collect(),
+            queued: 0,
+        })
+    }
+
+    /// How requests reach the device, for people.
+    pub fn description(&self) -> &'static str {
+        if self.geometry.direct {
+            "io_uring, O_DIRECT, RWF_DSYNC"
+        } else {
+            "io_uring, buffered (O_DIRECT refused), RWF_DSYNC"
+        }
+    }
+
+    /// The entry for slot `index`, and what the slot holds meanwhile.
+    fn entry(index: u32, token: u64, operation: Operation) -> (squeue::Entry, Slot) {
+        const FILE: types::Fixed = types::Fixed(0);
+        let (entry, length, buffer) = match operation {
+            Operation::Read {
+                offset,
+                length,
+                mut buffer,
+            } => {
+                let entry = opcode::Read::new(FILE, buffer.as_mut_ptr(), length as u32)
+                    .offset(offset)
+                    .build();
+                (entry, length, Some(buffer))
+            }
+            Operation::Write {
+                offset,
+                length,
+                buffer,
+                durable,
+            } => {
+                let entry = opcode::Write::new(FILE, buffer.as_ptr(), length as u32)
+                    .offset(offset)
+                    .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
+                    .build();
+                (entry, length, Some(buffer))
+            }
+            Operation::Flush => {
+                let entry = opcode::Fsync::new(FILE)
+                    .flags(types::FsyncFlags::DATASYNC)
+                    .build();
+                (entry, 0, None)
+            }
+        };
+        (
+            entry.user_data(u64::from(index)),
+            Slot {
+                token,
+                length,
+                buffer,
+            },
+        )
+    }
+
+    /// Lets the kernel post completions that it holds back until this thread enters it.
+    fn run_deferred(&mut self) {
+        if self.ring.submission().taskrun() {
+            // SAFETY: no argument structure is passed and nothing is submitted or waited for.
+            let entered = unsafe {
+                self.ring
+                    .submitter()
+                    .enter::<()>(0, 0, EnterFlags::GETEVENTS.bits(), None)
+            };
+            // An error here (EINTR) means only that the completions show up at the next call.
+            drop(entered);
+        }
+    }
+}
+
+fn setup(depth: usize) -> Result<IoUring, OpenError> {
+    let entries = depth.next_power_of_two() as u32;
+    IoUring::builder()
+        .dontfork()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .build(entries)
+        // Before Linux 5.19 the flags are unknown: completions then interrupt the thread.
+        .or_else(|e| match e.raw_os_error() {
+            Some(libc::EINVAL) => IoUring::builder().dontfork().build(entries),
+            _ => Err(e),
+        })
+        .map_err(|e| unavailable(&e))
+}
+
+fn probe(ring: &IoUring) -> Result<(), OpenError> {
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|e| unavailable(&e))?;
+    let missing = [
+        ("IORING_OP_READ", opcode::Read::CODE),
+        ("IORING_OP_WRITE", opcode::Write::CODE),
+        ("IORING_OP_FSYNC", opcode::Fsync::CODE),
+    ]
+    .into_iter()
+    .find(|(_, code)| !probe.is_supported(*code));
+    match missing {
+        Some((name, _)) => Err(OpenError::Unavailable {
+            cause: format!("the kernel lacks {name}"),
+        }),
+        None if !ring.params().is_feature_ext_arg() => Err(OpenError::Unavailable {
+            cause: "the kernel lacks IORING_FEAT_EXT_ARG".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn unavailable(error: &io::Error) -> OpenError {
+    OpenError::Unavailable {
+        cause: error.to_string(),
+    }
+}
+
+impl DiskQueue for UringQueue {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn block_size(&self) -> usize {
+        self.geometry.block_size
+    }
+
+    fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        if !operation.is_within(self.capacity, self.geometry.block_size) {
+            return Err(SubmitError::OutOfRange(operation));
+        }
+        let Some(index) = self.free.pop() else {
+            return Err(SubmitError::Full(operation));
+        };
+        let (entry, slot) = Self::entry(index, token, operation);
+        self.slots[index as usize] = slot;
+        // SAFETY: the buffer's heap memory lives in the slot until the completion is taken, or is leaked on drop; moving
+        // the `Buffer` into the slot does not move that memory. The registered file lives as long as the ring.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        // A ring has at least as many entries as there are slots, and each entry holds a slot.
+        assert!(
+            pushed.is_ok(),
+            "submission ring smaller than the slot table"
+        );
+        self.queued += 1;
+        Ok(())
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        let mut retries = 0;
+        while self.queued > 0 {
+            match self.ring.submit() {
+                Ok(taken) => self.queued -= taken.min(self.queued),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e)
+                    if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
+                        && retries < SUBMIT_RETRIES =>
+                {
+                    retries += 1;
+                    std::thread::yield_now();
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        self.run_deferred();
+        let before = out.len();
+        for entry in self.ring.completion() {
+            let Ok(index) = u32::try_from(entry.user_data()) else {
+                continue;
+            };
+            let Some(slot) = self.slots.get_mut(index as usize) else {
+                continue;
+            };
+            let result = match usize::try_from(entry.result()) {
+                Ok(moved) if moved == slot.length => Ok(()),
+                Ok(moved) => Err(short(moved, slot.length)),
+                Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
+            };
+            out.push(Completion {
+                token: slot.token,
+                result,
+                buffer: slot.buffer.take(),
+            });
+            self.free.push(index);
+        }
+        out.len() - before
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ring()?;
+        if self.in_flight() == 0 || !self.ring.completion().is_empty() {
+            return Ok(());
+        }
+        let timespec = types::Timespec::from(timeout);
+        let arguments = types::SubmitArgs::new().timespec(&timespec);
+        match self.ring.submitter().submit_with_args(1, &arguments) {
+            Ok(_) => Ok(()),
+            // ETIME: the time has passed. EINTR: the caller looks and comes back.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+impl AsFd for UringQueue {
+    /// The ring's descriptor: readable (`POLLIN`) when a completion can be taken.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and lives as long as the borrow of `self`.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + DRAIN;
+        let mut completions = Vec::new();
+        while self.in_flight() > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.wait(left).is_err() {
+                // The kernel may still write to these buffers: they stay allocated for good.
+                std::mem::forget(std::mem::take(&mut self.slots));
+                return;
+            }
+            self.complete(&mut completions);
+            completions.clear();
+        }
+    }
+}
