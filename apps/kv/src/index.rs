@@ -1,0 +1,474 @@
+//! An extendible hash: a hash table that never rehashes as a whole and that can be scanned while it changes.
+//!
+//! 1. Every key has a 64-bit hash. The *top* `depth` bits of it select a slot of the directory, and the slot
+//!    names a segment. A segment of local depth `d` is named by `2^(depth - d)` neighbouring slots and holds
+//!    exactly the keys whose top `d` bits equal its prefix.
+//! 2. A segment is a small open-addressing table. It is given the hash rotated by half a word, because within
+//!    a segment the top bits are all the same.
+//! 3. A segment that is full ([`SEGMENT_LIMIT`]) splits by its next bit; when its local depth is the
+//!    directory's, the directory doubles first. A split moves at most [`SEGMENT_LIMIT`] elements: the longest
+//!    pause of an insertion, apart from the directory's own copy of 4 bytes a segment.
+//! 4. After a removal two sibling segments that together hold few elements merge, and the directory halves
+//!    when no segment needs its last bit: memory returns after mass deletion. The two thresholds lie
+//!    far apart, so that alternating insertions and removals do not split and merge all the time.
+//! 5. Order by hash is independent of splits and merges. A scan's cursor is a position in that order (the
+//!    top 48 bits of the hash), so an element that is present during the whole of a scan is
+//!    returned by it, and each call moves forward: whatever happens in between.
+//! 6. Segments are kept dense in one vector (the last one takes the place of one that is removed).
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::quality::FixedState;
+use hashbrown::HashTable;
+
+/// Elements at which a segment splits: what a table of 256 buckets takes at its load limit of 7/8.
+pub const SEGMENT_LIMIT: usize = 224;
+
+/// Siblings merge when together they hold at most this: a quarter of a segment, far from the next split.
+const MERGE_LIMIT: usize = SEGMENT_LIMIT / 4;
+
+/// Deepest directory: 2^26 slots, for about ten thousand million elements. Past it segments grow instead, so that
+/// colliding hashes cannot blow the directory up.
+const DEPTH_LIMIT: u32 = 26;
+
+/// Bits of a scan cursor: exact in the doubles that some clients keep numbers in, and fine
+/// enough that hardly ever two elements share a position.
+const CURSOR_BITS: u32 = 48;
+
+/// Tries of [`Index::random`] before it takes what it has: even in an index that was just thinned out
+/// one in ten succeeds.
+const RANDOM_TRIES: usize = 100;
+
+/// What an [`Index`] may hold.
+pub trait Keyed {
+    /// The bytes that identify the element. They must not change while it is in an index.
+    fn key(&self) -> &[u8];
+}
+
+impl Keyed for Box<[u8]> {
+    fn key(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A hash table of `T`; see the module's account.
+pub struct Index<T> {
+    /// `2^depth` numbers of segments.
+    directory: Vec<u32>,
+    segments: Vec<Segment<T>>,
+    /// Segments at each local depth.
+    at_depth: [u32; DEPTH_LIMIT as usize + 1],
+    depth: u32,
+    len: usize,
+    /// Bytes of all segments' tables.
+    table_bytes: usize,
+    seed: u64,
+}
+
+struct Segment<T> {
+    table: HashTable<T>,
+    /// The top `depth` bits of the hashes of its elements, in the low bits.
+    prefix: u64,
+    depth: u32,
+}
+
+impl<T> Segment<T> {
+    /// The first slot that names this segment and how many do.
+    fn slots(&self, directory_depth: u32) -> (usize, usize) {
+        let shift = directory_depth - self.depth;
+        ((self.prefix as usize) << shift, 1 << shift)
+    }
+}
+
+fn in_table(hash: u64) -> u64 {
+    hash.rotate_left(32)
+}
+
+fn hash_bytes(seed: u64, key: &[u8]) -> u64 {
+    let mut hasher = FixedState::with_seed(seed).build_hasher();
+    hasher.write(key);
+    hasher.finish()
+}
+
+fn position(hash: u64) -> u64 {
+    hash >> (64 - CURSOR_BITS)
+}
+
+impl<T: Keyed> Index<T> {
+    /// An empty index. `seed` decides the order of elements; it must be unpredictable to clients.
+    pub fn new(seed: u64) -> Self {
+        let mut at_depth = [0; DEPTH_LIMIT as usize + 1];
+        at_depth[0] = 1;
+        Self {
+            directory: vec![0],
+            segments: vec![Segment {
+                table: HashTable::new(),
+                prefix: 0,
+                depth: 0,
+            }],
+            at_depth,
+            depth: 0,
+            len: 0,
+            table_bytes: 0,
+            seed,
+        }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that the index itself takes, without what its elements point at.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.directory.capacity() * size_of::<u32>()
+            + self.segments.capacity() * size_of::<Segment<T>>()
+            + self.table_bytes
+    }
+
+    fn slot(&self, hash: u64) -> usize {
+        if self.depth == 0 {
+            0
+        } else {
+            (hash >> (64 - self.depth)) as usize
+        }
+    }
+
+    fn segment_of(&self, hash: u64) -> &Segment<T> {
+        &self.segments[self.directory[self.slot(hash)] as usize]
+    }
+
+    /// The element of this key.
+    pub fn get(&self, key: &[u8]) -> Option<&T> {
+        let hash = hash_bytes(self.seed, key);
+        self.segment_of(hash)
+            .table
+            .find(in_table(hash), |element| element.key() == key)
+    }
+
+    /// Whether there is an element of this key.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The element of this key, to be changed; its key must stay.
+    pub fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
+        let hash = hash_bytes(self.seed, key);
+        let number = self.directory[self.slot(hash)] as usize;
+        self.segments[number]
+            .table
+            .find_mut(in_table(hash), |element| element.key() == key)
+    }
+
+    /// Puts `element` in; an element of the same key comes back.
+    pub fn insert(&mut self, element: T) -> Option<T> {
+        let hash = hash_bytes(self.seed, element.key());
+        let number = self.directory[self.slot(hash)] as usize;
+        let found = self.segments[number]
+            .table
+            .find_mut(in_table(hash), |old| old.key() == element.key());
+        if let Some(old) = found {
+            return Some(std::mem::replace(old, element));
+        }
+        self.insert_new(hash, element);
+        None
+    }
+
+    /// The element of `key`, made by `make` if there is none (its key must be `key`). Also whether it is new.
+    pub fn get_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> T) -> (&mut T, bool) {
+        let hash = hash_bytes(self.seed, key);
+        let new = self
+            .segment_of(hash)
+            .table
+            .find(in_table(hash), |element| element.key() == key)
+            .is_none();
+        if new {
+            self.insert_new(hash, make());
+        }
+        let number = self.directory[self.slot(hash)] as usize;
+        let element = self.segments[number]
+            .table
+            .find_mut(in_table(hash), |element| element.key() == key)
+            .expect("it was found or inserted above");
+        (element, new)
+    }
+
+    fn insert_new(&mut self, hash: u64, element: T) {
+        let seed = self.seed;
+        let mut number = self.directory[self.slot(hash)] as usize;
+        while self.segments[number].table.len() >= SEGMENT_LIMIT
+            && self.segments[number].depth < DEPTH_LIMIT
+        {
+            self.split(number);
+            number = self.directory[self.slot(hash)] as usize;
+        }
+        let table = &mut self.segments[number].table;
+        let before = table.allocation_size();
+        table.insert_unique(in_table(hash), element, |other| {
+            in_table(hash_bytes(seed, other.key()))
+        });
+        self.table_bytes = self.table_bytes + table.allocation_size() - before;
+        self.len += 1;
+    }
+
+    /// Takes the element of this key out.
+    pub fn remove(&mut self, key: &[u8]) -> Option<T> {
+        let hash = hash_bytes(self.seed, key);
+        let number = self.directory[self.slot(hash)] as usize;
+        let entry = self.segments[number]
+            .table
+            .find_entry(in_table(hash), |element| element.key() == key)
+            .ok()?;
+        let (element, _) = entry.remove();
+        self.len -= 1;
+        self.merge(number);
+        Some(element)
+    }
+
+    /// Splits a segment in two by its next bit.
+    fn split(&mut self, number: usize) {
+        if self.segments[number].depth == self.depth {
+            self.directory = self
+                .directory
+                .iter()
+                .flat_map(|&segment| [segment, segment])
+                .collect();
+            self.depth += 1;
+        }
+        let seed = self.seed;
+        let segment = &mut self.segments[number];
+        let bit = 63 - segment.depth;
+        let old = std::mem::take(&mut segment.table);
+        self.table_bytes -= old.allocation_size();
+        let half = old.len() / 2 + old.len() / 8;
+        let mut halves = [
+            HashTable::with_capacity(half),
+            HashTable::with_capacity(half),
+        ];
+        for element in old {
+            let hash = hash_bytes(seed, element.key());
+            let half = &mut halves[(hash >> bit & 1) as usize];
+            half.insert_unique(in_table(hash), element, |other| {
+                in_table(hash_bytes(seed, other.key()))
+            });
+        }
+        let [low, high] = halves;
+        self.table_bytes += low.allocation_size() + high.allocation_size();
+        let depth = segment.depth + 1;
+        segment.table = low;
+        segment.prefix <<= 1;
+        segment.depth = depth;
+        let sibling = Segment {
+            table: high,
+            prefix: segment.prefix | 1,
+            depth,
+        };
+        self.at_depth[depth as usize - 1] -= 1;
+        self.at_depth[depth as usize] += 2;
+        let (first, count) = sibling.slots(self.depth);
+        let new = self.segments.len() as u32;
+        self.directory[first..first + count].fill(new);
+        self.segments.push(sibling);
+    }
+
+    /// Merges a segment that has become small with its sibling, as long as that is possible.
+    fn merge(&mut self, mut number: usize) {
+        loop {
+            let segment = &self.segments[number];
+            if segment.depth == 0 || segment.table.len() > MERGE_LIMIT {
+                break;
+            }
+            let prefix = segment.prefix ^ 1;
+            let slot = (prefix as usize) << (self.depth - segment.depth);
+            let sibling = self.directory[slot] as usize;
+            let other = &self.segments[sibling];
+            if other.depth != segment.depth || other.table.len() + segment.table.len() > MERGE_LIMIT
+            {
+                break;
+            }
+            number = self.join(number, sibling);
+        }
+        self.shrink(number);
+        self.halve();
+    }
+
+    /// Moves the elements of `from` into its sibling `into`, and returns where the result lies.
+    fn join(&mut self, into: usize, from: usize) -> usize {
+        let seed = self.seed;
+        let taken = std::mem::take(&mut self.segments[from].table);
+        let kept = std::mem::take(&mut self.segments[into].table);
+        self.table_bytes -= taken.allocation_size() + kept.allocation_size();
+        let mut table = HashTable::with_capacity(taken.len() + kept.len());
+        for element in taken.into_iter().chain(kept) {
+            let hash = hash_bytes(seed, element.key());
+            table.insert_unique(in_table(hash), element, |other| {
+                in_table(hash_bytes(seed, other.key()))
+            });
+        }
+        self.table_bytes += table.allocation_size();
+        let segment = &mut self.segments[into];
+        self.at_depth[segment.depth as usize] -= 2;
+        self.at_depth[segment.depth as usize - 1] += 1;
+        segment.table = table;
+        segment.prefix >>= 1;
+        segment.depth -= 1;
+        self.name(into);
+        // The last segment takes the place of the one that is gone.
+        self.segments.swap_remove(from);
+        if from < self.segments.len() {
+            self.name(from);
+        }
+        if self.segments.capacity() > 4 * self.segments.len() + 4 {
+            self.segments.shrink_to(2 * self.segments.len());
+        }
+        if into == self.segments.len() {
+            from
+        } else {
+            into
+        }
+    }
+
+    /// Makes the directory name segment `number` in all its slots.
+    fn name(&mut self, number: usize) {
+        let (first, count) = self.segments[number].slots(self.depth);
+        self.directory[first..first + count].fill(number as u32);
+    }
+
+    /// Gives a nearly empty segment a smaller table.
+    fn shrink(&mut self, number: usize) {
+        let seed = self.seed;
+        let table = &mut self.segments[number].table;
+        if table.capacity() > 8 && table.capacity() > 8 * table.len() {
+            self.table_bytes -= table.allocation_size();
+            table.shrink_to(2 * table.len(), |other| {
+                in_table(hash_bytes(seed, other.key()))
+            });
+            self.table_bytes += table.allocation_size();
+        }
+    }
+
+    /// Halves the directory while no segment needs its last bit.
+    fn halve(&mut self) {
+        while self.depth > 0 && self.at_depth[self.depth as usize] == 0 {
+            let half = self.directory.len() / 2;
+            for slot in 0..half {
+                self.directory[slot] = self.directory[2 * slot];
+            }
+            self.directory.truncate(half);
+            self.directory.shrink_to_fit();
+            self.depth -= 1;
+        }
+    }
+
+    /// All elements, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.segments
+            .iter()
+            .flat_map(|segment| segment.table.iter())
+    }
+
+    /// An element, each nearly as probable as any other. `next` gives random words.
+    pub fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&T> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut last = None;
+        for _ in 0..RANDOM_TRIES {
+            let word = next();
+            let slot = self.slot(word);
+            let segment = &self.segments[self.directory[slot] as usize];
+            // A segment of depth d is hit with probability 2^-d, so each of its buckets must be taken with a
+            // probability in proportion to 2^d.
+            let buckets = segment.table.num_buckets();
+            let range = if self.depth == 0 {
+                buckets
+            } else {
+                buckets.max(256) << (self.depth - segment.depth)
+            };
+            let choice = (next() % range.max(1) as u64) as usize;
+            if choice < buckets
+                && let Some(element) = segment.table.get_bucket(choice)
+            {
+                return Some(element);
+            }
+            if last.is_none() {
+                last = segment.table.iter().next();
+            }
+        }
+        last.or_else(|| self.iter().next())
+    }
+
+    /// Calls `found` with about `count` elements from `cursor` on (0: from the start) and returns the cursor to go
+    /// on with, 0 at the end. At least one element is visited unless the end is reached.
+    pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&T)) -> u64 {
+        let end = 1u64 << CURSOR_BITS;
+        let mut at = cursor;
+        let mut left = count.max(1);
+        let mut chosen: Vec<(u64, &T)> = Vec::new();
+        while at < end {
+            let segment = self.segment_of(at << (64 - CURSOR_BITS));
+            chosen.clear();
+            for element in &segment.table {
+                let place = position(hash_bytes(self.seed, element.key()));
+                if place >= at {
+                    chosen.push((place, element));
+                }
+            }
+            if chosen.len() > left {
+                chosen.sort_unstable_by_key(|&(place, _)| place);
+                let last = chosen[left - 1].0;
+                for &(place, element) in &chosen {
+                    if place > last {
+                        break;
+                    }
+                    found(element);
+                }
+                return if last + 1 < end { last + 1 } else { 0 };
+            }
+            for &(_, element) in &chosen {
+                found(element);
+            }
+            left -= chosen.len();
+            at = (segment.prefix + 1) << (CURSOR_BITS - segment.depth);
+            if left == 0 && at < end {
+                return at;
+            }
+        }
+        0
+    }
+
+    /// Gives up the structure, to be freed in slices.
+    pub fn into_remains(self) -> Remains<T> {
+        Remains {
+            segments: self.segments,
+        }
+    }
+}
+
+/// What is left of an index that is being freed little by little.
+pub struct Remains<T> {
+    segments: Vec<Segment<T>>,
+}
+
+impl<T> Remains<T> {
+    /// Drops about `budget` elements (whole segments) and returns whether nothing is left.
+    pub fn release(&mut self, budget: usize) -> bool {
+        let mut done = 0;
+        while done < budget {
+            match self.segments.pop() {
+                Some(segment) => done += segment.table.len().max(1),
+                None => return true,
+            }
+        }
+        self.segments.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;
