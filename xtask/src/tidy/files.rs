@@ -10,7 +10,7 @@ const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 90;
 
 /// Crates that may contain `unsafe`: each block there has a SAFETY line.
-const UNSAFE_FOLDERS: [&str; 4] = ["device/ring/", "device/nic/", "device/disk/", "api/posix/"];
+const UNSAFE_FOLDERS: [&str; 5] = ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/"];
 
 /// Module names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"];

@@ -3,11 +3,12 @@
 use super::SourceFile;
 
 /// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
-const HOUSE: [(&str, &str, u32); 13] = [
+const HOUSE: [(&str, &str, u32); 14] = [
     ("sietch-ring", "device/ring/Cargo.toml", 0),
     ("sietch-protocol", "control/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
     ("sietch-disk", "device/disk/Cargo.toml", 1),
+    ("sietch-socket", "device/socket/Cargo.toml", 1),
     ("sietch-net", "dataplane/net/Cargo.toml", 2),
     ("sietch-persist", "dataplane/persist/Cargo.toml", 2),
     ("sietch", "api/sietch/Cargo.toml", 3),

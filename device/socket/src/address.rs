@@ -1,0 +1,65 @@
+//! Kernel socket calls that both implementations share.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::{BACKLOG, LAST_BYTES_MS};
+
+/// A listening socket on `address`, and the address it got.
+pub(crate) fn listener(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Accepted sockets inherit it: replies leave when they are written.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    let bound = local(&socket).unwrap_or(address);
+    Ok((socket, bound))
+}
+
+/// The peer's address; the unspecified one if it has already gone.
+pub(crate) fn peer(socket: impl AsFd) -> SocketAddr {
+    net::getpeername(socket)
+        .ok()
+        .flatten()
+        .and_then(|address| SocketAddr::try_from(address).ok())
+        .unwrap_or(UNKNOWN)
+}
+
+/// The local address of a socket.
+pub(crate) fn local(socket: impl AsFd) -> Option<SocketAddr> {
+    net::getsockname(socket)
+        .ok()
+        .and_then(|address| SocketAddr::try_from(address).ok())
+}
+
+/// Lets the kernel give up on the last bytes of a connection whose peer has stopped reading.
+pub(crate) fn bound_last_bytes(socket: impl AsFd) {
+    // A socket that is already gone refuses; then there are no last bytes.
+    let _ = sockopt::set_tcp_user_timeout(socket, LAST_BYTES_MS);
+}
+
+/// Says last words to a peer that is not served, if the kernel takes them at once.
+pub(crate) fn refuse(socket: OwnedFd, words: &[u8]) {
+    // The peer may be gone: nobody is left to be told.
+    let _ = net::send(
+        &socket,
+        words,
+        net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT,
+    );
+}
+
+/// What stands for a peer that has gone before its address could be read.
+const UNKNOWN: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(
+    std::net::Ipv4Addr::UNSPECIFIED,
+    0,
+));

@@ -1,0 +1,319 @@
+//! Kernel sockets through epoll, for where io_uring is refused (many containers do).
+//!
+//! 1. Level-triggered: what is not read now is reported again.
+//! 2. A readable connection is read once a turn, up to one buffer: a fast peer cannot starve the others.
+//! 3. A connection that has had enough is not polled for reading at all.
+//! 4. Bytes are sent at once; what the kernel does not take stays with the owner, who hears
+//!    [`Handler::writable`] later.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
+
+use crate::slots::Slots;
+use crate::{Appetite, ConnectionId, Handler, RECEIVE_BYTES, Verdict, address};
+
+/// Events taken in one turn.
+const BATCH: usize = 256;
+
+/// Connections accepted in one turn: established ones must go on meanwhile.
+const ACCEPTS: usize = 64;
+
+const LISTENER: u64 = 1 << 62;
+const WATCH: u64 = 1 << 63;
+
+struct Connection {
+    socket: OwnedFd,
+    user: u64,
+    reading: bool,
+    writing: bool,
+    ended: bool,
+}
+
+/// The epoll implementation of a socket queue.
+pub struct Epoll {
+    poll: OwnedFd,
+    listeners: Vec<OwnedFd>,
+    watches: Vec<(OwnedFd, u64)>,
+    connections: Slots<Connection>,
+    events: Vec<epoll::Event>,
+    buffer: Vec<u8>,
+}
+
+impl std::fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Epoll").finish_non_exhaustive()
+    }
+}
+
+impl Epoll {
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self {
+            poll: epoll::create(CreateFlags::CLOEXEC)?,
+            listeners: Vec::new(),
+            watches: Vec::new(),
+            connections: Slots::new(),
+            events: Vec::with_capacity(BATCH),
+            buffer: vec![0; RECEIVE_BYTES],
+        })
+    }
+
+    pub(crate) fn listen(&mut self, socket: OwnedFd, _bound: SocketAddr) -> io::Result<()> {
+        let token = LISTENER | self.listeners.len() as u64;
+        epoll::add(
+            &self.poll,
+            &socket,
+            EventData::new_u64(token),
+            EventFlags::IN,
+        )?;
+        self.listeners.push(socket);
+        Ok(())
+    }
+
+    pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
+        let place = WATCH | self.watches.len() as u64;
+        epoll::add(
+            &self.poll,
+            &descriptor,
+            EventData::new_u64(place),
+            EventFlags::IN,
+        )?;
+        self.watches.push((descriptor, token));
+        Ok(())
+    }
+
+    pub(crate) fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
+        if self.events.is_empty() {
+            self.take(Some(Duration::ZERO))?;
+        }
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            let place = event.data.u64();
+            if place & WATCH != 0 {
+                if let Some((_, token)) = self.watches.get((place & !WATCH) as usize) {
+                    handler.doorbell(*token);
+                }
+            } else if place & LISTENER != 0 {
+                self.accept((place & !LISTENER) as usize, handler);
+            } else {
+                self.serve(place, event.flags, handler);
+            }
+        }
+        let count = events.len();
+        self.events = events;
+        self.events.clear();
+        Ok(count)
+    }
+
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if self.events.is_empty() {
+            self.take(timeout)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn take(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut raw = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
+        match epoll::wait(&self.poll, &mut raw[..], limit.as_ref()) {
+            Ok((events, _)) => {
+                self.events.extend_from_slice(events);
+                Ok(())
+            }
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn accept(&mut self, listener: usize, handler: &mut impl Handler) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(listener) else {
+                return;
+            };
+            // Out of descriptors, a peer that has gone again, or nothing left: the listener stays readable if there
+            // is more, and the next turn tries again.
+            let Ok(socket) =
+                net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            else {
+                return;
+            };
+            self.admit(socket, handler);
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, handler: &mut impl Handler) {
+        let peer = address::peer(&socket);
+        let Some(local) = address::local(&socket) else {
+            return;
+        };
+        let connection = Connection {
+            socket,
+            user: 0,
+            reading: true,
+            writing: false,
+            ended: false,
+        };
+        let Some(id) = self.connections.insert(connection) else {
+            return;
+        };
+        match handler.accepted(id, peer, local) {
+            Verdict::Accept(user) => {
+                let Some(connection) = self.connections.get(id) else {
+                    return;
+                };
+                connection.user = user;
+                let token = EventData::new_u64(id.word());
+                if epoll::add(&self.poll, &connection.socket, token, EventFlags::IN).is_err() {
+                    self.connections.remove(id.index());
+                    handler.broken(user);
+                }
+            }
+            Verdict::Refuse(words) => {
+                if let Some(connection) = self.connections.remove(id.index()) {
+                    address::refuse(connection.socket, words);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, place: u64, flags: EventFlags, handler: &mut impl Handler) {
+        let index = (place & u64::from(u32::MAX)) as u32;
+        // An event of a connection that ended earlier in this very batch is nobody's.
+        if self
+            .connections
+            .id(index)
+            .is_none_or(|id| id.word() != place)
+        {
+            return;
+        }
+        let Some(connection) = self.connections.at(index) else {
+            return;
+        };
+        let user = connection.user;
+        if flags.contains(EventFlags::OUT) {
+            connection.writing = false;
+            self.interest(index);
+            handler.writable(user);
+        }
+        let Some(connection) = self.connections.at(index) else {
+            return;
+        };
+        if flags.contains(EventFlags::ERR) || (flags.contains(EventFlags::HUP) && connection.ended)
+        {
+            self.connections.remove(index);
+            handler.broken(user);
+        } else if connection.reading
+            && !connection.ended
+            && flags.intersects(EventFlags::IN | EventFlags::HUP)
+        {
+            self.read(index, handler);
+        } else if flags.contains(EventFlags::HUP) && !connection.reading {
+            // Both directions are shut and nobody wants the rest.
+            self.connections.remove(index);
+            handler.broken(user);
+        }
+    }
+
+    fn read(&mut self, index: u32, handler: &mut impl Handler) {
+        let Some(connection) = self.connections.at(index) else {
+            return;
+        };
+        let user = connection.user;
+        match net::recv(
+            &connection.socket,
+            &mut self.buffer[..],
+            RecvFlags::DONTWAIT,
+        ) {
+            Ok((0, _)) => {
+                connection.ended = true;
+                self.interest(index);
+                handler.ended(user);
+            }
+            Ok((count, _)) => {
+                if handler.received(user, &self.buffer[..count]) == Appetite::Enough {
+                    connection.reading = false;
+                    self.interest(index);
+                }
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(_) => {
+                self.connections.remove(index);
+                handler.broken(user);
+            }
+        }
+    }
+
+    /// Tells the kernel what to poll a connection for.
+    fn interest(&mut self, index: u32) {
+        let Some(id) = self.connections.id(index) else {
+            return;
+        };
+        let Some(connection) = self.connections.at(index) else {
+            return;
+        };
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, connection.reading && !connection.ended);
+        flags.set(EventFlags::OUT, connection.writing);
+        // It cannot fail for a descriptor that is in the set, and every connection's is.
+        let _ = epoll::modify(
+            &self.poll,
+            &connection.socket,
+            EventData::new_u64(id.word()),
+            flags,
+        );
+    }
+
+    pub(crate) fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
+        let Some(connection) = self.connections.get(id) else {
+            return bytes.len();
+        };
+        let sent = match net::send(
+            &connection.socket,
+            bytes,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        ) {
+            Ok(sent) => sent,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
+            // The peer is gone; polling reports it. The bytes have nowhere to go.
+            Err(_) => bytes.len(),
+        };
+        if sent < bytes.len() && !connection.writing {
+            connection.writing = true;
+            self.interest(id.index());
+        }
+        sent
+    }
+
+    #[expect(
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        reason = "the same shape as the io_uring queue"
+    )]
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn resume(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get(id)
+            && !connection.reading
+        {
+            connection.reading = true;
+            self.interest(id.index());
+        }
+    }
+
+    pub(crate) fn close(&mut self, id: ConnectionId) {
+        if self.connections.get(id).is_some()
+            && let Some(connection) = self.connections.remove(id.index())
+        {
+            address::bound_last_bytes(&connection.socket);
+        }
+    }
+}

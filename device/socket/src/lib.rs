@@ -1,0 +1,218 @@
+//! Kernel TCP sockets as a device: the fallback where no VNIC can be granted, the loopback door beside one,
+//! and the honest baseline (same program, other data path).
+//!
+//! It is also where a data plane sleeps: [`SocketQueue::wait`] returns when a socket, or any doorbell given to
+//! [`SocketQueue::watch`], has something to say.
+//!
+//! 1. [`SocketQueue::poll`] takes what has happened, never waits, and tells it to a [`Handler`].
+//! 2. A handler answers received bytes with its [`Appetite`]: after [`Appetite::Enough`] nothing more is read from
+//!    that connection until [`SocketQueue::resume`]; the peer feels it as a closed TCP window.
+//! 3. [`SocketQueue::send`] takes as many bytes as it has room for; [`Handler::writable`] follows when there is
+//!    room again. [`SocketQueue::flush`] hands everything queued to the kernel with one system call.
+//! 4. [`SocketQueue::close`] sends what was taken, then closes.
+//! 5. A peer can cost its own connection and nothing else: every per-connection memory is bounded, and running out
+//!    of file descriptors pauses accepting.
+//!
+//! Two implementations: io_uring (multishot accept and receive, buffers shared by all connections, one
+//! system call a batch), and epoll for where io_uring is refused.
+
+mod address;
+mod epoll;
+mod slots;
+mod uring;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Bytes taken from one connection in one go: one receive buffer.
+pub const RECEIVE_BYTES: usize = 16 * 1024;
+
+/// Bytes that one connection may have waiting for the kernel beyond those it is sending: two megabyte-sized
+/// replies overlap, a peer that never reads holds no more.
+pub const SEND_QUEUE_BYTES: usize = 256 * 1024;
+
+/// Pending connections that the kernel keeps for a listener; it caps this by `net.core.somaxconn`.
+pub const BACKLOG: i32 = 4096;
+
+/// How long the kernel keeps trying to deliver the last bytes of a closed connection, in milliseconds: a peer
+/// that stopped reading must not hold them for ever.
+pub const LAST_BYTES_MS: u32 = 30_000;
+
+/// A connection. Stale ones (closed, and the place reused) are recognised and ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    index: u32,
+    generation: u32,
+}
+
+/// What a handler makes of a new connection.
+#[derive(Debug, Clone, Copy)]
+pub enum Verdict {
+    /// Take it. The word comes back with everything about the connection.
+    Accept(u64),
+    /// Say these last words and close it.
+    Refuse(&'static [u8]),
+}
+
+/// Whether a connection should be read further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appetite {
+    /// Go on reading.
+    More,
+    /// Stop until [`SocketQueue::resume`].
+    Enough,
+}
+
+/// What the owner of a queue does with what happens on it. `user` is the word given at acceptance.
+pub trait Handler {
+    /// A peer has connected.
+    fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict;
+
+    /// Bytes have arrived.
+    fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite;
+
+    /// The peer will send nothing more; it may still read.
+    fn ended(&mut self, user: u64);
+
+    /// The connection is gone and its id is dead.
+    fn broken(&mut self, user: u64);
+
+    /// There is room again after a [`SocketQueue::send`] that took less than it was given.
+    fn writable(&mut self, user: u64);
+
+    /// A watched descriptor has become readable.
+    fn doorbell(&mut self, token: u64);
+}
+
+/// Why a queue could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Neither io_uring nor epoll works.
+    #[error("kernel sockets: no queue could be made; raise the limit of open files (ulimit -n)")]
+    Open(#[source] io::Error),
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}; end what listens there, or choose another address or port"
+    )]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Which implementation to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// io_uring, or epoll where that is refused.
+    Automatic,
+    /// epoll.
+    Epoll,
+}
+
+/// Kernel sockets behind one of the two implementations.
+#[derive(Debug)]
+pub enum SocketQueue {
+    /// Through io_uring.
+    Uring(Box<uring::Uring>),
+    /// Through epoll.
+    Epoll(Box<epoll::Epoll>),
+}
+
+macro_rules! either {
+    ($self:ident, $queue:ident => $action:expr) => {
+        match $self {
+            Self::Uring($queue) => $action,
+            Self::Epoll($queue) => $action,
+        }
+    };
+}
+
+impl SocketQueue {
+    /// Makes a queue with no listener.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the kernel refuses both ways.
+    pub fn open(choice: Choice) -> Result<Self, Error> {
+        if choice == Choice::Automatic
+            && let Ok(queue) = uring::Uring::open()
+        {
+            return Ok(Self::Uring(Box::new(queue)));
+        }
+        epoll::Epoll::open()
+            .map(|queue| Self::Epoll(Box::new(queue)))
+            .map_err(Error::Open)
+    }
+
+    /// The name of the implementation: `io_uring` or `epoll`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Uring(_) => "io_uring",
+            Self::Epoll(_) => "epoll",
+        }
+    }
+
+    /// Listens on `address` and returns the address in use (the port is chosen if it was 0).
+    ///
+    /// # Errors
+    /// [`Error::Listen`], for example when the port is taken.
+    pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
+        let (socket, bound) =
+            address::listener(address).map_err(|cause| Error::Listen { address, cause })?;
+        either!(self, queue => queue.listen(socket, bound))
+            .map_err(|cause| Error::Listen { address, cause })?;
+        Ok(bound)
+    }
+
+    /// Wakes [`SocketQueue::wait`] and calls [`Handler::doorbell`] with `token` whenever `descriptor` is readable.
+    ///
+    /// # Errors
+    /// The kernel cannot poll that descriptor.
+    pub fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
+        either!(self, queue => queue.watch(descriptor, token))
+    }
+
+    /// Takes what has happened and tells it to `handler`; never waits. Returns how many things happened.
+    ///
+    /// # Errors
+    /// The queue itself is broken.
+    pub fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
+        either!(self, queue => queue.poll(handler))
+    }
+
+    /// Sleeps until something has happened or `timeout` has passed (`None`: until something happens). A signal
+    /// ends it as well.
+    ///
+    /// # Errors
+    /// The queue itself is broken.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        either!(self, queue => queue.wait(timeout))
+    }
+
+    /// Takes as many of `bytes` as there is room for and returns how many.
+    pub fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
+        either!(self, queue => queue.send(id, bytes))
+    }
+
+    /// Hands everything queued to the kernel.
+    ///
+    /// # Errors
+    /// The queue itself is broken.
+    pub fn flush(&mut self) -> io::Result<()> {
+        either!(self, queue => queue.flush())
+    }
+
+    /// Reads from a connection again that had [`Appetite::Enough`].
+    pub fn resume(&mut self, id: ConnectionId) {
+        either!(self, queue => queue.resume(id));
+    }
+
+    /// Closes a connection after the bytes taken from the owner have been sent. The handler hears no more of it.
+    pub fn close(&mut self, id: ConnectionId) {
+        either!(self, queue => queue.close(id));
+    }
+}

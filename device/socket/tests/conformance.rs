@@ -1,0 +1,318 @@
+//! What a user of a socket queue relies on, shown on both implementations.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use sietch_socket::{Appetite, Choice, ConnectionId, Handler, SocketQueue, Verdict};
+
+/// An owner that notes everything and eats as much as it is told to.
+#[derive(Default)]
+struct Owner {
+    connections: HashMap<u64, ConnectionId>,
+    received: HashMap<u64, Vec<u8>>,
+    ended: Vec<u64>,
+    broken: Vec<u64>,
+    writable: Vec<u64>,
+    doorbells: Vec<u64>,
+    next: u64,
+    /// Bytes of one connection after which it has had enough.
+    limit: Option<usize>,
+    refuse: bool,
+}
+
+impl Handler for Owner {
+    fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
+        assert_ne!(peer.port(), local.port());
+        if self.refuse {
+            return Verdict::Refuse(b"-ERR max number of clients reached\r\n");
+        }
+        self.next += 1;
+        self.connections.insert(self.next, id);
+        Verdict::Accept(self.next)
+    }
+    fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite {
+        let all = self.received.entry(user).or_default();
+        all.extend_from_slice(bytes);
+        if self.limit.is_some_and(|limit| all.len() >= limit) {
+            Appetite::Enough
+        } else {
+            Appetite::More
+        }
+    }
+    fn ended(&mut self, user: u64) {
+        self.ended.push(user);
+    }
+    fn broken(&mut self, user: u64) {
+        self.broken.push(user);
+    }
+    fn writable(&mut self, user: u64) {
+        self.writable.push(user);
+    }
+    fn doorbell(&mut self, token: u64) {
+        self.doorbells.push(token);
+    }
+}
+
+/// Runs `test` on each implementation that this machine has.
+fn each(test: impl Fn(SocketQueue)) {
+    test(SocketQueue::open(Choice::Epoll).unwrap());
+    let queue = SocketQueue::open(Choice::Automatic).unwrap();
+    if queue.name() == "io_uring" {
+        test(queue);
+    } else {
+        eprintln!("SKIPPED the io_uring half: the kernel refuses io_uring");
+    }
+}
+
+fn listen(queue: &mut SocketQueue) -> SocketAddr {
+    queue.listen("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+/// Turns the queue until `done` says so; 20 s are more than any test needs on the slowest machine.
+fn turn_until(
+    queue: &mut SocketQueue,
+    owner: &mut Owner,
+    mut done: impl FnMut(&mut SocketQueue, &mut Owner) -> bool,
+) {
+    for _ in 0..2000 {
+        queue.poll(owner).unwrap();
+        if done(queue, owner) {
+            queue.flush().unwrap();
+            return;
+        }
+        queue.wait(Some(Duration::from_millis(10))).unwrap();
+    }
+    panic!("it did not happen");
+}
+
+#[test]
+fn bytes_go_both_ways_and_a_half_close_is_heard() {
+    each(|mut queue| {
+        let address = listen(&mut queue);
+        let mut owner = Owner::default();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"PING\r\n").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        turn_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
+        assert_eq!(owner.received[&1], b"PING\r\n");
+        assert_eq!(queue.send(owner.connections[&1], b"+PONG\r\n"), 7);
+        queue.close(owner.connections[&1]);
+        queue.flush().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).map(|_| reply)
+        });
+        turn_until(&mut queue, &mut owner, |_, _| reader.is_finished());
+        assert_eq!(reader.join().unwrap().unwrap(), "+PONG\r\n");
+        assert!(owner.broken.is_empty());
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_bounded_and_loses_nothing() {
+    const TOTAL: usize = 32 << 20;
+    each(|mut queue| {
+        let address = listen(&mut queue);
+        let mut owner = Owner::default();
+        let client = TcpStream::connect(address).unwrap();
+        turn_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
+        let id = owner.connections[&1];
+        let pattern: Vec<u8> = (0..TOTAL).map(|at| (at % 251) as u8).collect();
+        let mut sent = 0;
+        // Nobody reads: the queue must refuse long before everything is in memory.
+        for _ in 0..50 {
+            sent += queue.send(id, &pattern[sent..]);
+            queue.flush().unwrap();
+            queue.poll(&mut owner).unwrap();
+        }
+        assert!(
+            sent < TOTAL,
+            "{}: took everything from a peer that reads nothing",
+            queue.name()
+        );
+        let expected = pattern.clone();
+        let reader = std::thread::spawn(move || {
+            let mut client = client;
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            assert!(all == expected, "bytes differ");
+        });
+        turn_until(&mut queue, &mut owner, |queue, owner| {
+            if !owner.writable.is_empty() || sent < TOTAL {
+                owner.writable.clear();
+                sent += queue.send(id, &pattern[sent..]);
+            }
+            sent == TOTAL
+        });
+        queue.close(id);
+        turn_until(&mut queue, &mut owner, |_, _| reader.is_finished());
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_had_enough_is_not_read_until_it_is_resumed() {
+    const TOTAL: usize = 8 << 20;
+    each(|mut queue| {
+        let address = listen(&mut queue);
+        let mut owner = Owner {
+            limit: Some(1),
+            ..Owner::default()
+        };
+        let mut client = TcpStream::connect(address).unwrap();
+        let writer = std::thread::spawn(move || {
+            let bytes: Vec<u8> = (0..TOTAL).map(|at| (at % 253) as u8).collect();
+            client.write_all(&bytes).unwrap();
+        });
+        turn_until(&mut queue, &mut owner, |_, owner| {
+            owner.received.contains_key(&1)
+        });
+        for _ in 0..20 {
+            queue.wait(Some(Duration::from_millis(5))).unwrap();
+            queue.poll(&mut owner).unwrap();
+        }
+        assert!(
+            owner.received[&1].len() <= sietch_socket::RECEIVE_BYTES,
+            "read on after enough"
+        );
+        assert!(!writer.is_finished(), "the peer did not feel it");
+        owner.limit = None;
+        queue.resume(owner.connections[&1]);
+        turn_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
+        writer.join().unwrap();
+        let received = &owner.received[&1];
+        assert!(
+            received.len() == TOTAL
+                && received
+                    .iter()
+                    .enumerate()
+                    .all(|(at, byte)| *byte == (at % 253) as u8)
+        );
+    });
+}
+
+#[test]
+fn a_reset_is_heard_once_and_its_id_is_dead() {
+    each(|mut queue| {
+        let address = listen(&mut queue);
+        let mut owner = Owner::default();
+        let client = TcpStream::connect(address).unwrap();
+        turn_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
+        // Closing with unread bytes makes the kernel send a reset.
+        queue.send(owner.connections[&1], b"unread");
+        queue.flush().unwrap();
+        let mut one = [0];
+        client.peek(&mut one).unwrap();
+        drop(client);
+        turn_until(&mut queue, &mut owner, |_, owner| {
+            !owner.broken.is_empty() || !owner.ended.is_empty()
+        });
+        let stale = owner.connections[&1];
+        queue.close(stale);
+        assert_eq!(
+            queue.send(stale, b"to nobody"),
+            9,
+            "bytes to a dead connection are swallowed"
+        );
+        let _second = TcpStream::connect(address).unwrap();
+        turn_until(&mut queue, &mut owner, |_, owner| owner.next == 2);
+        assert!(owner.broken.len() <= 1);
+    });
+}
+
+#[test]
+fn a_refused_peer_reads_the_reason() {
+    each(|mut queue| {
+        let address = listen(&mut queue);
+        let mut owner = Owner {
+            refuse: true,
+            ..Owner::default()
+        };
+        let client = std::thread::spawn(move || {
+            let mut reply = String::new();
+            TcpStream::connect(address)
+                .unwrap()
+                .read_to_string(&mut reply)
+                .map(|_| reply)
+        });
+        turn_until(&mut queue, &mut owner, |_, _| client.is_finished());
+        assert_eq!(
+            client.join().unwrap().unwrap(),
+            "-ERR max number of clients reached\r\n"
+        );
+    });
+}
+
+#[test]
+fn five_hundred_connections_echo_and_leave_nothing() {
+    each(|mut queue| {
+        let address = listen(&mut queue);
+        let mut owner = Owner::default();
+        let clients = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let mut open: Vec<TcpStream> = (0..250)
+                    .map(|_| TcpStream::connect(address).unwrap())
+                    .collect();
+                for (number, client) in open.iter_mut().enumerate() {
+                    client
+                        .write_all(format!("hello {number:05}").as_bytes())
+                        .unwrap();
+                }
+                for (number, client) in open.iter_mut().enumerate() {
+                    let mut reply = [0; 11];
+                    client.read_exact(&mut reply).unwrap();
+                    assert_eq!(&reply[..], format!("hello {number:05}").as_bytes());
+                }
+            }
+        });
+        turn_until(&mut queue, &mut owner, |queue, owner| {
+            for (user, bytes) in owner.received.drain() {
+                assert_eq!(queue.send(owner.connections[&user], &bytes), bytes.len());
+            }
+            for user in owner.ended.drain(..) {
+                queue.close(owner.connections[&user]);
+            }
+            clients.is_finished()
+        });
+        clients.join().unwrap();
+        assert_eq!(owner.next, 500);
+    });
+}
+
+#[test]
+fn a_doorbell_ends_the_sleep_each_time_it_rings() {
+    each(|mut queue| {
+        let mut owner = Owner::default();
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        queue.watch(ours.try_clone().unwrap().into(), 7).unwrap();
+        for round in 1..=3 {
+            theirs.write_all(b"!").unwrap();
+            turn_until(&mut queue, &mut owner, |_, owner| {
+                owner.doorbells.len() >= round
+            });
+            let mut byte = [0];
+            (&ours).read_exact(&mut byte).unwrap();
+            // A level that was seen twice is no second ring.
+            queue.poll(&mut owner).unwrap();
+            owner.doorbells.truncate(round);
+        }
+        assert_eq!(owner.doorbells, [7, 7, 7]);
+    });
+}
+
+#[test]
+fn a_taken_port_is_refused_by_its_address() {
+    each(|mut queue| {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = queue.listen(address).unwrap_err().to_string();
+        assert!(
+            error.contains(&address.to_string()) && error.contains("another"),
+            "{error}"
+        );
+    });
+}
