@@ -52,6 +52,7 @@ impl Keyed for Box<[u8]> {
 }
 
 /// A hash table of `T`; see the module's account.
+#[derive(Clone)]
 pub struct Index<T> {
     /// `2^depth` numbers of segments.
     directory: Vec<u32>,
@@ -65,6 +66,7 @@ pub struct Index<T> {
     seed: u64,
 }
 
+#[derive(Clone)]
 struct Segment<T> {
     table: HashTable<T>,
     /// The top `depth` bits of the hashes of its elements, in the low bits.
@@ -443,30 +445,28 @@ impl<T: Keyed> Index<T> {
         0
     }
 
-    /// Gives up the structure, to be freed in slices.
-    pub fn into_remains(self) -> Remains<T> {
-        Remains {
-            segments: self.segments,
-        }
-    }
-}
-
-/// What is left of an index that is being freed little by little.
-pub struct Remains<T> {
-    segments: Vec<Segment<T>>,
-}
-
-impl<T> Remains<T> {
-    /// Drops about `budget` elements (whole segments) and returns whether nothing is left.
+    /// Drops about `budget` elements (whole segments) and returns whether nothing is left. For freeing a huge index in
+    /// slices: after the first call it may only be released further.
     pub fn release(&mut self, budget: usize) -> bool {
         let mut done = 0;
         while done < budget {
-            match self.segments.pop() {
-                Some(segment) => done += segment.table.len().max(1),
-                None => return true,
-            }
+            let Some(segment) = self.segments.pop() else {
+                break;
+            };
+            done += segment.table.len().max(1);
+            self.len -= segment.table.len();
+            self.table_bytes -= segment.table.allocation_size();
         }
         self.segments.is_empty()
+    }
+}
+
+impl<T> std::fmt::Debug for Index<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index")
+            .field("len", &self.len)
+            .field("depth", &self.depth)
+            .finish()
     }
 }
 

@@ -210,9 +210,8 @@ fn remains_are_freed_in_slices() {
     for key in 0..5000 {
         index.insert(pair(key, 1));
     }
-    let mut remains = index.into_remains();
     let mut slices = 1;
-    while !remains.release(500) {
+    while !index.release(500) {
         slices += 1;
     }
     assert!(slices > 5);

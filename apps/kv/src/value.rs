@@ -1,0 +1,205 @@
+//! What a key holds: one of five types, each in the representation that suits its size.
+//!
+//! 1. Small collections are plain vectors, in order of insertion (hashes) or sorted (sets of integers, sorted
+//!    sets): compact, and as fast as anything at that size. Past the limits below they turn into
+//!    an [`Index`](crate::index::Index), and never back: the limits are Redis 7.0's defaults, and so are the
+//!    names that OBJECT ENCODING shows.
+//! 2. Every type keeps an estimate of the memory it takes, so that asking for it costs nothing.
+//! 3. No type knows keys, expiry or clients.
+
+mod hash;
+mod list;
+mod order;
+mod set;
+mod sorted_set;
+mod string;
+
+pub use hash::{Field, Hash};
+pub use list::List;
+pub use set::Set;
+pub use sorted_set::{Member, SortedSet};
+pub use string::{Digits, StringValue};
+
+/// Longest string that is called embstr rather than raw.
+pub const EMBEDDED_LIMIT: usize = 44;
+/// Most fields of a small hash.
+pub const SMALL_HASH_ENTRIES: usize = 128;
+/// Longest field name or value in a small hash, in bytes.
+pub const SMALL_HASH_BYTES: usize = 64;
+/// Most members of a set kept as sorted integers.
+pub const INTEGER_SET_ENTRIES: usize = 512;
+/// Most members of a small sorted set.
+pub const SMALL_SORTED_SET_ENTRIES: usize = 128;
+/// Longest member of a small sorted set, in bytes.
+pub const SMALL_SORTED_SET_BYTES: usize = 64;
+
+/// Elements in one command of [`Value::commands`].
+const COMMAND_ELEMENTS: usize = 64;
+
+/// Bytes that an allocation of `length` bytes takes: the allocator's header and rounding.
+pub(crate) fn allocation(length: usize) -> usize {
+    if length == 0 {
+        0
+    } else {
+        (length + 8).next_multiple_of(16).max(32)
+    }
+}
+
+/// The value of a key.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Bytes.
+    String(StringValue),
+    /// A sequence.
+    List(Box<List>),
+    /// Distinct members.
+    Set(Box<Set>),
+    /// Named fields.
+    Hash(Box<Hash>),
+    /// Distinct members with scores.
+    SortedSet(Box<SortedSet>),
+}
+
+impl Value {
+    /// What TYPE says.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::String(_) => "string",
+            Self::List(_) => "list",
+            Self::Set(_) => "set",
+            Self::Hash(_) => "hash",
+            Self::SortedSet(_) => "zset",
+        }
+    }
+
+    /// What OBJECT ENCODING says.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::String(string) => string.encoding(),
+            Self::List(_) => "quicklist",
+            Self::Set(set) => set.encoding(),
+            Self::Hash(hash) => hash.encoding(),
+            Self::SortedSet(sorted_set) => sorted_set.encoding(),
+        }
+    }
+
+    /// Elements; a string's bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::String(string) => string.len(),
+            Self::List(list) => list.len(),
+            Self::Set(set) => set.len(),
+            Self::Hash(hash) => hash.len(),
+            Self::SortedSet(sorted_set) => sorted_set.len(),
+        }
+    }
+
+    /// Whether this is a collection without elements, which no key may hold. A string never is.
+    pub fn is_empty(&self) -> bool {
+        !matches!(self, Self::String(_)) && self.len() == 0
+    }
+
+    /// Estimated bytes on the heap. Costs nothing.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::String(string) => string.memory(),
+            Self::List(list) => allocation(size_of::<List>()) + list.memory(),
+            Self::Set(set) => allocation(size_of::<Set>()) + set.memory(),
+            Self::Hash(hash) => allocation(size_of::<Hash>()) + hash.memory(),
+            Self::SortedSet(zset) => allocation(size_of::<SortedSet>()) + zset.memory(),
+        }
+    }
+
+    /// Elements that dropping this value frees one by one: what decides whether to free it in slices.
+    pub fn free_effort(&self) -> usize {
+        match self {
+            Self::String(_) => 1,
+            _ => self.len(),
+        }
+    }
+
+    /// Drops about `budget` elements and returns whether nothing is left; for freeing a huge value in slices, when
+    /// nobody can see it any more.
+    pub fn release(&mut self, budget: usize) -> bool {
+        match self {
+            Self::String(_) => true,
+            Self::List(list) => list.release(budget),
+            Self::Set(set) => set.release(budget),
+            Self::Hash(hash) => hash.release(budget),
+            Self::SortedSet(sorted_set) => sorted_set.release(budget),
+        }
+    }
+
+    /// Calls `emit` with commands that make this value under `key`, which must not exist before: SET, RPUSH,
+    /// SADD, HSET or ZADD, with a bounded number of elements each.
+    pub fn commands(&self, key: &[u8], emit: &mut dyn FnMut(&[&[u8]])) {
+        match self {
+            Self::String(string) => {
+                let mut digits = Digits::default();
+                emit(&[b"SET", key, string.bytes(&mut digits)]);
+            }
+            Self::List(list) => {
+                let mut batch = Batch::new(b"RPUSH", key, emit);
+                list.iter().for_each(|element| batch.push(&[element]));
+                batch.finish();
+            }
+            Self::Set(set) => {
+                let mut batch = Batch::new(b"SADD", key, emit);
+                set.for_each(&mut |member| batch.push(&[member]));
+                batch.finish();
+            }
+            Self::Hash(hash) => {
+                let mut batch = Batch::new(b"HSET", key, emit);
+                hash.iter()
+                    .for_each(|field| batch.push(&[&field.name, &field.value]));
+                batch.finish();
+            }
+            Self::SortedSet(sorted_set) => {
+                let mut batch = Batch::new(b"ZADD", key, emit);
+                for (name, score) in sorted_set.range(0, sorted_set.len(), false) {
+                    batch.push(&[crate::number::format_double(score).as_bytes(), name]);
+                }
+                batch.finish();
+            }
+        }
+    }
+}
+
+/// Gathers elements into commands of bounded length.
+struct Batch<'a> {
+    name: &'static [u8],
+    key: &'a [u8],
+    elements: Vec<Vec<u8>>,
+    emit: &'a mut dyn FnMut(&[&[u8]]),
+}
+
+impl<'a> Batch<'a> {
+    fn new(name: &'static [u8], key: &'a [u8], emit: &'a mut dyn FnMut(&[&[u8]])) -> Self {
+        Self {
+            name,
+            key,
+            elements: Vec::new(),
+            emit,
+        }
+    }
+
+    fn push(&mut self, parts: &[&[u8]]) {
+        self.elements.extend(parts.iter().map(|part| part.to_vec()));
+        if self.elements.len() >= COMMAND_ELEMENTS {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        if self.elements.is_empty() {
+            return;
+        }
+        let mut command: Vec<&[u8]> = vec![self.name, self.key];
+        command.extend(self.elements.iter().map(Vec::as_slice));
+        (self.emit)(&command);
+        self.elements.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

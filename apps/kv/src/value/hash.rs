@@ -1,0 +1,187 @@
+//! A hash: a vector of fields in order of insertion while it is small, else an index.
+
+use super::{SMALL_HASH_BYTES, SMALL_HASH_ENTRIES, allocation};
+use crate::index::{Index, Keyed};
+
+/// One field.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Its value.
+    pub value: Box<[u8]>,
+}
+
+impl Keyed for Field {
+    fn key(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+impl Field {
+    fn bytes(&self) -> usize {
+        allocation(self.name.len()) + allocation(self.value.len())
+    }
+}
+
+/// A hash value.
+#[derive(Clone, Debug)]
+pub struct Hash {
+    fields: Fields,
+    /// Bytes of the fields' allocations.
+    bytes: usize,
+    seed: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Fields {
+    Small(Vec<Field>),
+    Index(Box<Index<Field>>),
+}
+
+impl Hash {
+    /// An empty hash. `seed`: see [`Index::new`].
+    pub fn new(seed: u64) -> Self {
+        Self {
+            fields: Fields::Small(Vec::new()),
+            bytes: 0,
+            seed,
+        }
+    }
+
+    /// Fields.
+    pub fn len(&self) -> usize {
+        match &self.fields {
+            Fields::Small(fields) => fields.len(),
+            Fields::Index(index) => index.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What OBJECT ENCODING says.
+    pub fn encoding(&self) -> &'static str {
+        match &self.fields {
+            Fields::Small(_) => "listpack",
+            Fields::Index(_) => "hashtable",
+        }
+    }
+
+    /// Estimated bytes on the heap.
+    pub fn memory(&self) -> usize {
+        self.bytes
+            + match &self.fields {
+                Fields::Small(fields) => allocation(fields.capacity() * size_of::<Field>()),
+                Fields::Index(index) => index.memory(),
+            }
+    }
+
+    /// The value of a field.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        match &self.fields {
+            Fields::Small(fields) => fields.iter().find(|field| *field.name == *name),
+            Fields::Index(index) => index.get(name),
+        }
+        .map(|field| &*field.value)
+    }
+
+    /// Whether the field is there.
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Sets a field; whether it is new.
+    pub fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
+        if name.len() > SMALL_HASH_BYTES || value.len() > SMALL_HASH_BYTES {
+            self.convert();
+        }
+        if let Fields::Small(fields) = &mut self.fields {
+            if let Some(field) = fields.iter_mut().find(|field| *field.name == *name) {
+                self.bytes += allocation(value.len());
+                self.bytes -= allocation(field.value.len());
+                field.value = value.into();
+                return false;
+            }
+            if fields.len() == SMALL_HASH_ENTRIES {
+                self.convert();
+            }
+        }
+        let new = Field {
+            name: name.into(),
+            value: value.into(),
+        };
+        self.bytes += new.bytes();
+        let old = match &mut self.fields {
+            Fields::Small(fields) => {
+                fields.push(new);
+                None
+            }
+            Fields::Index(index) => index.insert(new),
+        };
+        self.bytes -= old.as_ref().map_or(0, Field::bytes);
+        old.is_none()
+    }
+
+    /// Turns a small hash into an index, as arguments that are too long for it ask even before they are used.
+    pub fn convert(&mut self) {
+        if let Fields::Small(fields) = &mut self.fields {
+            let mut index = Index::new(self.seed);
+            for field in fields.drain(..) {
+                index.insert(field);
+            }
+            self.fields = Fields::Index(Box::new(index));
+        }
+    }
+
+    /// Removes a field; whether it was there.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let removed = match &mut self.fields {
+            Fields::Small(fields) => fields
+                .iter()
+                .position(|field| *field.name == *name)
+                .map(|place| fields.remove(place)),
+            Fields::Index(index) => index.remove(name),
+        };
+        self.bytes -= removed.as_ref().map_or(0, Field::bytes);
+        removed.is_some()
+    }
+
+    /// All fields.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Field> + '_> {
+        match &self.fields {
+            Fields::Small(fields) => Box::new(fields.iter()),
+            Fields::Index(index) => Box::new(index.iter()),
+        }
+    }
+
+    /// A random field.
+    pub fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&Field> {
+        match &self.fields {
+            Fields::Small(fields) if fields.is_empty() => None,
+            Fields::Small(fields) => fields.get((next() % fields.len() as u64) as usize),
+            Fields::Index(index) => index.random(next),
+        }
+    }
+
+    /// See [`Index::scan`]; a small hash is returned whole.
+    pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&Field)) -> u64 {
+        match &self.fields {
+            Fields::Small(fields) => {
+                fields.iter().for_each(found);
+                0
+            }
+            Fields::Index(index) => index.scan(cursor, count, found),
+        }
+    }
+
+    /// Drops about `budget` fields; whether nothing is left.
+    pub fn release(&mut self, budget: usize) -> bool {
+        match &mut self.fields {
+            Fields::Small(_) => true,
+            Fields::Index(index) => index.release(budget),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A string: bytes, or an integer when the bytes are exactly how that integer is written.
+
+use super::{EMBEDDED_LIMIT, allocation};
+use crate::number;
+
+/// Room for the digits of any integer, see [`StringValue::bytes`].
+pub type Digits = number::Digits;
+
+/// A string value.
+#[derive(Clone, Debug)]
+pub enum StringValue {
+    /// The decimal digits of an integer.
+    Integer(i64),
+    /// Bytes as they were set.
+    Fixed(Box<[u8]>),
+    /// Bytes that were changed in place at least once (APPEND, SETRANGE, SETBIT): called raw at any length.
+    Grown(Vec<u8>),
+}
+
+impl StringValue {
+    /// A value as SET makes it: an integer if the bytes are one.
+    pub fn new(bytes: &[u8]) -> Self {
+        match number::parse_integer(bytes) {
+            Some(integer) => Self::Integer(integer),
+            None => Self::Fixed(bytes.into()),
+        }
+    }
+
+    /// A value that is kept as bytes even if they are digits (what INCRBYFLOAT makes).
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self::Fixed(bytes.into())
+    }
+
+    /// The bytes; an integer's are written to `digits`.
+    pub fn bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
+        match self {
+            Self::Integer(integer) => digits.write(*integer),
+            Self::Fixed(bytes) => bytes,
+            Self::Grown(bytes) => bytes,
+        }
+    }
+
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.bytes(&mut Digits::default()).to_vec()
+    }
+
+    /// The bytes to be changed in place; from now on the encoding is raw.
+    pub fn grow(&mut self) -> &mut Vec<u8> {
+        if !matches!(self, Self::Grown(_)) {
+            let bytes = match std::mem::replace(self, Self::Integer(0)) {
+                Self::Fixed(bytes) => bytes.into_vec(),
+                other => other.to_vec(),
+            };
+            *self = Self::Grown(bytes);
+        }
+        match self {
+            Self::Grown(bytes) => bytes,
+            // Made so just above.
+            _ => unreachable!("a grown string"),
+        }
+    }
+
+    /// The integer that the bytes are, if they are one exactly.
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(integer) => Some(*integer),
+            Self::Fixed(bytes) => number::parse_integer(bytes),
+            Self::Grown(bytes) => number::parse_integer(bytes),
+        }
+    }
+
+    /// Bytes in the string.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Integer(integer) => Digits::default().write(*integer).len(),
+            Self::Fixed(bytes) => bytes.len(),
+            Self::Grown(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether the string has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What OBJECT ENCODING says.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::Integer(_) => "int",
+            Self::Fixed(bytes) if bytes.len() <= EMBEDDED_LIMIT => "embstr",
+            _ => "raw",
+        }
+    }
+
+    /// Estimated bytes on the heap.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Integer(_) => 0,
+            Self::Fixed(bytes) => allocation(bytes.len()),
+            Self::Grown(bytes) => allocation(bytes.capacity()),
+        }
+    }
+}
