@@ -19,45 +19,18 @@ pub fn run(root: &Path) -> Result<(), String> {
     step("format", || cargo(root, &["fmt", "--all", "--check"], &[]))?;
     step("tidy", || tidy::run(root))?;
     step("clippy", || {
-        cargo(
-            root,
-            &[
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--locked",
-                "--",
-                "-D",
-                "warnings",
-            ],
-            &[],
-        )
+        cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
-    step("tests", || {
-        cargo(root, &["test", "--workspace", "--locked"], &[])
-    })?;
+    step("tests", || cargo(root, &["test", "--workspace", "--locked"], &[]))?;
     step("loom", || {
         let target = root.join("target/loom");
         cargo(
             root,
-            &[
-                "test",
-                "-p",
-                "sietch-ring",
-                "--test",
-                "loom",
-                "--release",
-                "--locked",
-            ],
-            &[
-                ("RUSTFLAGS", "--cfg loom"),
-                ("CARGO_TARGET_DIR", &target.to_string_lossy()),
-            ],
+            &["test", "-p", "sietch-ring", "--test", "loom", "--release", "--locked"],
+            &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", &target.to_string_lossy())],
         )
     })?;
-    step("generated files", || {
-        generate::run(root, generate::Mode::Check)
-    })
+    step("generated files", || generate::run(root, generate::Mode::Check))
 }
 
 fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
@@ -80,9 +53,6 @@ pub fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> R
     if status.success() {
         Ok(())
     } else {
-        Err(format!(
-            "`cargo {}` ended with {status}",
-            arguments.join(" ")
-        ))
+        Err(format!("`cargo {}` ended with {status}", arguments.join(" ")))
     }
 }

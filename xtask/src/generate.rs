@@ -32,10 +32,8 @@ pub fn run(root: &Path, mode: Mode) -> Result<(), String> {
         for (name, text) in read_tree(&scratch)? {
             let path = folder.join(name);
             let parent = path.parent().unwrap_or(&folder).to_owned();
-            std::fs::create_dir_all(&parent)
-                .map_err(|e| format!("cannot make {}: {e}", parent.display()))?;
-            std::fs::write(&path, text)
-                .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+            std::fs::create_dir_all(&parent).map_err(|e| format!("cannot make {}: {e}", parent.display()))?;
+            std::fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
         }
         return Ok(());
     }
@@ -49,10 +47,7 @@ pub fn run(root: &Path, mode: Mode) -> Result<(), String> {
     if stale.is_empty() {
         return Ok(());
     }
-    Err(format!(
-        "out of date in {FOLDER}: {}; run `cargo xtask generate` and commit",
-        stale.join(", ")
-    ))
+    Err(format!("out of date in {FOLDER}: {}; run `cargo xtask generate` and commit", stale.join(", ")))
 }
 
 fn remove(folder: &Path) -> Result<(), String> {
@@ -68,8 +63,7 @@ fn produce(root: &Path, folder: &Path) -> Result<(), String> {
     let man = folder.join("man");
     let completions = folder.join("completions");
     for made in [&man, &completions] {
-        std::fs::create_dir_all(made)
-            .map_err(|e| format!("cannot make {}: {e}", made.display()))?;
+        std::fs::create_dir_all(made).map_err(|e| format!("cannot make {}: {e}", made.display()))?;
     }
     sietch(root, &["man", &man.to_string_lossy()])?;
     for shell in SHELLS {
@@ -83,16 +77,7 @@ fn produce(root: &Path, folder: &Path) -> Result<(), String> {
 fn sietch(root: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(program)
-        .args([
-            "run",
-            "--quiet",
-            "--locked",
-            "--package",
-            "sietch-cli",
-            "--bin",
-            "sietch",
-            "--",
-        ])
+        .args(["run", "--quiet", "--locked", "--package", "sietch-cli", "--bin", "sietch", "--"])
         .args(arguments)
         .current_dir(root)
         .output()
@@ -122,8 +107,7 @@ fn read_tree(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
                 pending.push(path);
                 continue;
             }
-            let text =
-                std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+            let text = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
             let name = path.strip_prefix(folder).unwrap_or(&path).to_owned();
             files.insert(name, text);
         }

@@ -17,16 +17,10 @@ const SECONDS: &str = "36000";
 
 /// Runs the suite of that name, or all of them.
 pub fn run(root: &Path, suite: &str) -> Result<(), String> {
-    let chosen: Vec<_> = SUITES
-        .iter()
-        .filter(|(name, _)| suite == "all" || suite == *name)
-        .collect();
+    let chosen: Vec<_> = SUITES.iter().filter(|(name, _)| suite == "all" || suite == *name).collect();
     if chosen.is_empty() {
         let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
-        return Err(format!(
-            "soak: no suite `{suite}`; there are: {}, all",
-            names.join(", ")
-        ));
+        return Err(format!("soak: no suite `{suite}`; there are: {}, all", names.join(", ")));
     }
     let seeds = std::env::var("SIETCH_SIM_SEEDS").unwrap_or_else(|_| SEEDS.to_owned());
     let seconds = std::env::var("SIETCH_SIM_SECONDS").unwrap_or_else(|_| SECONDS.to_owned());
@@ -34,20 +28,8 @@ pub fn run(root: &Path, suite: &str) -> Result<(), String> {
         println!("== soak {name}: {seeds} seeds, at most {seconds} s");
         cargo(
             root,
-            &[
-                "test",
-                "--release",
-                "-p",
-                "sietch-sim",
-                "--test",
-                test,
-                "--",
-                "--nocapture",
-            ],
-            &[
-                ("SIETCH_SIM_SEEDS", &seeds),
-                ("SIETCH_SIM_SECONDS", &seconds),
-            ],
+            &["test", "--release", "-p", "sietch-sim", "--test", test, "--", "--nocapture"],
+            &[("SIETCH_SIM_SEEDS", &seeds), ("SIETCH_SIM_SECONDS", &seconds)],
         )?;
     }
     Ok(())

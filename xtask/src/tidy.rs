@@ -43,28 +43,15 @@ pub fn run(root: &Path) -> Result<(), String> {
 
 fn tracked(root: &Path) -> Result<Vec<SourceFile>, String> {
     let output = Command::new("git")
-        .args([
-            "ls-files",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "-z",
-        ])
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
         .current_dir(root)
         .output()
         .map_err(|cause| format!("cannot start git: {cause}"))?;
     if !output.status.success() {
-        return Err(format!(
-            "git ls-files: {}",
-            String::from_utf8_lossy(&output.stderr)
-        ));
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
     }
     let mut sources = Vec::new();
-    for name in output
-        .stdout
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let path = String::from_utf8_lossy(name).into_owned();
         // A file deleted in the working tree, or one that is no text, has no style.
         if let Ok(text) = std::fs::read_to_string(root.join(PathBuf::from(&path))) {

@@ -10,11 +10,7 @@ use crate::{BACKLOG, LAST_BYTES_MS};
 
 /// A listening socket on `address`, and the address it got.
 pub(crate) fn listener(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -37,9 +33,7 @@ pub(crate) fn peer(socket: impl AsFd) -> SocketAddr {
 
 /// The local address of a socket.
 pub(crate) fn local(socket: impl AsFd) -> Option<SocketAddr> {
-    net::getsockname(socket)
-        .ok()
-        .and_then(|address| SocketAddr::try_from(address).ok())
+    net::getsockname(socket).ok().and_then(|address| SocketAddr::try_from(address).ok())
 }
 
 /// Lets the kernel give up on the last bytes of a connection whose peer has stopped reading.
@@ -51,15 +45,8 @@ pub(crate) fn bound_last_bytes(socket: impl AsFd) {
 /// Says last words to a peer that is not served, if the kernel takes them at once.
 pub(crate) fn refuse(socket: OwnedFd, words: &[u8]) {
     // The peer may be gone: nobody is left to be told.
-    let _ = net::send(
-        &socket,
-        words,
-        net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT,
-    );
+    let _ = net::send(&socket, words, net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT);
 }
 
 /// What stands for a peer that has gone before its address could be read.
-const UNKNOWN: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(
-    std::net::Ipv4Addr::UNSPECIFIED,
-    0,
-));
+const UNKNOWN: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));

@@ -66,24 +66,14 @@ impl Epoll {
 
     pub(crate) fn listen(&mut self, socket: OwnedFd, _bound: SocketAddr) -> io::Result<()> {
         let token = LISTENER | self.listeners.len() as u64;
-        epoll::add(
-            &self.poll,
-            &socket,
-            EventData::new_u64(token),
-            EventFlags::IN,
-        )?;
+        epoll::add(&self.poll, &socket, EventData::new_u64(token), EventFlags::IN)?;
         self.listeners.push(socket);
         Ok(())
     }
 
     pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
         let place = WATCH | self.watches.len() as u64;
-        epoll::add(
-            &self.poll,
-            &descriptor,
-            EventData::new_u64(place),
-            EventFlags::IN,
-        )?;
+        epoll::add(&self.poll, &descriptor, EventData::new_u64(place), EventFlags::IN)?;
         self.watches.push((descriptor, token));
         Ok(())
     }
@@ -112,11 +102,7 @@ impl Epoll {
     }
 
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        if self.events.is_empty() {
-            self.take(timeout)
-        } else {
-            Ok(())
-        }
+        if self.events.is_empty() { self.take(timeout) } else { Ok(()) }
     }
 
     fn take(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -139,9 +125,7 @@ impl Epoll {
             };
             // Out of descriptors, a peer that has gone again, or nothing left: the listener stays readable if there
             // is more, and the next turn tries again.
-            let Ok(socket) =
-                net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-            else {
+            let Ok(socket) = net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
                 return;
             };
             self.admit(socket, handler);
@@ -153,13 +137,7 @@ impl Epoll {
         let Some(local) = address::local(&socket) else {
             return;
         };
-        let connection = Connection {
-            socket,
-            user: 0,
-            reading: true,
-            writing: false,
-            ended: false,
-        };
+        let connection = Connection { socket, user: 0, reading: true, writing: false, ended: false };
         let Some(id) = self.connections.insert(connection) else {
             return;
         };
@@ -186,11 +164,7 @@ impl Epoll {
     fn serve(&mut self, place: u64, flags: EventFlags, handler: &mut impl Handler) {
         let index = (place & u64::from(u32::MAX)) as u32;
         // An event of a connection that ended earlier in this very batch is nobody's.
-        if self
-            .connections
-            .id(index)
-            .is_none_or(|id| id.word() != place)
-        {
+        if self.connections.id(index).is_none_or(|id| id.word() != place) {
             return;
         }
         let Some(connection) = self.connections.at(index) else {
@@ -205,8 +179,7 @@ impl Epoll {
         let Some(connection) = self.connections.at(index) else {
             return;
         };
-        if flags.contains(EventFlags::ERR) || (flags.contains(EventFlags::HUP) && connection.ended)
-        {
+        if flags.contains(EventFlags::ERR) || (flags.contains(EventFlags::HUP) && connection.ended) {
             self.connections.remove(index);
             handler.broken(user);
         } else if connection.reading
@@ -226,11 +199,7 @@ impl Epoll {
             return;
         };
         let user = connection.user;
-        match net::recv(
-            &connection.socket,
-            &mut self.buffer[..],
-            RecvFlags::DONTWAIT,
-        ) {
+        match net::recv(&connection.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => {
                 connection.ended = true;
                 self.interest(index);
@@ -262,23 +231,14 @@ impl Epoll {
         flags.set(EventFlags::IN, connection.reading && !connection.ended);
         flags.set(EventFlags::OUT, connection.writing);
         // It cannot fail for a descriptor that is in the set, and every connection's is.
-        let _ = epoll::modify(
-            &self.poll,
-            &connection.socket,
-            EventData::new_u64(id.word()),
-            flags,
-        );
+        let _ = epoll::modify(&self.poll, &connection.socket, EventData::new_u64(id.word()), flags);
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
         let Some(connection) = self.connections.get(id) else {
             return bytes.len();
         };
-        let sent = match net::send(
-            &connection.socket,
-            bytes,
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        ) {
+        let sent = match net::send(&connection.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => sent,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
             // The peer is gone; polling reports it. The bytes have nowhere to go.
@@ -291,11 +251,7 @@ impl Epoll {
         sent
     }
 
-    #[expect(
-        clippy::unnecessary_wraps,
-        clippy::unused_self,
-        reason = "the same shape as the io_uring queue"
-    )]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "the same shape as the io_uring queue")]
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -93,9 +93,7 @@ pub enum Error {
     #[error("kernel sockets: no queue could be made; raise the limit of open files (ulimit -n)")]
     Open(#[source] io::Error),
     /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {address}; end what listens there, or choose another address or port"
-    )]
+    #[error("cannot listen on {address}; end what listens there, or choose another address or port")]
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
@@ -143,9 +141,7 @@ impl SocketQueue {
         {
             return Ok(Self::Uring(Box::new(queue)));
         }
-        epoll::Epoll::open()
-            .map(|queue| Self::Epoll(Box::new(queue)))
-            .map_err(Error::Open)
+        epoll::Epoll::open().map(|queue| Self::Epoll(Box::new(queue))).map_err(Error::Open)
     }
 
     /// The name of the implementation: `io_uring` or `epoll`.
@@ -161,8 +157,7 @@ impl SocketQueue {
     /// # Errors
     /// [`Error::Listen`], for example when the port is taken.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
-        let (socket, bound) =
-            address::listener(address).map_err(|cause| Error::Listen { address, cause })?;
+        let (socket, bound) = address::listener(address).map_err(|cause| Error::Listen { address, cause })?;
         either!(self, queue => queue.listen(socket, bound))
             .map_err(|cause| Error::Listen { address, cause })?;
         Ok(bound)

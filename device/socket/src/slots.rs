@@ -17,10 +17,7 @@ struct Entry<T> {
 
 impl<T> Slots<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { entries: Vec::new(), free: Vec::new() }
     }
 
     /// Stores `value`; `None` when there are as many as an index can name.
@@ -29,19 +26,13 @@ impl<T> Slots<T> {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.entries.len()).ok()?;
-                self.entries.push(Entry {
-                    generation: 0,
-                    value: None,
-                });
+                self.entries.push(Entry { generation: 0, value: None });
                 index
             }
         };
         let entry = &mut self.entries[index as usize];
         entry.value = Some(value);
-        Some(ConnectionId {
-            index,
-            generation: entry.generation,
-        })
+        Some(ConnectionId { index, generation: entry.generation })
     }
 
     /// The value of an index, whatever its generation: for completions, which keep their slot occupied.
@@ -52,11 +43,7 @@ impl<T> Slots<T> {
     /// The value of an id, if it is not stale.
     pub(crate) fn get(&mut self, id: ConnectionId) -> Option<&mut T> {
         let entry = self.entries.get_mut(id.index as usize)?;
-        if entry.generation == id.generation {
-            entry.value.as_mut()
-        } else {
-            None
-        }
+        if entry.generation == id.generation { entry.value.as_mut() } else { None }
     }
 
     /// Takes the value out and makes every id of it stale.
@@ -71,18 +58,12 @@ impl<T> Slots<T> {
     /// The id that index `index` has now, if it is in use.
     pub(crate) fn id(&self, index: u32) -> Option<ConnectionId> {
         let entry = self.entries.get(index as usize)?;
-        entry.value.as_ref().map(|_| ConnectionId {
-            index,
-            generation: entry.generation,
-        })
+        entry.value.as_ref().map(|_| ConnectionId { index, generation: entry.generation })
     }
 
     /// Indices in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        (0u32..)
-            .zip(&self.entries)
-            .filter(|(_, entry)| entry.value.is_some())
-            .map(|(index, _)| index)
+        (0u32..).zip(&self.entries).filter(|(_, entry)| entry.value.is_some()).map(|(index, _)| index)
     }
 }
 

@@ -130,9 +130,7 @@ pub struct Uring {
 
 impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Uring")
-            .field("in_flight", &self.in_flight)
-            .finish_non_exhaustive()
+        f.debug_struct("Uring").field("in_flight", &self.in_flight).finish_non_exhaustive()
     }
 }
 
@@ -163,31 +161,20 @@ impl Uring {
     }
 
     pub(crate) fn listen(&mut self, socket: OwnedFd, _bound: SocketAddr) -> io::Result<()> {
-        self.listeners.push(Listener {
-            socket,
-            armed: false,
-        });
+        self.listeners.push(Listener { socket, armed: false });
         self.arm_listeners();
         self.enter()
     }
 
     pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
-        self.watches.push(Watch {
-            descriptor,
-            token,
-            armed: false,
-        });
+        self.watches.push(Watch { descriptor, token, armed: false });
         Ok(())
     }
 
     pub(crate) fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
         self.enter_if_needed()?;
         let mut batch = std::mem::take(&mut self.completions);
-        batch.extend(
-            self.ring
-                .completion()
-                .map(|entry| (entry.user_data(), entry.result(), entry.flags())),
-        );
+        batch.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags())));
         let mut count = batch.len();
         for (tag, result, flags) in batch.drain(..) {
             self.finish(tag, result, flags, handler);
@@ -207,11 +194,7 @@ impl Uring {
                 self.watches[index].armed = true;
                 let descriptor = types::Fd(self.watches[index].descriptor.as_raw_fd());
                 let readable = libc::POLLIN as u32;
-                self.push(
-                    opcode::PollAdd::new(descriptor, readable).build(),
-                    Kind::Watch,
-                    index as u32,
-                );
+                self.push(opcode::PollAdd::new(descriptor, readable).build(), Kind::Watch, index as u32);
             }
         }
         if self.starved {
@@ -237,11 +220,7 @@ impl Uring {
         let Some(connection) = self.connections.get(id) else {
             return bytes.len();
         };
-        let held = if connection.busy {
-            connection.queued.len()
-        } else {
-            0
-        };
+        let held = if connection.busy { connection.queued.len() } else { 0 };
         let taken = bytes.len().min(SEND_QUEUE_BYTES.saturating_sub(held));
         connection.refused |= taken < bytes.len();
         if connection.busy {
@@ -491,13 +470,9 @@ impl Uring {
         connection.busy = true;
         let rest = &connection.sending[connection.sent..];
         let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-        let request = opcode::Send::new(
-            types::Fd(connection.socket.as_raw_fd()),
-            rest.as_ptr(),
-            length,
-        )
-        .flags(libc::MSG_NOSIGNAL)
-        .build();
+        let request = opcode::Send::new(types::Fd(connection.socket.as_raw_fd()), rest.as_ptr(), length)
+            .flags(libc::MSG_NOSIGNAL)
+            .build();
         self.push(request, Kind::Send, index);
     }
 
@@ -510,11 +485,7 @@ impl Uring {
         }
         connection.receiving = Receiving::Armed;
         let socket = types::Fd(connection.socket.as_raw_fd());
-        self.push(
-            opcode::RecvMulti::new(socket, buffers::GROUP).build(),
-            Kind::Receive,
-            index,
-        );
+        self.push(opcode::RecvMulti::new(socket, buffers::GROUP).build(), Kind::Receive, index);
     }
 
     fn stop_receive(&mut self, index: u32) {
@@ -523,11 +494,7 @@ impl Uring {
         };
         if connection.receiving == Receiving::Armed {
             connection.receiving = Receiving::Cancelling;
-            self.push(
-                opcode::AsyncCancel::new(Kind::Receive.tag(index)).build(),
-                Kind::Cancel,
-                index,
-            );
+            self.push(opcode::AsyncCancel::new(Kind::Receive.tag(index)).build(), Kind::Cancel, index);
         }
     }
 
@@ -536,9 +503,7 @@ impl Uring {
             if !self.listeners[index].armed {
                 self.listeners[index].armed = true;
                 let socket = types::Fd(self.listeners[index].socket.as_raw_fd());
-                let request = opcode::AcceptMulti::new(socket)
-                    .flags(libc::SOCK_CLOEXEC)
-                    .build();
+                let request = opcode::AcceptMulti::new(socket).flags(libc::SOCK_CLOEXEC).build();
                 self.push(request, Kind::Accept, index as u32);
             }
         }
@@ -584,11 +549,8 @@ impl Uring {
             let queued = self.ring.submission().len();
             let count = u32::try_from(queued).unwrap_or(u32::MAX);
             // SAFETY: no argument is passed, and `offer` has answered for what the requests name.
-            let outcome = unsafe {
-                self.ring
-                    .submitter()
-                    .enter::<libc::sigset_t>(count, 0, GET_EVENTS, None)
-            };
+            let outcome =
+                unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, 0, GET_EVENTS, None) };
             let progress = matches!(outcome, Ok(submitted) if submitted > 0);
             tolerate(outcome)?;
             if self.overflow.is_empty() || !progress {
@@ -646,10 +608,7 @@ impl Drop for Uring {
                 self.retire(index);
             }
             let pause = types::Timespec::from(Duration::from_millis(10));
-            let _ = self
-                .ring
-                .submitter()
-                .submit_with_args(1, &types::SubmitArgs::new().timespec(&pause));
+            let _ = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&pause));
         }
         let stuck: Vec<u32> = self.connections.indices().collect();
         for index in stuck {

@@ -37,11 +37,7 @@ impl Handler for Owner {
     fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite {
         let all = self.received.entry(user).or_default();
         all.extend_from_slice(bytes);
-        if self.limit.is_some_and(|limit| all.len() >= limit) {
-            Appetite::Enough
-        } else {
-            Appetite::More
-        }
+        if self.limit.is_some_and(|limit| all.len() >= limit) { Appetite::Enough } else { Appetite::More }
     }
     fn ended(&mut self, user: u64) {
         self.ended.push(user);
@@ -129,11 +125,7 @@ fn a_peer_that_does_not_read_is_bounded_and_loses_nothing() {
             queue.flush().unwrap();
             queue.poll(&mut owner).unwrap();
         }
-        assert!(
-            sent < TOTAL,
-            "{}: took everything from a peer that reads nothing",
-            queue.name()
-        );
+        assert!(sent < TOTAL, "{}: took everything from a peer that reads nothing", queue.name());
         let expected = pattern.clone();
         let reader = std::thread::spawn(move || {
             let mut client = client;
@@ -159,26 +151,18 @@ fn a_connection_that_had_enough_is_not_read_until_it_is_resumed() {
     const TOTAL: usize = 8 << 20;
     each(|mut queue| {
         let address = listen(&mut queue);
-        let mut owner = Owner {
-            limit: Some(1),
-            ..Owner::default()
-        };
+        let mut owner = Owner { limit: Some(1), ..Owner::default() };
         let mut client = TcpStream::connect(address).unwrap();
         let writer = std::thread::spawn(move || {
             let bytes: Vec<u8> = (0..TOTAL).map(|at| (at % 253) as u8).collect();
             client.write_all(&bytes).unwrap();
         });
-        turn_until(&mut queue, &mut owner, |_, owner| {
-            owner.received.contains_key(&1)
-        });
+        turn_until(&mut queue, &mut owner, |_, owner| owner.received.contains_key(&1));
         for _ in 0..20 {
             queue.wait(Some(Duration::from_millis(5))).unwrap();
             queue.poll(&mut owner).unwrap();
         }
-        assert!(
-            owner.received[&1].len() <= sietch_socket::RECEIVE_BYTES,
-            "read on after enough"
-        );
+        assert!(owner.received[&1].len() <= sietch_socket::RECEIVE_BYTES, "read on after enough");
         assert!(!writer.is_finished(), "the peer did not feel it");
         owner.limit = None;
         queue.resume(owner.connections[&1]);
@@ -187,10 +171,7 @@ fn a_connection_that_had_enough_is_not_read_until_it_is_resumed() {
         let received = &owner.received[&1];
         assert!(
             received.len() == TOTAL
-                && received
-                    .iter()
-                    .enumerate()
-                    .all(|(at, byte)| *byte == (at % 253) as u8)
+                && received.iter().enumerate().all(|(at, byte)| *byte == (at % 253) as u8)
         );
     });
 }
@@ -208,16 +189,10 @@ fn a_reset_is_heard_once_and_its_id_is_dead() {
         let mut one = [0];
         client.peek(&mut one).unwrap();
         drop(client);
-        turn_until(&mut queue, &mut owner, |_, owner| {
-            !owner.broken.is_empty() || !owner.ended.is_empty()
-        });
+        turn_until(&mut queue, &mut owner, |_, owner| !owner.broken.is_empty() || !owner.ended.is_empty());
         let stale = owner.connections[&1];
         queue.close(stale);
-        assert_eq!(
-            queue.send(stale, b"to nobody"),
-            9,
-            "bytes to a dead connection are swallowed"
-        );
+        assert_eq!(queue.send(stale, b"to nobody"), 9, "bytes to a dead connection are swallowed");
         let _second = TcpStream::connect(address).unwrap();
         turn_until(&mut queue, &mut owner, |_, owner| owner.next == 2);
         assert!(owner.broken.len() <= 1);
@@ -228,22 +203,13 @@ fn a_reset_is_heard_once_and_its_id_is_dead() {
 fn a_refused_peer_reads_the_reason() {
     each(|mut queue| {
         let address = listen(&mut queue);
-        let mut owner = Owner {
-            refuse: true,
-            ..Owner::default()
-        };
+        let mut owner = Owner { refuse: true, ..Owner::default() };
         let client = std::thread::spawn(move || {
             let mut reply = String::new();
-            TcpStream::connect(address)
-                .unwrap()
-                .read_to_string(&mut reply)
-                .map(|_| reply)
+            TcpStream::connect(address).unwrap().read_to_string(&mut reply).map(|_| reply)
         });
         turn_until(&mut queue, &mut owner, |_, _| client.is_finished());
-        assert_eq!(
-            client.join().unwrap().unwrap(),
-            "-ERR max number of clients reached\r\n"
-        );
+        assert_eq!(client.join().unwrap().unwrap(), "-ERR max number of clients reached\r\n");
     });
 }
 
@@ -254,13 +220,10 @@ fn five_hundred_connections_echo_and_leave_nothing() {
         let mut owner = Owner::default();
         let clients = std::thread::spawn(move || {
             for _ in 0..2 {
-                let mut open: Vec<TcpStream> = (0..250)
-                    .map(|_| TcpStream::connect(address).unwrap())
-                    .collect();
+                let mut open: Vec<TcpStream> =
+                    (0..250).map(|_| TcpStream::connect(address).unwrap()).collect();
                 for (number, client) in open.iter_mut().enumerate() {
-                    client
-                        .write_all(format!("hello {number:05}").as_bytes())
-                        .unwrap();
+                    client.write_all(format!("hello {number:05}").as_bytes()).unwrap();
                 }
                 for (number, client) in open.iter_mut().enumerate() {
                     let mut reply = [0; 11];
@@ -291,9 +254,7 @@ fn a_doorbell_ends_the_sleep_each_time_it_rings() {
         queue.watch(ours.try_clone().unwrap().into(), 7).unwrap();
         for round in 1..=3 {
             theirs.write_all(b"!").unwrap();
-            turn_until(&mut queue, &mut owner, |_, owner| {
-                owner.doorbells.len() >= round
-            });
+            turn_until(&mut queue, &mut owner, |_, owner| owner.doorbells.len() >= round);
             let mut byte = [0];
             (&ours).read_exact(&mut byte).unwrap();
             // A level that was seen twice is no second ring.
@@ -310,9 +271,6 @@ fn a_taken_port_is_refused_by_its_address() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let error = queue.listen(address).unwrap_err().to_string();
-        assert!(
-            error.contains(&address.to_string()) && error.contains("another"),
-            "{error}"
-        );
+        assert!(error.contains(&address.to_string()) && error.contains("another"), "{error}");
     });
 }

@@ -5,15 +5,8 @@ use super::SourceFile;
 
 /// Reports the counters that nobody changes.
 pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
-    for metrics in sources
-        .iter()
-        .filter(|source| source.path.ends_with("/metrics.rs"))
-    {
-        let Some(folder) = metrics
-            .path
-            .find("/src/")
-            .map(|end| &metrics.path[..end + 5])
-        else {
+    for metrics in sources.iter().filter(|source| source.path.ends_with("/metrics.rs")) {
+        let Some(folder) = metrics.path.find("/src/").map(|end| &metrics.path[..end + 5]) else {
             continue;
         };
         let crate_files: Vec<&SourceFile> = sources
@@ -21,10 +14,7 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
             .filter(|source| source.path.starts_with(folder) && source.path.ends_with(".rs"))
             .collect();
         for (line, field) in fields(&metrics.text) {
-            if !crate_files
-                .iter()
-                .any(|source| changes(&source.text, field))
-            {
+            if !crate_files.iter().any(|source| changes(&source.text, field)) {
                 findings.push(format!(
                     "{}:{line}: counter `{field}` is never changed; count with it or remove it",
                     metrics.path
@@ -73,10 +63,7 @@ mod tests {
                 path: "net/src/metrics.rs".into(),
                 text: "pub struct M {\n    pub drops: u64,\n}\n".into(),
             },
-            SourceFile {
-                path: "net/src/fast.rs".into(),
-                text: code.into(),
-            },
+            SourceFile { path: "net/src/fast.rs".into(), text: code.into() },
         ];
         check(&sources, &mut findings);
         findings

@@ -10,7 +10,8 @@ const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 90;
 
 /// Crates that may contain `unsafe`: each block there has a SAFETY line.
-const UNSAFE_FOLDERS: [&str; 5] = ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/"];
+const UNSAFE_FOLDERS: [&str; 5] =
+    ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/"];
 
 /// Module names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"];
@@ -34,29 +35,18 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
 }
 
 fn is_text(path: &str) -> bool {
-    [".rs", ".md", ".toml", ".sh"]
-        .iter()
-        .any(|ending| path.ends_with(ending))
+    [".rs", ".md", ".toml", ".sh"].iter().any(|ending| path.ends_with(ending))
         && !path.starts_with("docs/generated/")
 }
 
 fn check_words(source: &SourceFile, findings: &mut Vec<String>) {
     for (index, line) in source.text.lines().enumerate() {
         let place = || format!("{}:{}", source.path, index + 1);
-        if ["TODO", "FIXME", "XXX:", "HACK"]
-            .iter()
-            .any(|word| line.contains(word))
-        {
-            findings.push(format!(
-                "{}: a leftover to-do; do it, or write an issue",
-                place()
-            ));
+        if ["TODO", "FIXME", "XXX:", "HACK"].iter().any(|word| line.contains(word)) {
+            findings.push(format!("{}: a leftover to-do; do it, or write an issue", place()));
         }
         if source.path.ends_with(".rs") && !line.is_ascii() {
-            findings.push(format!(
-                "{}: not ASCII; write it with ASCII or an escape",
-                place()
-            ));
+            findings.push(format!("{}: not ASCII; write it with ASCII or an escape", place()));
         }
         if line.ends_with(' ') && !source.path.ends_with(".md") {
             findings.push(format!("{}: trailing space; remove it", place()));
@@ -76,10 +66,7 @@ fn check_length(source: &SourceFile, findings: &mut Vec<String>) {
     let mut start = None;
     for (index, line) in lines.iter().enumerate() {
         let indentation = line.len() - line.trim_start().len();
-        if start.is_none()
-            && is_function(line.trim_start())
-            && !line.trim_end().ends_with(['}', ';'])
-        {
+        if start.is_none() && is_function(line.trim_start()) && !line.trim_end().ends_with(['}', ';']) {
             start = Some((index, indentation));
         } else if let Some((first, depth)) = start
             && indentation == depth
@@ -120,24 +107,15 @@ fn is_function(line: &str) -> bool {
 }
 
 fn check_name(source: &SourceFile, findings: &mut Vec<String>) {
-    let empty = source
-        .path
-        .trim_end_matches(".rs")
-        .split('/')
-        .any(|part| EMPTY_NAMES.contains(&part));
+    let empty = source.path.trim_end_matches(".rs").split('/').any(|part| EMPTY_NAMES.contains(&part));
     if empty {
-        findings.push(format!(
-            "{}:1: the name says nothing; name what it is for",
-            source.path
-        ));
+        findings.push(format!("{}:1: the name says nothing; name what it is for", source.path));
     }
 }
 
 fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
-    let allowed = UNSAFE_FOLDERS
-        .iter()
-        .any(|folder| source.path.starts_with(folder))
-        || source.path.contains("/tests");
+    let allowed =
+        UNSAFE_FOLDERS.iter().any(|folder| source.path.starts_with(folder)) || source.path.contains("/tests");
     let lines: Vec<&str> = source.text.lines().collect();
     for (index, line) in lines.iter().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
@@ -152,9 +130,7 @@ fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
             ));
         }
         // The reason stands in the comment block directly above, or above the statement the block ends.
-        let above = lines[index.saturating_sub(12)..=index]
-            .iter()
-            .any(|line| line.contains("SAFETY:"));
+        let above = lines[index.saturating_sub(12)..=index].iter().any(|line| line.contains("SAFETY:"));
         if !above {
             findings.push(format!(
                 "{}:{}: unsafe without a SAFETY line; say why it holds",
@@ -166,10 +142,7 @@ fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
     let crate_root = source.path.ends_with("src/lib.rs") || source.path.ends_with("src/main.rs");
     let forbids = source.text.contains("#![forbid(unsafe_code)]");
     if crate_root && !allowed && !forbids {
-        findings.push(format!(
-            "{}:1: no #![forbid(unsafe_code)]; add it",
-            source.path
-        ));
+        findings.push(format!("{}:1: no #![forbid(unsafe_code)]; add it", source.path));
     }
 }
 
@@ -179,31 +152,20 @@ mod tests {
 
     fn findings(path: &str, text: &str) -> String {
         let mut findings = Vec::new();
-        check(
-            &[SourceFile {
-                path: path.into(),
-                text: text.into(),
-            }],
-            &mut findings,
-        );
+        check(&[SourceFile { path: path.into(), text: text.into() }], &mut findings);
         findings.join("\n")
     }
 
     #[test]
     fn a_long_file_is_found() {
         assert!(findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES)).is_empty());
-        assert!(
-            findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES + 1)).contains("second idea")
-        );
+        assert!(findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES + 1)).contains("second idea"));
     }
 
     #[test]
     fn a_long_function_is_found_and_a_declaration_is_not() {
         let body = "    let a = 1;\n".repeat(FUNCTION_LINES);
-        assert!(
-            findings("cli/src/a.rs", &format!("fn long() {{\n{body}}}\n"))
-                .contains("a function of")
-        );
+        assert!(findings("cli/src/a.rs", &format!("fn long() {{\n{body}}}\n")).contains("a function of"));
         assert!(findings("cli/src/a.rs", &format!("fn short();\n{body}\n}}\n")).is_empty());
     }
 
@@ -224,11 +186,7 @@ mod tests {
         assert!(findings("device/ring/src/a.rs", bare).contains("SAFETY"));
         assert!(findings("apps/kv/src/a.rs", bare).contains("move it down"));
         assert!(
-            findings(
-                "device/ring/src/a.rs",
-                "// SAFETY: g has no contract.\nunsafe { g() }\n"
-            )
-            .is_empty()
+            findings("device/ring/src/a.rs", "// SAFETY: g has no contract.\nunsafe { g() }\n").is_empty()
         );
         assert!(findings("apps/kv/src/lib.rs", "").contains("forbid"));
     }

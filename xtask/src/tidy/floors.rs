@@ -21,18 +21,12 @@ const HOUSE: [(&str, &str, u32); 14] = [
 ];
 
 /// Crates that one may never link, whatever their floors: the daemon is never on a data path.
-const FORBIDDEN: [(&str, &str); 3] = [
-    ("sietch-daemon", "sietch-net"),
-    ("sietch-daemon", "sietch-persist"),
-    ("sietch-daemon", "sietch"),
-];
+const FORBIDDEN: [(&str, &str); 3] =
+    [("sietch-daemon", "sietch-net"), ("sietch-daemon", "sietch-persist"), ("sietch-daemon", "sietch")];
 
 /// Reports every dependency that runs up, or sideways, and every crate that has no floor.
 pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
-    for source in sources
-        .iter()
-        .filter(|source| source.path.ends_with("/Cargo.toml"))
-    {
+    for source in sources.iter().filter(|source| source.path.ends_with("/Cargo.toml")) {
         let Some((name, _, floor)) = HOUSE.iter().find(|(_, path, _)| *path == source.path) else {
             findings.push(format!(
                 "{}:1: a crate without a floor; give it one in xtask/src/tidy/floors.rs",
@@ -41,8 +35,7 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
             continue;
         };
         for (line, dependency) in dependencies(&source.text) {
-            let Some((_, _, below)) = HOUSE.iter().find(|(other, _, _)| *other == dependency)
-            else {
+            let Some((_, _, below)) = HOUSE.iter().find(|(other, _, _)| *other == dependency) else {
                 continue;
             };
             let forbidden = FORBIDDEN.contains(&(*name, dependency));
@@ -81,22 +74,13 @@ mod tests {
 
     fn findings(path: &str, text: &str) -> Vec<String> {
         let mut findings = Vec::new();
-        check(
-            &[SourceFile {
-                path: path.into(),
-                text: text.into(),
-            }],
-            &mut findings,
-        );
+        check(&[SourceFile { path: path.into(), text: text.into() }], &mut findings);
         findings
     }
 
     #[test]
     fn an_import_that_runs_up_is_found() {
-        let found = findings(
-            "device/nic/Cargo.toml",
-            "[dependencies]\nsietch-net.workspace = true\n",
-        );
+        let found = findings("device/nic/Cargo.toml", "[dependencies]\nsietch-net.workspace = true\n");
         assert_eq!(found.len(), 1);
         assert!(
             found[0].starts_with("device/nic/Cargo.toml:2: sietch-nic may not use sietch-net"),
@@ -107,18 +91,15 @@ mod tests {
     #[test]
     fn the_daemon_never_links_an_engine() {
         assert_eq!(
-            findings(
-                "control/daemon/Cargo.toml",
-                "[dependencies]\nsietch-net.workspace = true\n"
-            )
-            .len(),
+            findings("control/daemon/Cargo.toml", "[dependencies]\nsietch-net.workspace = true\n").len(),
             1
         );
     }
 
     #[test]
     fn imports_that_run_down_and_those_of_tests_are_free() {
-        let text = "[dependencies]\nsietch-ring.workspace = true\n[dev-dependencies]\nsietch-sim.workspace = true\n";
+        let text =
+            "[dependencies]\nsietch-ring.workspace = true\n[dev-dependencies]\nsietch-sim.workspace = true\n";
         assert!(findings("device/nic/Cargo.toml", text).is_empty());
     }
 

@@ -8,11 +8,7 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
         for (index, line) in source.text.lines().enumerate() {
             for target in targets(line) {
                 if let Some(what) = dead(source, target, sources) {
-                    findings.push(format!(
-                        "{}:{}: dead link `{target}`: {what}",
-                        source.path,
-                        index + 1
-                    ));
+                    findings.push(format!("{}:{}: dead link `{target}`: {what}", source.path, index + 1));
                 }
             }
         }
@@ -38,10 +34,7 @@ fn dead(source: &SourceFile, target: &str, sources: &[SourceFile]) -> Option<&'s
     }
     let (path, part) = target.split_once('#').unwrap_or((target, ""));
     if path.is_empty() {
-        let present = source
-            .text
-            .lines()
-            .any(|line| line.starts_with('#') && anchor(line) == part);
+        let present = source.text.lines().any(|line| line.starts_with('#') && anchor(line) == part);
         return (!present).then_some("no such heading on this page");
     }
     let mut parts: Vec<&str> = source.path.split('/').collect();
@@ -57,9 +50,7 @@ fn dead(source: &SourceFile, target: &str, sources: &[SourceFile]) -> Option<&'s
     }
     let wanted = parts.join("/");
     let folder = format!("{wanted}/");
-    let present = sources
-        .iter()
-        .any(|other| other.path == wanted || other.path.starts_with(&folder));
+    let present = sources.iter().any(|other| other.path == wanted || other.path.starts_with(&folder));
     (!present).then_some("no such file")
 }
 
@@ -85,14 +76,8 @@ mod tests {
     fn findings(text: &str) -> Vec<String> {
         let mut findings = Vec::new();
         let sources = [
-            SourceFile {
-                path: "docs/a.md".into(),
-                text: text.into(),
-            },
-            SourceFile {
-                path: "docs/spec/log.md".into(),
-                text: String::new(),
-            },
+            SourceFile { path: "docs/a.md".into(), text: text.into() },
+            SourceFile { path: "docs/spec/log.md".into(), text: String::new() },
         ];
         check(&sources, &mut findings);
         findings
@@ -106,6 +91,11 @@ mod tests {
 
     #[test]
     fn live_links_pass() {
-        assert!(findings("# A part, here\n[x](spec/log.md) [y](../docs/spec) [z](#a-part-here) [w](https://e.org)").is_empty());
+        assert!(
+            findings(
+                "# A part, here\n[x](spec/log.md) [y](../docs/spec) [z](#a-part-here) [w](https://e.org)"
+            )
+            .is_empty()
+        );
     }
 }

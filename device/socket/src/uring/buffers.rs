@@ -36,18 +36,11 @@ impl Buffers {
     /// Registers the buffers with `ring`.
     pub(super) fn register(ring: &IoUring) -> io::Result<Self> {
         let zeroed = |pages: usize| (0..pages).map(|_| Page([0; 4096])).collect::<Box<[Page]>>();
-        let mut buffers = Self {
-            entries: zeroed(ENTRY_PAGES),
-            data: zeroed(DATA_PAGES),
-            tail: 0,
-        };
+        let mut buffers = Self { entries: zeroed(ENTRY_PAGES), data: zeroed(DATA_PAGES), tail: 0 };
         let address = buffers.entries.as_mut_ptr() as u64;
         // SAFETY: the entries are page-aligned, zeroed, large enough for BUFFERS of them, and live in a heap
         // allocation that neither moves nor is freed before the ring is closed (see `Uring`, field order and drop).
-        unsafe {
-            ring.submitter()
-                .register_buf_ring_with_flags(address, BUFFERS, GROUP, 0)?
-        };
+        unsafe { ring.submitter().register_buf_ring_with_flags(address, BUFFERS, GROUP, 0)? };
         for buffer in 0..BUFFERS {
             buffers.put(buffer);
         }
@@ -64,16 +57,13 @@ impl Buffers {
         let first = self.data.as_ptr().cast::<u8>();
         // SAFETY: the range lies inside `data` (just asserted). The kernel has handed this buffer over and does not
         // write to it before `put` gives it back, which needs `&mut self`.
-        unsafe {
-            std::slice::from_raw_parts(first.add(usize::from(buffer) * RECEIVE_BYTES), length)
-        }
+        unsafe { std::slice::from_raw_parts(first.add(usize::from(buffer) * RECEIVE_BYTES), length) }
     }
 
     /// Gives a buffer back; the kernel sees it after [`Buffers::publish`].
     pub(super) fn put(&mut self, buffer: u16) {
         let base = self.entries.as_mut_ptr().cast::<BufRingEntry>();
-        let address =
-            self.data.as_mut_ptr().cast::<u8>() as u64 + u64::from(buffer) * RECEIVE_BYTES as u64;
+        let address = self.data.as_mut_ptr().cast::<u8>() as u64 + u64::from(buffer) * RECEIVE_BYTES as u64;
         // SAFETY: the index is masked into the BUFFERS entries of the allocation, which are plain integers and so
         // always initialised; the kernel does not read an entry before the tail passes it.
         let entry = unsafe { &mut *base.add(usize::from(self.tail & (BUFFERS - 1))) };
