@@ -1,0 +1,122 @@
+//! Asking the daemon for devices.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use sietch_protocol::connection::DEFAULT_TIMEOUT;
+use sietch_protocol::{Connection, HeldGrant, VnicGrant, VsaGrant, Welcome};
+
+use crate::error::Error;
+use crate::grant::Grant;
+use crate::lease::{Lease, Parts, SharedPage};
+use crate::metrics::Metrics;
+
+/// A VNIC as the daemon handed it out: the bound AF_XDP socket, its buffer memory, and what they are.
+#[derive(Debug)]
+pub struct VnicParts {
+    /// Whether it is still held.
+    pub grant: Grant,
+    /// Addresses, ports, peers, rate and geometry.
+    pub description: VnicGrant,
+    /// The bound socket.
+    pub socket: OwnedFd,
+    /// The memory of its frames, a sealed memfd.
+    pub memory: OwnedFd,
+}
+
+/// A VSA as the daemon handed it out.
+#[derive(Debug)]
+pub struct VsaParts {
+    /// Whether it is still held.
+    pub grant: Grant,
+    /// Name and size.
+    pub description: VsaGrant,
+    /// The area's own file, open for reading and writing.
+    pub file: OwnedFd,
+}
+
+/// A connection to the daemon, before the application starts its data loop.
+///
+/// Acquire devices, share counters, then [`Client::hold`] it all.
+#[derive(Debug)]
+pub struct Client {
+    parts: Parts,
+}
+
+impl Client {
+    /// Connects to the daemon at `path` (see [`crate::socket_path`]) as `name`, which is for display alone.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: no daemon, or one of another version.
+    pub fn connect(path: &Path, name: &str) -> Result<Self, Error> {
+        let connection = Connection::connect(path, name, DEFAULT_TIMEOUT)?;
+        Ok(Self::over(connection, path.to_owned(), name))
+    }
+
+    pub(crate) fn over(connection: Connection, path: PathBuf, name: &str) -> Self {
+        let name = name.to_owned();
+        Self { parts: Parts { connection, path, name, grants: Vec::new(), pages: Vec::new() } }
+    }
+
+    /// What the daemon said of itself.
+    pub fn daemon(&self) -> &Welcome {
+        self.parts.connection.welcome()
+    }
+
+    /// Opens the VNIC `name` without touching its rings.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone.
+    pub fn acquire_vnic_parts(&mut self, name: &str) -> Result<VnicParts, Error> {
+        let (description, socket, memory) = self.parts.connection.acquire_vnic(name)?;
+        let held = HeldGrant { grant: description.grant, generation: description.generation };
+        let grant = Grant::new(held, description.name.clone(), description.protection.clone());
+        self.parts.grants.push(grant.clone());
+        Ok(VnicParts { grant, description, socket, memory })
+    }
+
+    /// Opens the storage area `name` without making a queue for it.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone.
+    pub fn acquire_vsa_parts(&mut self, name: &str) -> Result<VsaParts, Error> {
+        let (description, file) = self.parts.connection.acquire_vsa(name)?;
+        let held = HeldGrant { grant: description.grant, generation: description.generation };
+        let grant = Grant::new(held, description.name.clone(), description.protection.clone());
+        self.parts.grants.push(grant.clone());
+        Ok(VsaParts { grant, description, file })
+    }
+
+    /// Shows the daemon a page of counters; it reads them when somebody asks.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Lease`]: no file descriptor is left.
+    pub fn share_metrics(&mut self, metrics: &Metrics) -> Result<(), Error> {
+        self.parts.connection.publish_metrics(metrics.label(), metrics.as_fd())?;
+        let page = metrics
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| Error::Lease { path: self.parts.path.clone(), source })?;
+        self.parts.pages.push(SharedPage { label: metrics.label().to_owned(), page });
+        Ok(())
+    }
+
+    /// Gives a grant back. Its queue must be dropped first.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: the daemon is gone.
+    pub fn release(&mut self, grant: &Grant) -> Result<(), Error> {
+        self.parts.connection.release(grant.id())?;
+        grant.revoke();
+        self.parts.grants.retain(|held| held.id() != grant.id());
+        Ok(())
+    }
+
+    /// Holds everything acquired, with a thread that listens to the daemon and reconnects to it.
+    ///
+    /// # Errors
+    /// [`Error::Lease`]: no thread or file descriptor is left.
+    pub fn hold(self) -> Result<Lease, Error> {
+        Lease::start(self.parts)
+    }
+}

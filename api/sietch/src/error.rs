@@ -1,0 +1,42 @@
+//! What can go wrong between an application and its devices.
+
+use std::io;
+use std::path::PathBuf;
+
+use sietch_protocol::CallError;
+use sietch_protocol::metrics::MetricsError;
+
+/// A failure of the native API.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The daemon is not there, or refused.
+    #[error(transparent)]
+    Control(#[from] CallError),
+    /// The VNIC was granted, but its rings cannot be used.
+    #[error("VNIC {name}: cannot map its queue: {source}; raise the memory limit, or restart the daemon")]
+    Queue {
+        /// The VNIC.
+        name: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The storage area was granted, but cannot be used.
+    #[error("VSA {name}: cannot open its queue: {source}; see `sietch doctor` for io_uring and O_DIRECT")]
+    Area {
+        /// The storage area.
+        name: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A counter page.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// The thread that holds the grants cannot start.
+    #[error("lease with the daemon at {path}: {source}; raise the limits of threads and open files")]
+    Lease {
+        /// The daemon's socket.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}

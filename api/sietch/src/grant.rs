@@ -1,0 +1,61 @@
+//! What an application holds, and whether it still does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sietch_protocol::{HeldGrant, Protection};
+
+/// A grant of the control plane. Clones name the same grant.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    held: HeldGrant,
+    name: String,
+    protection: Protection,
+    revoked: AtomicBool,
+}
+
+impl Grant {
+    pub(crate) fn new(held: HeldGrant, name: String, protection: Protection) -> Self {
+        let revoked = AtomicBool::new(false);
+        Self { inner: Arc::new(Inner { held, name, protection, revoked }) }
+    }
+
+    /// Its number at the daemon.
+    pub fn id(&self) -> u64 {
+        self.inner.held.grant
+    }
+
+    /// What tells it from earlier grants of the same device.
+    pub fn generation(&self) -> u64 {
+        self.inner.held.generation
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Who enforces its limits.
+    pub fn protection(&self) -> &Protection {
+        &self.inner.protection
+    }
+
+    /// Whether it was taken back. One load: cheap enough for every turn of a data loop. What is read after `true`
+    /// happened after the daemon's notice.
+    pub fn is_revoked(&self) -> bool {
+        self.inner.revoked.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn revoke(&self) {
+        self.inner.revoked.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn held(&self) -> HeldGrant {
+        self.inner.held
+    }
+}

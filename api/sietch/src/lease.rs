@@ -1,0 +1,240 @@
+//! Holding what was granted: a thread that keeps the control connection, so that the data loop never reads a
+//! socket of the control plane.
+//!
+//! 1. The thread sleeps on the connection and on a stop signal, without a time limit: an idle lease
+//!    costs nothing.
+//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop has the doorbell among what it
+//!    sleeps on, and looks at its grants' flags when it rings.
+//! 3. When the daemon goes away, grants stay usable: the devices do not need it. The thread reconnects, waiting
+//!    from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries, tells the new daemon what is held, and shares
+//!    the counter pages again. What the daemon does not confirm counts as revoked.
+//! 4. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use sietch_protocol::{CallError, Connection, Notice};
+
+use crate::error::Error;
+use crate::grant::Grant;
+
+/// The first pause before reconnecting: a restarted daemon is back within tens of milliseconds.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause: one attempt costs about 50 microseconds, so that a day without a daemon costs a second of
+/// processor time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the daemon may take to answer when adopting.
+const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A counter page that the daemon was given.
+#[derive(Debug)]
+pub(crate) struct SharedPage {
+    pub(crate) label: String,
+    pub(crate) page: OwnedFd,
+}
+
+/// What the thread and the application share.
+#[derive(Debug)]
+struct Shared {
+    doorbell: OwnedFd,
+    stop: OwnedFd,
+    ending: AtomicBool,
+    connected: AtomicBool,
+}
+
+impl Shared {
+    fn ring(&self) {
+        // It can only fail when the counter is full, and then the doorbell is ringing already.
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Grants that are held until this is dropped, or the process ends.
+#[derive(Debug)]
+pub struct Lease {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lease {
+    pub(crate) fn start(keeper: Parts) -> Result<Self, Error> {
+        let path = keeper.path.clone();
+        let failed = |source: io::Error| Error::Lease { path: path.clone(), source };
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let shared = Arc::new(Shared {
+            doorbell: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
+            stop: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
+            ending: AtomicBool::new(false),
+            connected: AtomicBool::new(true),
+        });
+        let keeper = Keeper { parts: keeper, shared: Arc::clone(&shared) };
+        let thread = std::thread::Builder::new()
+            .name("sietch-lease".to_owned())
+            .spawn(move || keeper.run())
+            .map_err(failed)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// What becomes readable when a grant was revoked or the daemon ends. Poll it beside the device's doorbells,
+    /// call [`Lease::clear_doorbell`], then look at the grants.
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
+        self.shared.doorbell.as_fd()
+    }
+
+    /// Makes the doorbell quiet until it rings again. Call it *before* looking at the grants.
+    pub fn clear_doorbell(&self) {
+        let mut count = [0; 8];
+        // Nothing to read means that it was quiet.
+        let _ = rustix::io::read(&self.shared.doorbell, &mut count);
+    }
+
+    /// Whether the daemon said that it shuts down and takes its devices along.
+    pub fn is_ending(&self) -> bool {
+        self.shared.ending.load(Ordering::Acquire)
+    }
+
+    /// Whether the daemon is there now. Grants work without it.
+    pub fn is_connected(&self) -> bool {
+        self.shared.connected.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // As with the doorbell: a full counter is a signal already.
+        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a [`crate::Client`] turns into.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) connection: Connection,
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) grants: Vec<Grant>,
+    pub(crate) pages: Vec<SharedPage>,
+}
+
+struct Keeper {
+    parts: Parts,
+    shared: Arc<Shared>,
+}
+
+/// Why a wait ended.
+enum Woken {
+    Stop,
+    Other,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        loop {
+            match self.listen() {
+                Woken::Stop => return,
+                Woken::Other => self.shared.connected.store(false, Ordering::Release),
+            }
+            if matches!(self.reconnect(), Woken::Stop) {
+                return;
+            }
+            self.shared.connected.store(true, Ordering::Release);
+        }
+    }
+
+    /// Handles notices until the connection breaks or the lease ends.
+    fn listen(&mut self) -> Woken {
+        loop {
+            loop {
+                match self.parts.connection.take_notice() {
+                    Ok(Some(notice)) => self.notice(&notice),
+                    Ok(None) => break,
+                    Err(_) => return Woken::Other,
+                }
+            }
+            if matches!(self.wait(Some(self.parts.connection.as_fd()), None), Woken::Stop) {
+                return Woken::Stop;
+            }
+        }
+    }
+
+    fn notice(&self, notice: &Notice) {
+        match notice {
+            Notice::Revoked { grant, generation, .. } => {
+                let named = |held: &&Grant| held.id() == *grant && held.generation() == *generation;
+                if let Some(held) = self.parts.grants.iter().find(named) {
+                    held.revoke();
+                }
+            }
+            Notice::ShuttingDown { .. } => self.shared.ending.store(true, Ordering::Release),
+        }
+        self.shared.ring();
+    }
+
+    /// Tries until the daemon is there and knows what is held, or the lease ends.
+    fn reconnect(&mut self) -> Woken {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if matches!(self.wait(None, Some(pause)), Woken::Stop) {
+                return Woken::Stop;
+            }
+            if self.adopt().is_ok() {
+                return Woken::Other;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn adopt(&mut self) -> Result<(), CallError> {
+        let mut connection = Connection::connect(&self.parts.path, &self.parts.name, ADOPT_TIMEOUT)?;
+        let held: Vec<&Grant> = self.parts.grants.iter().filter(|grant| !grant.is_revoked()).collect();
+        let answers = connection.adopt(held.iter().map(|grant| grant.held()).collect())?;
+        let mut lost = false;
+        for grant in held {
+            let confirmed = answers.iter().any(|answer| answer.grant == grant.id() && answer.held);
+            if !confirmed {
+                grant.revoke();
+                lost = true;
+            }
+        }
+        for shared in &self.parts.pages {
+            match connection.publish_metrics(&shared.label, shared.page.as_fd()) {
+                // Counters that the daemon does not want are no reason to lose the grants.
+                Ok(()) | Err(CallError::Refused(_)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        self.shared.ending.store(false, Ordering::Release);
+        self.parts.connection = connection;
+        if lost {
+            self.shared.ring();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `socket` is readable, `limit` has passed, or the lease ends.
+    fn wait(&self, socket: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut watched = vec![PollFd::new(&self.shared.stop, PollFlags::IN)];
+        watched.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+        match poll(&mut watched, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) if watched[0].revents().is_empty() => Woken::Other,
+            _ => Woken::Stop,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::client::Client;
+use crate::metrics::{Kind, Metrics};
+use sietch_protocol::message::ClientFrame;
+use sietch_protocol::{
+    AdoptedGrant, FrameReader, FrameWriter, HeldGrant, PROTOCOL, Progress, Protection, Reply, Request,
+    ServerFrame, VsaGrant, Welcome, frame,
+};
+
+/// A daemon that confirms the grants in `known` and reports every request.
+struct Daemon {
+    socket: UnixStream,
+    reader: FrameReader,
+    seen: Sender<Request>,
+    known: Vec<u64>,
+}
+
+impl Daemon {
+    /// Waits for a client.
+    fn accept(listener: &UnixListener, known: &[u64]) -> (Self, Receiver<Request>) {
+        let (socket, _) = listener.accept().expect("accept");
+        let (seen, requests) = channel();
+        (Self { socket, reader: FrameReader::new(), seen, known: known.to_vec() }, requests)
+    }
+
+    /// Answers `count` requests.
+    fn answer(&mut self, count: usize) {
+        for _ in 0..count {
+            let Ok(Progress::Ready(arrived)) = self.reader.read(&self.socket) else { return };
+            let asked: ClientFrame = frame::decode(&arrived.text).expect("a request");
+            let (body, descriptors) = self.reply(&asked.request);
+            self.send(&ServerFrame::Reply { id: asked.id, body }, descriptors);
+            self.seen.send(asked.request).expect("the test listens");
+        }
+    }
+
+    fn reply(&self, request: &Request) -> (Reply, Vec<OwnedFd>) {
+        match request {
+            Request::Hello { .. } => {
+                let daemon = "test".to_owned();
+                let welcome =
+                    Welcome { protocol: PROTOCOL, daemon, generation: 1, pid: 1, administrator: false };
+                (Reply::Welcome(welcome), vec![])
+            }
+            Request::AcquireVsa { name } => {
+                let grant = name.len() as u64;
+                let grant = VsaGrant {
+                    grant,
+                    generation: 7,
+                    name: name.clone(),
+                    size: 4096,
+                    protection: Protection::KernelEnforced,
+                    path: "/nowhere".to_owned(),
+                };
+                let file = std::fs::File::open("/dev/null").expect("open");
+                (Reply::Vsa(Box::new(grant)), vec![file.into()])
+            }
+            Request::Adopt { grants } => {
+                let answer = |held: &HeldGrant| AdoptedGrant {
+                    grant: held.grant,
+                    held: self.known.contains(&held.grant),
+                    reason: String::new(),
+                };
+                (Reply::Adopted(grants.iter().map(answer).collect()), vec![])
+            }
+            _ => (Reply::Done, vec![]),
+        }
+    }
+
+    fn send(&self, frame: &ServerFrame, descriptors: Vec<OwnedFd>) {
+        let bytes = frame::encode(frame).expect("encode");
+        let mut writer = FrameWriter::<OwnedFd>::new(bytes, descriptors).expect("frame");
+        assert!(matches!(writer.write(&self.socket), Ok(Progress::Ready(()))));
+    }
+}
+
+/// A folder with a listener, removed when dropped.
+struct Place {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sietch-lease-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("bind");
+        Self { path, listener }
+    }
+
+    /// A client that holds the areas `names`, and its daemon. The area's grant is the length of its name.
+    fn client(&self, names: &[&str]) -> (Client, Vec<Grant>, Daemon) {
+        std::thread::scope(|scope| {
+            let daemon = scope.spawn(|| {
+                let (mut daemon, _requests) = Daemon::accept(&self.listener, &[]);
+                let (seen, kept) = channel();
+                daemon.seen = seen;
+                daemon.answer(1 + names.len());
+                drop(kept);
+                daemon
+            });
+            let mut client = Client::connect(&self.path, "test").expect("connect");
+            let grants =
+                names.iter().map(|name| client.acquire_vsa_parts(name).expect("area").grant).collect();
+            (client, grants, daemon.join().expect("daemon"))
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn wait_for_ring(lease: &Lease) {
+    let mut watched = [PollFd::from_borrowed_fd(lease.doorbell(), PollFlags::IN)];
+    let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
+    assert_eq!(poll(&mut watched, Some(&limit)).expect("poll"), 1, "the doorbell stayed quiet");
+    lease.clear_doorbell();
+}
+
+#[test]
+fn a_revocation_rings_and_marks_its_grant_alone() {
+    let place = Place::new("revoke");
+    let (client, grants, daemon) = place.client(&["a", "bb"]);
+    let lease = client.hold().expect("hold");
+    let (name, reason) = ("a".to_owned(), "asked".to_owned());
+    // An older generation of the same number is somebody else's.
+    let stale = Notice::Revoked { grant: 2, generation: 6, name: name.clone(), reason: reason.clone() };
+    daemon.send(&ServerFrame::Notice(stale), vec![]);
+    daemon.send(&ServerFrame::Notice(Notice::Revoked { grant: 1, generation: 7, name, reason }), vec![]);
+    while !grants[0].is_revoked() {
+        wait_for_ring(&lease);
+    }
+    assert!(!grants[1].is_revoked());
+    assert!(lease.is_connected());
+}
+
+#[test]
+fn a_restarted_daemon_learns_what_is_held_and_what_it_does_not_know_is_lost() {
+    let place = Place::new("restart");
+    let (mut client, grants, mut daemon) = place.client(&["a", "bb"]);
+    let metrics = Metrics::new("kv", &[("x", Kind::Counter)]).expect("page");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (seen, kept) = channel();
+            daemon.seen = seen;
+            daemon.answer(1);
+            drop(kept);
+        });
+        client.share_metrics(&metrics).expect("share");
+    });
+    let lease = client.hold().expect("hold");
+    drop(daemon);
+    let (mut second, requests) = Daemon::accept(&place.listener, &[2]);
+    second.answer(3);
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let held = |grant| HeldGrant { grant, generation: 7 };
+    assert_eq!(asked[1], Request::Adopt { grants: vec![held(1), held(2)] });
+    assert_eq!(asked[2], Request::PublishMetrics { label: "kv".to_owned() });
+    wait_for_ring(&lease);
+    assert!(grants[0].is_revoked());
+    assert!(!grants[1].is_revoked());
+
+    // What was lost is not asked for a second time.
+    drop(second);
+    let (mut third, requests) = Daemon::accept(&place.listener, &[2]);
+    third.answer(3);
+    assert_eq!(requests.try_iter().nth(1), Some(Request::Adopt { grants: vec![held(2)] }));
+    assert!(!grants[1].is_revoked());
+}
+
+#[test]
+fn a_daemon_that_ends_is_announced_and_the_lease_ends_without_one() {
+    let place = Place::new("end");
+    let (client, grants, daemon) = place.client(&["a"]);
+    let lease = client.hold().expect("hold");
+    let reason = "asked".to_owned();
+    daemon.send(&ServerFrame::Notice(Notice::ShuttingDown { reason }), vec![]);
+    wait_for_ring(&lease);
+    assert!(lease.is_ending());
+    assert!(!grants[0].is_revoked());
+    drop(daemon);
+    drop(lease);
+}

@@ -1,0 +1,53 @@
+//! Where the daemon's socket lies.
+//!
+//! 1. `SIETCH_SOCKET`, where it is set, wins.
+//! 2. Root's daemon listens on [`SYSTEM_SOCKET`]; a user's own in `$XDG_RUNTIME_DIR/sietch`, else in
+//!    `~/.local/state/sietch`. Never below `/tmp`, where others could stand in for the daemon.
+//! 3. A client takes its user's own daemon if that has a socket, else root's if that has one.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The socket of root's daemon.
+pub const SYSTEM_SOCKET: &str = "/run/sietch/sietchd.sock";
+
+/// The environment variable that names another one.
+pub const SOCKET_VARIABLE: &str = "SIETCH_SOCKET";
+
+/// The socket that a client of this user should connect to.
+pub fn socket_path() -> PathBuf {
+    let own = own_socket_path();
+    if std::env::var_os(SOCKET_VARIABLE).is_none() {
+        return choose(own, Path::new(SYSTEM_SOCKET), Path::exists);
+    }
+    own
+}
+
+/// The socket on which a daemon started by this user listens.
+pub fn own_socket_path() -> PathBuf {
+    let uid = rustix::process::geteuid();
+    resolve(uid.as_raw(), &|name| std::env::var_os(name))
+}
+
+fn choose(own: PathBuf, system: &Path, exists: impl Fn(&Path) -> bool) -> PathBuf {
+    if !exists(&own) && exists(system) { system.to_owned() } else { own }
+}
+
+fn resolve(uid: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if let Some(path) = set(SOCKET_VARIABLE) {
+        return path.into();
+    }
+    if uid == 0 {
+        return SYSTEM_SOCKET.into();
+    }
+    let folder = match (set("XDG_RUNTIME_DIR"), set("HOME")) {
+        (Some(runtime), _) => PathBuf::from(runtime).join("sietch"),
+        (None, Some(home)) => PathBuf::from(home).join(".local/state/sietch"),
+        (None, None) => PathBuf::from(format!("/run/user/{uid}/sietch")),
+    };
+    folder.join("sietchd.sock")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! How an application tells the process that started it that it serves: one line of JSON.
+//!
+//! The line is written once, after recovery and after the sockets answer, and never again. Whoever started
+//! the application reads up to the first newline and closes the pipe.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest line that is read: a peer that writes more is not an application of Sietch.
+pub const MAX_LINE: usize = 16 * 1024;
+
+/// What the application has become.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ready {
+    /// The data path: `af_xdp` or `linux`.
+    pub network: String,
+    /// Why not a VNIC, where it was wanted or might have been.
+    pub reason: Option<String>,
+    /// Where it answers on its VNIC.
+    pub vnic: Option<SocketAddr>,
+    /// Where it answers on kernel sockets.
+    pub kernel: Option<SocketAddr>,
+    /// How blocks reach the disk: `io_uring` or `pwritev2`.
+    pub storage: String,
+    /// When a reply to a write may leave: `always`, `interval` or `never`.
+    pub durability: String,
+    /// Keys there after recovery.
+    pub keys: u64,
+}
+
+impl Ready {
+    /// Writes the line. A closed pipe is no error: whoever started the application is gone or does not care.
+    ///
+    /// # Errors
+    /// The descriptor cannot be written to.
+    pub fn announce(&self, to: impl AsFd) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        let mut rest = line.as_slice();
+        while !rest.is_empty() {
+            match rustix::io::write(&to, rest) {
+                Ok(0) | Err(rustix::io::Errno::PIPE) => return Ok(()),
+                Ok(count) => rest = &rest[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the line back.
+    ///
+    /// # Errors
+    /// It is too long, or not such a line.
+    pub fn parse(line: &str) -> io::Result<Self> {
+        if line.len() > MAX_LINE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "readiness line is too long"));
+        }
+        Ok(serde_json::from_str(line)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_announced_is_understood() {
+        let ready = Ready {
+            network: "af_xdp".into(),
+            vnic: "10.83.0.2:6379".parse().ok(),
+            durability: "always".into(),
+            keys: 12,
+            ..Ready::default()
+        };
+        let (mut reader, writer) = std::io::pipe().expect("pipe");
+        ready.announce(&writer).expect("announce");
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("read");
+        assert_eq!(text.lines().count(), 1);
+        assert_eq!(Ready::parse(text.trim_end()).expect("parse"), ready);
+    }
+
+    #[test]
+    fn nobody_listening_is_no_error_and_noise_is_one() {
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        drop(reader);
+        Ready::default().announce(&writer).expect("ignored");
+        assert!(Ready::parse("hello").is_err());
+        assert!(Ready::parse(&" ".repeat(MAX_LINE + 1)).is_err());
+        // A later version may say more.
+        assert!(Ready::parse("{\"network\":\"linux\",\"news\":1}").is_ok());
+    }
+}
