@@ -1,7 +1,34 @@
 //! Memory that two sides share, and how they take turns in it.
 //!
+//! - [`mapping`]: shared memory, unmapped when its owner goes.
+//! - [`spsc`]: a ring with one producer and one consumer, over any memory.
+//! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may be the kernel
+//!   or another process.
+//! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up and without
+//!   a system call that nobody asked for.
 //! - [`pool`]: which buffer of a queue belongs to whom.
+//!
+//! The other side of a ring is never trusted: whatever it writes into the shared words, no access leaves the mapping,
+//! nothing panics, and no call does more work than the ring has slots.
+//!
+//! With `--cfg loom` the atomics come from loom, and only what is free of system calls is built.
 
+#[cfg(not(loom))]
+pub mod doorbell;
+#[cfg(not(loom))]
+pub mod mapped;
+#[cfg(not(loom))]
+pub mod mapping;
 pub mod pool;
+pub mod spsc;
+mod sync;
+pub mod wake;
 
+#[cfg(not(loom))]
+pub use doorbell::Doorbell;
+#[cfg(not(loom))]
+pub use mapped::{Descriptor, MappedRing, RingLayout};
+#[cfg(not(loom))]
+pub use mapping::Mapping;
 pub use pool::{BufferPool, Owner};
+pub use spsc::{Consumer, Producer, RingMemory};

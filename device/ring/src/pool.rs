@@ -65,10 +65,7 @@ impl BufferPool {
     #[inline]
     #[must_use = "false means that the buffer did not change hands"]
     pub fn pass(&mut self, buffer: u32, from: Owner, to: Owner) -> bool {
-        debug_assert!(
-            from != Owner::Free && to != Owner::Free,
-            "free buffers go through take and put"
-        );
+        debug_assert!(from != Owner::Free && to != Owner::Free, "free buffers go through take and put");
         match self.owners.get_mut(buffer as usize) {
             Some(owner) if *owner == from => {
                 *owner = to;

@@ -12,11 +12,7 @@ enum Step {
 }
 
 fn holder() -> impl Strategy<Value = Owner> {
-    prop_oneof![
-        Just(Owner::Engine),
-        Just(Owner::Receive),
-        Just(Owner::Transmit)
-    ]
+    prop_oneof![Just(Owner::Engine), Just(Owner::Receive), Just(Owner::Transmit)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -24,8 +20,7 @@ fn step() -> impl Strategy<Value = Step> {
     let buffer = prop_oneof![9 => 0..12_u32, 1 => any::<u32>()];
     prop_oneof![
         holder().prop_map(Step::Take),
-        (buffer.clone(), holder(), holder())
-            .prop_map(|(buffer, from, to)| Step::Pass(buffer, from, to)),
+        (buffer.clone(), holder(), holder()).prop_map(|(buffer, from, to)| Step::Pass(buffer, from, to)),
         (buffer, holder()).prop_map(|(buffer, from)| Step::Put(buffer, from)),
     ]
 }

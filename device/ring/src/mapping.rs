@@ -1,0 +1,131 @@
+//! Shared memory with an owner.
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+/// A readable and writable shared mapping, unmapped when dropped.
+///
+/// The address does not change while the mapping lives. What lies in it may change at any time: other processes map
+/// the same memory.
+#[derive(Debug)]
+pub struct Mapping {
+    address: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: a `Mapping` owns its address range whichever thread holds it; `munmap` may be called from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: through a shared reference one gets atomics, raw pointers, or (unsafe) slices whose caller answers for them.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `length` bytes of `file` from `offset`, and faults them in, so that no page fault meets the data path.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn of_file(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
+        let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is touched.
+        let address = unsafe { mmap(std::ptr::null_mut(), length, protection, flags, file, offset) }?;
+        Self::owning(address, length)
+    }
+
+    /// Maps `length` zeroed bytes that only this process and its later forks share.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn anonymous(length: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        // SAFETY: as in `of_file`.
+        let address = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::SHARED) }?;
+        Self::owning(address, length)
+    }
+
+    fn owning(address: *mut c_void, length: usize) -> io::Result<Self> {
+        match NonNull::new(address.cast::<u8>()) {
+            Some(address) => Ok(Self { address, length }),
+            // Address zero: the kernel does not hand it out without MAP_FIXED.
+            None => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: `mmap` refuses a length of zero.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The first byte. Valid for [`Mapping::len`] bytes while the mapping lives.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+
+    /// The word at byte `offset`, or `None` if it is not aligned or not inside.
+    #[inline]
+    pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        const SIZE: usize = size_of::<AtomicU32>();
+        if !offset.is_multiple_of(SIZE) || offset.checked_add(SIZE)? > self.length {
+            return None;
+        }
+        // SAFETY: inside the mapping, aligned (it starts on a page), alive as long as `self`; every access to a
+        // word that this crate makes is atomic, and no bit pattern is invalid whoever else writes it.
+        Some(unsafe { AtomicU32::from_ptr(self.address.add(offset).cast::<u32>().as_ptr()) })
+    }
+
+    /// The bytes at `range`.
+    ///
+    /// # Panics
+    /// If `range` is not inside the mapping.
+    ///
+    /// # Safety
+    /// While the slice lives nobody writes these bytes.
+    #[inline]
+    pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.check(&range);
+        // SAFETY: inside the mapping, which outlives the borrow; the caller rules out writers.
+        unsafe { std::slice::from_raw_parts(self.address.add(range.start).as_ptr(), range.len()) }
+    }
+
+    /// The bytes at `range`, to be written.
+    ///
+    /// # Panics
+    /// If `range` is not inside the mapping.
+    ///
+    /// # Safety
+    /// While the slice lives nobody else reads or writes these bytes.
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // Exclusiveness is per range, and the caller answers for it.
+    pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
+        self.check(&range);
+        // SAFETY: inside the mapping, which outlives the borrow; the caller rules out every other access.
+        unsafe { std::slice::from_raw_parts_mut(self.address.add(range.start).as_ptr(), range.len()) }
+    }
+
+    #[inline]
+    fn check(&self, range: &Range<usize>) {
+        assert!(
+            range.start <= range.end && range.end <= self.length,
+            "bytes {range:?} are outside a mapping of {} bytes",
+            self.length
+        );
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range came from `mmap` and this is its only owner; borrows of it cannot outlive `self`.
+        let unmapped = unsafe { munmap(self.address.as_ptr().cast::<c_void>(), self.length) };
+        debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
+    }
+}

@@ -1,0 +1,268 @@
+//! A ring with one producer and one consumer, either of which may be another process or the kernel.
+//!
+//! 1. Two running indices lie in shared memory: the *producer* word (written by the producer alone) and the
+//!    *consumer* word (written by the consumer alone). They wrap at 2^32; an entry's slot is its index modulo the
+//!    capacity, a power of two. `producer - consumer` entries are in the ring.
+//! 2. Each side works on a private copy of its own index and publishes it in one store: the producer with
+//!    [`Producer::submit`] after any number of [`Producer::push`], the consumer with [`Consumer::release`] after any
+//!    number of [`Consumer::pop`]. It never reads its own word back, so scribbling over that word changes nothing here.
+//! 3. Each side remembers the other's index as it last saw it, and looks again only when the memory it has is not
+//!    enough: a batch costs one access to the other side's cache line.
+//! 4. A store of an index is a release, a load of the other's an acquire: entries written before a submit are seen by
+//!    whoever sees the submit, and a slot is not written again before its reader has released it.
+//! 5. The other side's word is judged when it is read. It may advance by at most what it could honestly have done:
+//!    the consumer by what was submitted and not yet consumed, the producer by the slots that were free. Anything
+//!    else (backwards, too far) is counted as a violation and ignored: the ring looks as it did before. So no
+//!    entry is read that the rules do not allow, and one call never does more work than the ring has slots.
+//!
+//! What an entry *says* is not judged here: whoever pops it copies it once and validates the copy.
+
+use crate::sync::{AtomicU32, Ordering};
+use crate::wake;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// The memory of a ring.
+pub trait RingMemory<T> {
+    /// Slots: a power of two.
+    fn capacity(&self) -> u32;
+    /// The producer's published index.
+    fn producer(&self) -> &AtomicU32;
+    /// The consumer's published index.
+    fn consumer(&self) -> &AtomicU32;
+    /// The flags word; see [`wake`].
+    fn flags(&self) -> &AtomicU32;
+    /// Copies the entry with running index `index` out of its slot (`index` modulo the capacity).
+    fn read(&self, index: u32) -> T;
+    /// Copies `entry` into the slot of running index `index`.
+    fn write(&self, index: u32, entry: T);
+}
+
+/// The words of a ring contradict each other, so nobody can attach to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "ring of {capacity} slots is inconsistent: producer {producer}, consumer {consumer}; make a new ring"
+)]
+pub struct Inconsistent {
+    /// The producer word.
+    pub producer: u32,
+    /// The consumer word.
+    pub consumer: u32,
+    /// Slots.
+    pub capacity: u32,
+}
+
+/// Reads both words for a side that attaches to a ring, fresh or left behind by a predecessor.
+fn attach<T>(memory: &impl RingMemory<T>) -> Result<(u32, u32), Inconsistent> {
+    let producer = memory.producer().load(Ordering::Acquire);
+    let consumer = memory.consumer().load(Ordering::Acquire);
+    let capacity = memory.capacity();
+    if capacity.is_power_of_two() && producer.wrapping_sub(consumer) <= capacity {
+        Ok((producer, consumer))
+    } else {
+        Err(Inconsistent { producer, consumer, capacity })
+    }
+}
+
+/// The producing side. One thread owns it.
+#[derive(Debug)]
+pub struct Producer<T, M> {
+    memory: M,
+    /// Index of the next entry to write.
+    head: u32,
+    /// What the peer may see: entries below it are submitted.
+    submitted: u32,
+    /// The peer's index as last accepted.
+    consumed: u32,
+    violations: u64,
+    entry: std::marker::PhantomData<fn(T)>,
+}
+
+impl<T, M: RingMemory<T>> Producer<T, M> {
+    /// Attaches to the producing end, where a predecessor left it.
+    ///
+    /// # Errors
+    /// [`Inconsistent`] if the words contradict each other.
+    pub fn attach(memory: M) -> Result<Self, Inconsistent> {
+        let (producer, consumer) = attach(&memory)?;
+        Ok(Self {
+            memory,
+            head: producer,
+            submitted: producer,
+            consumed: consumer,
+            violations: 0,
+            entry: std::marker::PhantomData,
+        })
+    }
+
+    /// Entries that can be pushed now. Looks at the peer's word only if fewer than `wanted` are known.
+    #[inline]
+    pub fn room(&mut self, wanted: u32) -> u32 {
+        let known = self.known_room();
+        if known >= wanted {
+            return known;
+        }
+        self.refresh();
+        self.known_room()
+    }
+
+    /// Writes one entry, which the peer does not see before [`Producer::submit`].
+    ///
+    /// # Errors
+    /// The entry comes back if the ring is full.
+    #[inline]
+    pub fn push(&mut self, entry: T) -> Result<(), T> {
+        if self.room(1) == 0 {
+            return Err(entry);
+        }
+        self.memory.write(self.head, entry);
+        self.head = self.head.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Lets the peer see everything pushed so far, and returns how many entries that added.
+    #[inline]
+    pub fn submit(&mut self) -> u32 {
+        let added = self.head.wrapping_sub(self.submitted);
+        if added != 0 {
+            self.submitted = self.head;
+            self.memory.producer().store(self.head, Ordering::Release);
+        }
+        added
+    }
+
+    /// Submitted entries that the peer has not consumed.
+    #[inline]
+    pub fn in_flight(&mut self) -> u32 {
+        self.refresh();
+        self.submitted.wrapping_sub(self.consumed)
+    }
+
+    /// Whether the peer asks to be woken. Call it after [`Producer::submit`].
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        wake::is_armed(self.memory.flags())
+    }
+
+    /// Times the peer's word was impossible.
+    pub fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// Slots.
+    pub fn capacity(&self) -> u32 {
+        self.memory.capacity()
+    }
+
+    /// The ring's memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    #[inline]
+    fn known_room(&self) -> u32 {
+        self.memory.capacity() - self.head.wrapping_sub(self.consumed)
+    }
+
+    #[inline]
+    fn refresh(&mut self) {
+        let seen = self.memory.consumer().load(Ordering::Acquire);
+        if seen.wrapping_sub(self.consumed) <= self.submitted.wrapping_sub(self.consumed) {
+            self.consumed = seen;
+        } else {
+            self.violations += 1;
+        }
+    }
+}
+
+/// The consuming side. One thread owns it.
+#[derive(Debug)]
+pub struct Consumer<T, M> {
+    memory: M,
+    /// Index of the next entry to read.
+    tail: u32,
+    /// What the peer may see: slots below it are free.
+    released: u32,
+    /// The peer's index as last accepted.
+    produced: u32,
+    violations: u64,
+    entry: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T, M: RingMemory<T>> Consumer<T, M> {
+    /// Attaches to the consuming end, where a predecessor left it.
+    ///
+    /// # Errors
+    /// [`Inconsistent`] if the words contradict each other.
+    pub fn attach(memory: M) -> Result<Self, Inconsistent> {
+        let (producer, consumer) = attach(&memory)?;
+        Ok(Self {
+            memory,
+            tail: consumer,
+            released: consumer,
+            produced: producer,
+            violations: 0,
+            entry: std::marker::PhantomData,
+        })
+    }
+
+    /// Entries that can be popped now. Looks at the peer's word only if fewer than `wanted` are known.
+    #[inline]
+    pub fn ready(&mut self, wanted: u32) -> u32 {
+        let known = self.produced.wrapping_sub(self.tail);
+        if known >= wanted {
+            return known;
+        }
+        self.refresh();
+        self.produced.wrapping_sub(self.tail)
+    }
+
+    /// Copies the oldest entry out. Its slot stays taken until [`Consumer::release`].
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.ready(1) == 0 {
+            return None;
+        }
+        let entry = self.memory.read(self.tail);
+        self.tail = self.tail.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the slots of everything popped so far back to the producer, and returns how many.
+    #[inline]
+    pub fn release(&mut self) -> u32 {
+        let freed = self.tail.wrapping_sub(self.released);
+        if freed != 0 {
+            self.released = self.tail;
+            self.memory.consumer().store(self.tail, Ordering::Release);
+        }
+        freed
+    }
+
+    /// Times the peer's word was impossible.
+    pub fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// Slots.
+    pub fn capacity(&self) -> u32 {
+        self.memory.capacity()
+    }
+
+    /// The ring's memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    #[inline]
+    fn refresh(&mut self) {
+        let seen = self.memory.producer().load(Ordering::Acquire);
+        let free = self.memory.capacity() - self.produced.wrapping_sub(self.released);
+        if seen.wrapping_sub(self.produced) <= free {
+            self.produced = seen;
+        } else {
+            self.violations += 1;
+        }
+    }
+}

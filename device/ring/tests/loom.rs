@@ -1,0 +1,162 @@
+//! Every interleaving, within loom's memory model, of the ring and of the doorbell's protocol.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p sietch-ring --test loom --release`
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicU32;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use sietch_ring::{Consumer, Producer, RingMemory, wake};
+
+const CAPACITY: u32 = 2;
+
+/// A ring whose slots loom watches: an access that the index protocol does not order is a failure.
+struct Watched {
+    producer: AtomicU32,
+    consumer: AtomicU32,
+    flags: AtomicU32,
+    slots: [UnsafeCell<u32>; CAPACITY as usize],
+}
+
+struct Memory(Arc<Watched>);
+
+impl Watched {
+    /// Starts just before the indices wrap.
+    fn ends() -> (Producer<u32, Memory>, Consumer<u32, Memory>) {
+        let memory = Arc::new(Self {
+            producer: AtomicU32::new(u32::MAX),
+            consumer: AtomicU32::new(u32::MAX),
+            flags: AtomicU32::new(0),
+            slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
+        });
+        let producer = Producer::attach(Memory(Arc::clone(&memory)));
+        let consumer = Consumer::attach(Memory(memory));
+        (producer.expect("equal words"), consumer.expect("equal words"))
+    }
+}
+
+impl RingMemory<u32> for Memory {
+    fn capacity(&self) -> u32 {
+        CAPACITY
+    }
+    fn producer(&self) -> &AtomicU32 {
+        &self.0.producer
+    }
+    fn consumer(&self) -> &AtomicU32 {
+        &self.0.consumer
+    }
+    fn flags(&self) -> &AtomicU32 {
+        &self.0.flags
+    }
+    fn read(&self, index: u32) -> u32 {
+        // SAFETY: loom checks that no write is concurrent.
+        self.0.slots[(index % CAPACITY) as usize].with(|slot| unsafe { *slot })
+    }
+    fn write(&self, index: u32, entry: u32) {
+        // SAFETY: loom checks that no other access is concurrent.
+        self.0.slots[(index % CAPACITY) as usize].with_mut(|slot| unsafe { *slot = entry });
+    }
+}
+
+#[test]
+fn entries_arrive_whole_and_in_order() {
+    loom::model(|| {
+        const ENTRIES: u32 = 3;
+        let (mut producer, mut consumer) = Watched::ends();
+        let pusher = thread::spawn(move || {
+            for entry in 1..=ENTRIES {
+                while producer.push(entry).is_err() {
+                    thread::yield_now();
+                }
+                producer.submit();
+            }
+            assert_eq!(producer.violations(), 0);
+        });
+        for expected in 1..=ENTRIES {
+            let entry = loop {
+                match consumer.pop() {
+                    Some(entry) => break entry,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(entry, expected);
+            consumer.release();
+        }
+        assert_eq!(consumer.violations(), 0);
+        pusher.join().expect("the producer's assertions hold");
+    });
+}
+
+#[test]
+fn a_batch_is_seen_whole() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = Watched::ends();
+        let pusher = thread::spawn(move || {
+            producer.push(1).expect("two slots");
+            producer.push(2).expect("two slots");
+            producer.submit();
+        });
+        let seen = consumer.ready(CAPACITY);
+        assert!(seen == 0 || seen == 2, "{seen} entries of a batch of two");
+        if seen == 2 {
+            assert_eq!((consumer.pop(), consumer.pop()), (Some(1), Some(2)));
+        }
+        pusher.join().expect("the producer has room");
+    });
+}
+
+/// An eventfd: a signal stays until it is taken.
+struct Event {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event {
+    fn raise(&self) {
+        *self.raised.lock().expect("nobody panics with it") = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut raised = self.raised.lock().expect("nobody panics with it");
+        while !*raised {
+            raised = self.changed.wait(raised).expect("nobody panics with it");
+        }
+        *raised = false;
+    }
+}
+
+/// The consumer sleeps whenever the ring is empty. A lost wake-up is a deadlock, which loom reports.
+#[test]
+fn no_wake_up_is_lost() {
+    loom::model(|| {
+        const ENTRIES: u32 = 2;
+        let (mut producer, mut consumer) = Watched::ends();
+        let event = Arc::new(Event { raised: Mutex::new(false), changed: Condvar::new() });
+        let bell = Arc::clone(&event);
+        let pusher = thread::spawn(move || {
+            for entry in 1..=ENTRIES {
+                producer.push(entry).expect("two slots");
+                producer.submit();
+                if wake::claim(&producer.memory().0.flags) {
+                    bell.raise();
+                }
+            }
+        });
+        let mut expected = 1;
+        while expected <= ENTRIES {
+            if let Some(entry) = consumer.pop() {
+                assert_eq!(entry, expected);
+                expected += 1;
+                continue;
+            }
+            wake::arm(&consumer.memory().0.flags);
+            if consumer.ready(1) == 0 {
+                event.wait();
+            }
+            wake::disarm(&consumer.memory().0.flags);
+        }
+        pusher.join().expect("the producer has room");
+    });
+}
