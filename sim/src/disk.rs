@@ -1,0 +1,509 @@
+//! A disk that keeps only what its contract promises (see `sietch_disk::queue`).
+//!
+//! 1. [`Media`] is what survives: a durable image, and for each 512-byte sector the newer versions that stand in the
+//!    volatile cache. [`SimDisk`] is a process' queue on it; reads see the newest completed version.
+//! 2. Requests complete in random order after a random number of polls.
+//! 3. A durable write is durable when it completes. Any other is volatile until a flush completes that was submitted
+//!    after it.
+//! 4. Each submission of a write or flush and each completion of one is a *boundary*. [`Media::power_off_at`] stops the
+//!    device at the n-th: from then on nothing completes, so a test can enumerate every crash point.
+//! 5. [`Media::crash`] then decides each sector alone: its durable version, any newer one, or that of a write in flight,
+//!    possibly torn at [`Options::tear`] bytes.
+//! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight land at once, late
+//!    (during the next process), or never.
+//! 7. [`Media::inject`] makes the n-th write from now fail, lie, land elsewhere, or rot.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
+
+use crate::Random;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes in a sector: what the simulated medium writes in one piece, unless it tears.
+pub const SECTOR: usize = 512;
+
+/// How a disk behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes in the area.
+    pub capacity: usize,
+    /// What [`DiskQueue::block_size`] says.
+    pub block_size: usize,
+    /// Requests in flight together.
+    pub depth: usize,
+    /// A torn sector is torn at multiples of this many bytes; 512 never tears inside a sector.
+    pub tear: usize,
+    /// The longest a request takes, in polls.
+    pub patience: u64,
+}
+
+impl Options {
+    /// A disk of this capacity in bytes: 512-byte sectors, 16 requests deep, slow by up to 3 polls.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, block_size: SECTOR, depth: 16, tear: SECTOR, patience: 3 }
+    }
+}
+
+/// What may go wrong with one write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails with this errno and writes nothing.
+    Error(i32),
+    /// It succeeds; later one bit of it is wrong.
+    BitRot,
+    /// It succeeds, and has written this many bytes further on.
+    Misdirected(u64),
+    /// It succeeds, and has written nothing.
+    Lost,
+}
+
+/// What a power loss keeps of what was not promised.
+#[derive(Debug)]
+pub enum Crash {
+    /// Nothing.
+    Nothing,
+    /// Everything, also what was in flight.
+    Everything,
+    /// Each sector as the dice fall.
+    Random(Random),
+}
+
+type Sector = Box<[u8; SECTOR]>;
+
+struct Request {
+    token: u64,
+    operation: Operation,
+    /// Polls until it completes.
+    patience: u64,
+    fault: Option<Fault>,
+    /// For a flush: the newest version that it covers.
+    covers: u64,
+    rung: bool,
+}
+
+struct State {
+    options: Options,
+    durable: Vec<u8>,
+    volatile: BTreeMap<u64, Vec<(u64, Sector)>>,
+    requests: Vec<Request>,
+    /// Writes of dead processes that land after so many more operations.
+    late: Vec<(u64, u64, Vec<u8>)>,
+    version: u64,
+    boundaries: u64,
+    off_at: Option<u64>,
+    off: bool,
+    writes: u64,
+    faults: Vec<(u64, Fault)>,
+    process: u64,
+    random: Random,
+}
+
+/// The medium. Clones are the same medium.
+#[derive(Clone)]
+pub struct Media {
+    state: Rc<RefCell<State>>,
+}
+
+/// One process' queue on a medium. It goes silent when the process was killed or the power is off.
+pub struct SimDisk {
+    state: Rc<RefCell<State>>,
+    process: u64,
+    capacity: u64,
+    block_size: usize,
+    depth: usize,
+}
+
+impl std::fmt::Debug for Media {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.borrow();
+        f.debug_struct("Media")
+            .field("boundaries", &state.boundaries)
+            .field("off", &state.off)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDisk").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+impl Media {
+    /// A zeroed medium.
+    pub fn new(options: Options, random: Random) -> Self {
+        let durable = vec![0; options.capacity];
+        Self {
+            state: Rc::new(RefCell::new(State {
+                options,
+                durable,
+                volatile: BTreeMap::new(),
+                requests: Vec::new(),
+                late: Vec::new(),
+                version: 0,
+                boundaries: 0,
+                off_at: None,
+                off: false,
+                writes: 0,
+                faults: Vec::new(),
+                process: 0,
+                random,
+            })),
+        }
+    }
+
+    /// A new process' queue. The queue of the process before goes silent; call [`Media::kill`] or [`Media::crash`] first to
+    /// say what becomes of its requests (else they never land).
+    pub fn open(&self) -> SimDisk {
+        let mut state = self.state.borrow_mut();
+        state.process += 1;
+        state.requests.clear();
+        SimDisk {
+            state: Rc::clone(&self.state),
+            process: state.process,
+            capacity: state.options.capacity as u64,
+            block_size: state.options.block_size,
+            depth: state.options.depth,
+        }
+    }
+
+    /// Boundaries passed so far.
+    pub fn boundaries(&self) -> u64 {
+        self.state.borrow().boundaries
+    }
+
+    /// Stops the device at the `boundary`-th boundary from the beginning (the first is 1).
+    pub fn power_off_at(&self, boundary: u64) {
+        self.state.borrow_mut().off_at = Some(boundary);
+    }
+
+    /// Stops the device now.
+    pub fn power_off(&self) {
+        self.state.borrow_mut().off = true;
+    }
+
+    /// Whether the device has stopped.
+    pub fn is_off(&self) -> bool {
+        self.state.borrow().off
+    }
+
+    /// Makes the `nth` write from now (the first is 1) go wrong.
+    pub fn inject(&self, nth: u64, fault: Fault) {
+        let mut state = self.state.borrow_mut();
+        let at = state.writes + nth;
+        state.faults.push((at, fault));
+    }
+
+    /// Power comes back after it was lost: settles every sector, and the device works again.
+    pub fn crash(&self, how: Crash) {
+        match how {
+            Crash::Nothing => self.crash_with(|_| 0),
+            Crash::Everything => self.crash_with(|choices| choices - 1),
+            Crash::Random(mut random) => self.crash_with(|choices| random.index(choices)),
+        }
+    }
+
+    /// Settles every sector by `choose`, which gets the number of possible versions (the first is the durable one, the
+    /// last the newest) and names one. For a torn sector it is asked once more, for the place of the tear.
+    pub fn crash_with(&self, mut choose: impl FnMut(usize) -> usize) {
+        let state = &mut *self.state.borrow_mut();
+        let mut candidates = std::mem::take(&mut state.volatile);
+        let mut torn_from: BTreeMap<u64, usize> = BTreeMap::new();
+        for request in state.requests.drain(..) {
+            if let Operation::Write { offset, length, buffer, .. } = &request.operation {
+                for (sector, data) in sectors(*offset, &buffer[..*length]) {
+                    let versions = candidates.entry(sector).or_default();
+                    torn_from.entry(sector).or_insert(versions.len() + 1);
+                    versions.push((u64::MAX, data));
+                }
+            }
+        }
+        for (sector, versions) in candidates {
+            let chosen = choose(versions.len() + 1);
+            let start = sector as usize * SECTOR;
+            if chosen == 0 {
+                continue;
+            }
+            let in_flight = torn_from.get(&sector).is_some_and(|first| chosen >= *first);
+            let pieces = SECTOR / state.options.tear;
+            let kept = if in_flight && pieces > 1 { choose(pieces + 1) * state.options.tear } else { SECTOR };
+            if kept < SECTOR
+                && let Some(below) = chosen.checked_sub(2)
+            {
+                let (_, older) = &versions[below];
+                state.durable[start..start + SECTOR].copy_from_slice(&older[..]);
+            }
+            let (_, data) = &versions[chosen - 1];
+            state.durable[start..start + kept].copy_from_slice(&data[..kept]);
+        }
+        state.late.clear();
+        state.off = false;
+        state.off_at = None;
+    }
+
+    /// The process dies, the machine does not: requests in flight land now, late or never.
+    pub fn kill(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.process += 1;
+        for request in std::mem::take(&mut state.requests) {
+            if let Operation::Write { offset, length, buffer, .. } = &request.operation {
+                let bytes = buffer[..*length].to_vec();
+                match state.random.below(3) {
+                    0 => state.store(*offset, &bytes, false),
+                    1 => {
+                        let delay = state.random.between(1, 40);
+                        state.late.push((delay, *offset, bytes));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A copy of what a power loss now would keep at least.
+    pub fn image(&self) -> Vec<u8> {
+        self.state.borrow().durable.clone()
+    }
+
+    /// Flips one bit of the durable image.
+    pub fn rot(&self, byte: usize, bit: u8) {
+        self.state.borrow_mut().durable[byte] ^= 1 << (bit & 7);
+    }
+}
+
+/// The sectors of a range of bytes that starts at a sector. A last partial one is filled up with zeros.
+fn sectors(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, Sector)> + '_ {
+    bytes.chunks(SECTOR).zip(offset / SECTOR as u64..).map(|(chunk, sector)| {
+        let mut data = Box::new([0; SECTOR]);
+        data[..chunk.len()].copy_from_slice(chunk);
+        (sector, data)
+    })
+}
+
+impl State {
+    fn boundary(&mut self) {
+        self.boundaries += 1;
+        if self.off_at.is_some_and(|at| self.boundaries >= at) {
+            self.off = true;
+        }
+    }
+
+    fn store(&mut self, offset: u64, bytes: &[u8], durable: bool) {
+        self.version += 1;
+        for (sector, data) in sectors(offset, bytes) {
+            let start = sector as usize * SECTOR;
+            if durable {
+                self.durable[start..start + SECTOR].copy_from_slice(&data[..]);
+                self.volatile.remove(&sector);
+            } else {
+                self.volatile.entry(sector).or_default().push((self.version, data));
+            }
+        }
+    }
+
+    fn load(&self, offset: u64, out: &mut [u8]) {
+        let start = offset as usize;
+        let end = start + out.len();
+        out.copy_from_slice(&self.durable[start..end]);
+        let first = offset / SECTOR as u64;
+        for (sector, versions) in self.volatile.range(first..end.div_ceil(SECTOR) as u64) {
+            if let Some((_, data)) = versions.last() {
+                let at = (sector - first) as usize * SECTOR;
+                let length = SECTOR.min(out.len() - at);
+                out[at..at + length].copy_from_slice(&data[..length]);
+            }
+        }
+    }
+
+    fn flush(&mut self, covers: u64) {
+        for (sector, versions) in &mut self.volatile {
+            let start = *sector as usize * SECTOR;
+            let done = versions.iter().take_while(|(version, _)| *version <= covers).count();
+            if let Some((_, data)) = versions.drain(..done).next_back() {
+                self.durable[start..start + SECTOR].copy_from_slice(&data[..]);
+            }
+        }
+        self.volatile.retain(|_, versions| !versions.is_empty());
+    }
+
+    /// Lets writes of dead processes land.
+    fn age(&mut self) {
+        let mut landing = Vec::new();
+        self.late.retain_mut(|(delay, offset, bytes)| {
+            *delay -= 1;
+            if *delay == 0 {
+                landing.push((*offset, std::mem::take(bytes)));
+            }
+            *delay > 0
+        });
+        for (offset, bytes) in landing {
+            self.store(offset, &bytes, false);
+        }
+    }
+
+    fn finish(&mut self, request: Request) -> Completion {
+        let Request { token, mut operation, fault, covers, .. } = request;
+        let mut result = Ok(());
+        match &mut operation {
+            Operation::Read { offset, length, buffer } => self.load(*offset, &mut buffer[..*length]),
+            Operation::Write { offset, length, buffer, durable } => {
+                let bytes = &buffer[..*length];
+                match fault {
+                    None => self.store(*offset, bytes, *durable),
+                    Some(Fault::Error(errno)) => result = Err(io::Error::from_raw_os_error(errno)),
+                    Some(Fault::Lost) => {}
+                    Some(Fault::BitRot) => {
+                        let mut rotten = bytes.to_vec();
+                        let at = self.random.index(rotten.len());
+                        rotten[at] ^= 1 << self.random.below(8);
+                        self.store(*offset, &rotten, *durable);
+                    }
+                    Some(Fault::Misdirected(by)) => {
+                        let furthest = self.options.capacity - bytes.len();
+                        let elsewhere = ((*offset + by) as usize).min(furthest) / SECTOR * SECTOR;
+                        self.store(elsewhere as u64, bytes, *durable);
+                    }
+                }
+                self.boundary();
+            }
+            Operation::Flush => {
+                self.flush(covers);
+                self.boundary();
+            }
+        }
+        let buffer = match operation {
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
+            Operation::Flush => None,
+        };
+        Completion { token, result, buffer }
+    }
+}
+
+impl SimDisk {
+    fn silent(&self) -> bool {
+        let state = self.state.borrow();
+        state.off || state.process != self.process
+    }
+}
+
+impl DiskQueue for SimDisk {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        if let Operation::Read { offset, length, buffer } | Operation::Write { offset, length, buffer, .. } =
+            &operation
+        {
+            let block = self.block_size as u64;
+            let aligned = offset.is_multiple_of(block) && (*length as u64).is_multiple_of(block);
+            let inside = offset.checked_add(*length as u64).is_some_and(|end| end <= self.capacity);
+            if !aligned || !inside || *length > buffer.len() || *length == 0 {
+                return Err(SubmitError::OutOfRange(operation));
+            }
+        }
+        if self.silent() {
+            return Ok(());
+        }
+        let state = &mut *self.state.borrow_mut();
+        if state.requests.len() >= self.depth {
+            return Err(SubmitError::Full(operation));
+        }
+        let mut fault = None;
+        if matches!(operation, Operation::Write { .. }) {
+            state.writes += 1;
+            let number = state.writes;
+            if let Some(at) = state.faults.iter().position(|(nth, _)| *nth == number) {
+                fault = Some(state.faults.remove(at).1);
+            }
+        }
+        if !matches!(operation, Operation::Read { .. }) {
+            state.boundary();
+        }
+        let patience = state.random.between(0, state.options.patience);
+        let covers = state.version;
+        state.requests.push(Request { token, operation, patience, fault, covers, rung: false });
+        Ok(())
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        if !self.silent() {
+            for request in &mut self.state.borrow_mut().requests {
+                request.rung = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        if self.silent() {
+            return 0;
+        }
+        let state = &mut *self.state.borrow_mut();
+        state.age();
+        let mut order: Vec<u64> = (0..state.requests.len() as u64).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, state.random.index(at + 1));
+        }
+        for request in &mut state.requests {
+            request.patience = request.patience.saturating_sub(u64::from(request.rung));
+        }
+        let mut due: Vec<u64> = order
+            .into_iter()
+            .filter(|at| {
+                let request = &state.requests[*at as usize];
+                request.rung && request.patience == 0
+            })
+            .map(|at| state.requests[at as usize].token)
+            .collect();
+        for token in due.drain(..) {
+            if state.off {
+                break;
+            }
+            if let Some(at) = state.requests.iter().position(|request| request.token == token && request.rung)
+            {
+                let request = state.requests.remove(at);
+                let completion = state.finish(request);
+                // The boundary of this very completion took the power: nobody hears of it.
+                if !state.off {
+                    out.push(completion);
+                }
+            }
+        }
+        out.len() - before
+    }
+
+    fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
+        self.ring()?;
+        if self.silent() {
+            return Err(io::Error::other("the simulated device has no power"));
+        }
+        let state = &mut *self.state.borrow_mut();
+        let count = state.requests.len();
+        if count > 0 {
+            let lucky = state.random.index(count);
+            state.requests[lucky].patience = 0;
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        if self.silent() { 0 } else { self.state.borrow().requests.len() }
+    }
+}
