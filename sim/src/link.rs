@@ -202,8 +202,8 @@ impl Link {
             self.tally.corrupted += 1;
         }
         let mut due = now + faults.delay;
-        if faults.bandwidth > 0 {
-            let spent = frame.len() as u64 * 1_000_000_000 / faults.bandwidth;
+        // Bandwidth 0 is no limit, and so no division.
+        if let Some(spent) = (frame.len() as u64 * 1_000_000_000).checked_div(faults.bandwidth) {
             direction.busy_until = direction.busy_until.max(now) + spent;
             due = direction.busy_until + faults.delay;
         }
