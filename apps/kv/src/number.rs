@@ -1,4 +1,12 @@
 //! Numbers as Redis 7.0 reads and writes them.
+//!
+//! Integers have one spelling each. Doubles are read as `strtod` does and written with 17 significant digits, or
+//! with as few as read back as the same number; sums of INCRBYFLOAT are made in the x87's 80-bit format
+//! ([`Extended`]), because that is what clients see on the machines Redis runs on.
+
+mod extended;
+
+pub use extended::Extended;
 
 /// Room for the decimal digits of any `i64`, with its sign.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,11 +52,7 @@ pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
         // Nineteen digits always fit.
         value = value * 10 + u64::from(digit - b'0');
     }
-    if negative {
-        0i64.checked_sub_unsigned(value)
-    } else {
-        i64::try_from(value).ok()
-    }
+    if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
 /// A double as `%.17g` writes it: every double reads back as itself. Infinities are `inf` and `-inf`.
@@ -57,12 +61,7 @@ pub fn format_double(value: f64) -> String {
         return if value > 0.0 { "inf" } else { "-inf" }.into();
     }
     if value.is_nan() {
-        return if value.is_sign_negative() {
-            "-nan"
-        } else {
-            "nan"
-        }
-        .into();
+        return if value.is_sign_negative() { "-nan" } else { "nan" }.into();
     }
     if value == value.trunc() && value.abs() < 1e16 && (value != 0.0 || value.is_sign_positive()) {
         return format!("{value:.0}");
@@ -83,10 +82,7 @@ pub fn format_double(value: f64) -> String {
         let (first, rest) = digits.split_at(1);
         let point = if rest.is_empty() { "" } else { "." };
         let direction = if exponent < 0 { '-' } else { '+' };
-        return format!(
-            "{sign}{first}{point}{rest}e{direction}{:02}",
-            exponent.abs()
-        );
+        return format!("{sign}{first}{point}{rest}e{direction}{:02}", exponent.abs());
     }
     if exponent < 0 {
         let zeros = "0".repeat(exponent.unsigned_abs() as usize - 1);
@@ -99,3 +95,76 @@ pub fn format_double(value: f64) -> String {
     let (whole, fraction) = digits.split_at(whole);
     format!("{sign}{whole}.{fraction}")
 }
+
+/// A double as replies show it (`%.17g`), without an allocation of its own for integers.
+pub fn print_double(value: f64) -> DoubleText {
+    if value == value.trunc() && value.abs() < 1e16 && (value != 0.0 || value.is_sign_positive()) {
+        return DoubleText::Integer(Digits::default().written(value as i64));
+    }
+    DoubleText::Other(format_double(value))
+}
+
+/// See [`print_double`].
+#[derive(Clone, Debug)]
+pub enum DoubleText {
+    /// The digits of an integer.
+    Integer(WrittenDigits),
+    /// Anything else.
+    Other(String),
+}
+
+impl std::ops::Deref for DoubleText {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Integer(digits) => digits,
+            Self::Other(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// Digits of one integer.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenDigits {
+    digits: Digits,
+    start: u8,
+}
+
+impl std::ops::Deref for WrittenDigits {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.digits.0[self.start as usize..]
+    }
+}
+
+impl Digits {
+    /// The digits of `integer`, kept together with where they start.
+    pub fn written(mut self, integer: i64) -> WrittenDigits {
+        let length = self.write(integer).len();
+        WrittenDigits { digits: self, start: (20 - length) as u8 }
+    }
+}
+
+/// A double as `strtod` reads all of `bytes`: decimal or hexadecimal, `inf`, `infinity`, no leading space. What is NaN, too
+/// great or too small for a double is refused.
+pub fn parse_float(bytes: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned.len() > 2 && unsigned.as_bytes()[..2].eq_ignore_ascii_case(b"0x") {
+        let value = Extended::parse(bytes)?.to_f64();
+        return value.is_finite().then_some(value);
+    }
+    let value: f64 = text.parse().ok()?;
+    let digits = unsigned.split(['e', 'E']).next().unwrap_or_default();
+    if unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+        && (value.is_infinite() || value == 0.0 && digits.contains(|digit: char| matches!(digit, '1'..='9')))
+    {
+        return None;
+    }
+    (!value.is_nan()).then_some(value)
+}
+
+#[cfg(test)]
+mod tests;

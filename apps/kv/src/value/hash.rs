@@ -42,11 +42,7 @@ enum Fields {
 impl Hash {
     /// An empty hash. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self {
-            fields: Fields::Small(Vec::new()),
-            bytes: 0,
-            seed,
-        }
+        Self { fields: Fields::Small(Vec::new()), bytes: 0, seed }
     }
 
     /// Fields.
@@ -109,10 +105,7 @@ impl Hash {
                 self.convert();
             }
         }
-        let new = Field {
-            name: name.into(),
-            value: value.into(),
-        };
+        let new = Field { name: name.into(), value: value.into() };
         self.bytes += new.bytes();
         let old = match &mut self.fields {
             Fields::Small(fields) => {
@@ -139,10 +132,9 @@ impl Hash {
     /// Removes a field; whether it was there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let removed = match &mut self.fields {
-            Fields::Small(fields) => fields
-                .iter()
-                .position(|field| *field.name == *name)
-                .map(|place| fields.remove(place)),
+            Fields::Small(fields) => {
+                fields.iter().position(|field| *field.name == *name).map(|place| fields.remove(place))
+            }
             Fields::Index(index) => index.remove(name),
         };
         self.bytes -= removed.as_ref().map_or(0, Field::bytes);

@@ -40,9 +40,7 @@ impl List {
 
     /// Estimated bytes on the heap.
     pub fn memory(&self) -> usize {
-        self.bytes
-            + self.len * size_of::<Element>()
-            + self.chunks.capacity() * size_of::<VecDeque<Element>>()
+        self.bytes + self.len * size_of::<Element>() + self.chunks.capacity() * size_of::<VecDeque<Element>>()
     }
 
     fn count_in(&mut self, element: &[u8]) {
@@ -75,11 +73,7 @@ impl List {
 
     /// Puts an element at one end.
     pub fn push(&mut self, front: bool, element: &[u8]) {
-        if front {
-            self.push_front(element)
-        } else {
-            self.push_back(element)
-        }
+        if front { self.push_front(element) } else { self.push_back(element) }
     }
 
     /// Takes the first element.
@@ -106,11 +100,7 @@ impl List {
 
     /// Takes the element at one end.
     pub fn pop(&mut self, front: bool) -> Option<Box<[u8]>> {
-        if front {
-            self.pop_front()
-        } else {
-            self.pop_back()
-        }
+        if front { self.pop_front() } else { self.pop_back() }
     }
 
     /// The chunk that holds `index` and the place within it.
@@ -176,11 +166,8 @@ impl List {
     /// Removes up to `limit` elements equal to `element`, from the front or from the back, and returns how many.
     pub fn remove_equal(&mut self, element: &[u8], limit: usize, from_back: bool) -> usize {
         let mut removed = 0;
-        let chunks: &mut dyn Iterator<Item = &mut VecDeque<Element>> = if from_back {
-            &mut self.chunks.iter_mut().rev()
-        } else {
-            &mut self.chunks.iter_mut()
-        };
+        let chunks: &mut dyn Iterator<Item = &mut VecDeque<Element>> =
+            if from_back { &mut self.chunks.iter_mut().rev() } else { &mut self.chunks.iter_mut() };
         for chunk in chunks {
             let matching = chunk.iter().filter(|old| ***old == *element).count();
             if matching == 0 {
@@ -237,18 +224,13 @@ impl List {
 
     /// All elements from the front, or from the back if reversed (`rev`).
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
-        self.chunks
-            .iter()
-            .flat_map(|chunk| chunk.iter().map(|element| &**element))
+        self.chunks.iter().flat_map(|chunk| chunk.iter().map(|element| &**element))
     }
 
     /// The elements from `start` on, found without walking those before it one by one.
     pub fn iter_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
         let (number, place) = self.find(start).unwrap_or((self.chunks.len(), 0));
-        self.chunks
-            .range(number..)
-            .flat_map(|chunk| chunk.iter().map(|element| &**element))
-            .skip(place)
+        self.chunks.range(number..).flat_map(|chunk| chunk.iter().map(|element| &**element)).skip(place)
     }
 
     /// Drops about `budget` elements; whether nothing is left.

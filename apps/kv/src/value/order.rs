@@ -29,9 +29,7 @@ pub struct Entry {
 
 /// The order of members: by score, then by bytes. `-0` and `0` are the same score.
 pub fn compare(a: (f64, &[u8]), b: (f64, &[u8])) -> Ordering {
-    a.0.partial_cmp(&b.0)
-        .unwrap_or(Ordering::Equal)
-        .then_with(|| a.1.cmp(b.1))
+    a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(b.1))
 }
 
 impl Entry {
@@ -49,18 +47,12 @@ pub struct Order {
 #[derive(Clone, Debug)]
 enum Node {
     Leaf(Vec<Entry>),
-    Inner {
-        count: usize,
-        bounds: Vec<Entry>,
-        children: Vec<Node>,
-    },
+    Inner { count: usize, bounds: Vec<Entry>, children: Vec<Node> },
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Self {
-            root: Node::Leaf(Vec::new()),
-        }
+        Self { root: Node::Leaf(Vec::new()) }
     }
 }
 
@@ -86,11 +78,7 @@ impl Order {
             let count = left.count() + right.count();
             // The first bound is never compared: everything below the second belongs to the first child.
             let bounds = vec![bound.clone(), bound];
-            self.root = Node::Inner {
-                count,
-                bounds,
-                children: vec![left, right],
-            };
+            self.root = Node::Inner { count, bounds, children: vec![left, right] };
         }
     }
 
@@ -118,14 +106,10 @@ impl Order {
         loop {
             match node {
                 Node::Leaf(entries) => {
-                    return rank
-                        + entries.partition_point(|entry| before(entry.score, &entry.name));
+                    return rank + entries.partition_point(|entry| before(entry.score, &entry.name));
                 }
-                Node::Inner {
-                    bounds, children, ..
-                } => {
-                    let place =
-                        bounds[1..].partition_point(|bound| before(bound.score, &bound.name));
+                Node::Inner { bounds, children, .. } => {
+                    let place = bounds[1..].partition_point(|bound| before(bound.score, &bound.name));
                     rank += children[..place].iter().map(Node::count).sum::<usize>();
                     node = &children[place];
                 }
@@ -193,8 +177,7 @@ impl Node {
     fn insert(&mut self, entry: Entry) -> Option<(Entry, Node)> {
         match self {
             Self::Leaf(entries) => {
-                let place =
-                    entries.partition_point(|old| compare(old.pair(), entry.pair()).is_lt());
+                let place = entries.partition_point(|old| compare(old.pair(), entry.pair()).is_lt());
                 let at_end = place == entries.len();
                 entries.insert(place, entry);
                 if entries.len() <= FAN {
@@ -204,37 +187,21 @@ impl Node {
                 let right = entries.split_off(if at_end { FAN } else { FAN / 2 });
                 Some((right[0].clone(), Self::Leaf(right)))
             }
-            Self::Inner {
-                count,
-                bounds,
-                children,
-            } => {
+            Self::Inner { count, bounds, children } => {
                 *count += 1;
-                let place = bounds[1..]
-                    .partition_point(|bound| compare(bound.pair(), entry.pair()).is_le());
+                let place = bounds[1..].partition_point(|bound| compare(bound.pair(), entry.pair()).is_le());
                 let (bound, right) = children[place].insert(entry)?;
                 bounds.insert(place + 1, bound);
                 children.insert(place + 1, right);
                 if children.len() <= FAN {
                     return None;
                 }
-                let at = if place + 2 == children.len() {
-                    FAN
-                } else {
-                    FAN / 2
-                };
+                let at = if place + 2 == children.len() { FAN } else { FAN / 2 };
                 let children = children.split_off(at);
                 let bounds = bounds.split_off(at);
                 let moved = children.iter().map(Node::count).sum();
                 *count -= moved;
-                Some((
-                    bounds[0].clone(),
-                    Self::Inner {
-                        count: moved,
-                        bounds,
-                        children,
-                    },
-                ))
+                Some((bounds[0].clone(), Self::Inner { count: moved, bounds, children }))
             }
         }
     }
@@ -248,13 +215,8 @@ impl Node {
                 }
                 found.is_ok()
             }
-            Self::Inner {
-                count,
-                bounds,
-                children,
-            } => {
-                let place =
-                    bounds[1..].partition_point(|bound| compare(bound.pair(), pair).is_le());
+            Self::Inner { count, bounds, children } => {
+                let place = bounds[1..].partition_point(|bound| compare(bound.pair(), pair).is_le());
                 if !children[place].remove(pair) {
                     return false;
                 }
@@ -280,11 +242,7 @@ impl Node {
                 *left = left.saturating_sub(entries.len().max(1));
                 entries.clear();
             }
-            Self::Inner {
-                count,
-                bounds,
-                children,
-            } => {
+            Self::Inner { count, bounds, children } => {
                 while *left > 0
                     && let Some(child) = children.last_mut()
                 {
@@ -301,12 +259,7 @@ impl Node {
 
     #[cfg(test)]
     fn check(&self) {
-        if let Self::Inner {
-            count,
-            bounds,
-            children,
-        } = self
-        {
+        if let Self::Inner { count, bounds, children } = self {
             assert_eq!(*count, children.iter().map(Node::count).sum::<usize>());
             assert_eq!(bounds.len(), children.len());
             assert!(children.len() <= FAN && !children.is_empty());
@@ -325,16 +278,8 @@ fn join(bounds: &mut Vec<Entry>, children: &mut Vec<Node>, place: usize) {
     match (&mut children[place], right) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (
-            Node::Inner {
-                count,
-                bounds,
-                children,
-            },
-            Node::Inner {
-                count: more,
-                bounds: mut more_bounds,
-                children: more_children,
-            },
+            Node::Inner { count, bounds, children },
+            Node::Inner { count: more, bounds: mut more_bounds, children: more_children },
         ) => {
             *count += more;
             // A first bound may be stale (it is never compared); here it becomes one that is.

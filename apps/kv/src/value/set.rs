@@ -22,11 +22,7 @@ enum Members {
 impl Set {
     /// An empty set. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self {
-            members: Members::Integers(Vec::new()),
-            bytes: 0,
-            seed,
-        }
+        Self { members: Members::Integers(Vec::new()), bytes: 0, seed }
     }
 
     /// Members.
@@ -61,8 +57,9 @@ impl Set {
     /// Whether `member` is in.
     pub fn contains(&self, member: &[u8]) -> bool {
         match &self.members {
-            Members::Integers(integers) => number::parse_integer(member)
-                .is_some_and(|integer| integers.binary_search(&integer).is_ok()),
+            Members::Integers(integers) => {
+                number::parse_integer(member).is_some_and(|integer| integers.binary_search(&integer).is_ok())
+            }
             Members::Index(index) => index.contains(member),
         }
     }
@@ -108,8 +105,8 @@ impl Set {
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.members {
             Members::Integers(integers) => {
-                let place = number::parse_integer(member)
-                    .and_then(|integer| integers.binary_search(&integer).ok());
+                let place =
+                    number::parse_integer(member).and_then(|integer| integers.binary_search(&integer).ok());
                 if let Some(place) = place {
                     integers.remove(place);
                 }

@@ -31,10 +31,7 @@ pub struct SortedSet {
 #[derive(Clone, Debug)]
 enum Members {
     Small(Vec<Entry>),
-    Big {
-        index: Box<Index<Member>>,
-        order: Order,
-    },
+    Big { index: Box<Index<Member>>, order: Order },
 }
 
 /// What an `Arc<[u8]>` of this length allocates: two counts before the bytes.
@@ -45,11 +42,7 @@ fn name_bytes(length: usize) -> usize {
 impl SortedSet {
     /// An empty sorted set. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self {
-            members: Members::Small(Vec::new()),
-            bytes: 0,
-            seed,
-        }
+        Self { members: Members::Small(Vec::new()), bytes: 0, seed }
     }
 
     /// Members.
@@ -85,10 +78,9 @@ impl SortedSet {
     /// The score of a member.
     pub fn score(&self, name: &[u8]) -> Option<f64> {
         match &self.members {
-            Members::Small(entries) => entries
-                .iter()
-                .find(|entry| *entry.name == *name)
-                .map(|entry| entry.score),
+            Members::Small(entries) => {
+                entries.iter().find(|entry| *entry.name == *name).map(|entry| entry.score)
+            }
             Members::Big { index, .. } => index.get(name).map(|member| member.score),
         }
     }
@@ -107,10 +99,7 @@ impl SortedSet {
             self.convert();
         }
         self.bytes += name_bytes(name.len());
-        self.put(Entry {
-            score,
-            name: name.into(),
-        });
+        self.put(Entry { score, name: name.into() });
         None
     }
 
@@ -123,10 +112,7 @@ impl SortedSet {
                 entries.insert(place, entry);
             }
             Members::Big { index, order } => {
-                index.insert(Member {
-                    name: entry.name.clone(),
-                    score: entry.score,
-                });
+                index.insert(Member { name: entry.name.clone(), score: entry.score });
                 order.insert(entry);
             }
         }
@@ -145,10 +131,7 @@ impl SortedSet {
                 if let Some(member) = index.get_mut(name) {
                     member.score = to;
                     order.remove(from, name);
-                    order.insert(Entry {
-                        score: to,
-                        name: member.name.clone(),
-                    });
+                    order.insert(Entry { score: to, name: member.name.clone() });
                 }
             }
         }
@@ -159,16 +142,10 @@ impl SortedSet {
             let entries = std::mem::take(entries);
             let mut index = Index::new(self.seed);
             for entry in &entries {
-                index.insert(Member {
-                    name: entry.name.clone(),
-                    score: entry.score,
-                });
+                index.insert(Member { name: entry.name.clone(), score: entry.score });
             }
             let order = Order::from_sorted(entries);
-            self.members = Members::Big {
-                index: Box::new(index),
-                order,
-            };
+            self.members = Members::Big { index: Box::new(index), order };
         }
     }
 
@@ -192,18 +169,14 @@ impl SortedSet {
     /// How many members come before this one.
     pub fn rank(&self, name: &[u8]) -> Option<usize> {
         let score = self.score(name)?;
-        Some(self.partition_point(&|other, other_name| {
-            compare((other, other_name), (score, name)).is_lt()
-        }))
+        Some(self.partition_point(&|other, other_name| compare((other, other_name), (score, name)).is_lt()))
     }
 
     /// Members at the front for which `before(score, name)` holds; it must hold for none after the first for which it does
     /// not.
     pub fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
         match &self.members {
-            Members::Small(entries) => {
-                entries.partition_point(|entry| before(entry.score, &entry.name))
-            }
+            Members::Small(entries) => entries.partition_point(|entry| before(entry.score, &entry.name)),
             Members::Big { order, .. } => order.partition_point(before),
         }
     }
@@ -211,27 +184,14 @@ impl SortedSet {
     /// `count` members from rank `start` on, in order; if `reverse`, ranks count from the end and go backwards.
     pub fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
         let count = count.min(self.len().saturating_sub(start));
-        let next = if reverse {
-            (self.len() - start.min(self.len())).wrapping_sub(1)
-        } else {
-            start
-        };
-        Range {
-            set: self,
-            leaf: &[],
-            place: 0,
-            next,
-            left: count,
-            reverse,
-        }
+        let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };
+        Range { set: self, leaf: &[], place: 0, next, left: count, reverse }
     }
 
     /// Takes out `count` members from rank `start` on, and returns them in order.
     pub fn remove_range(&mut self, start: usize, count: usize) -> Vec<(Vec<u8>, f64)> {
-        let taken: Vec<(Vec<u8>, f64)> = self
-            .range(start, count, false)
-            .map(|(name, score)| (name.to_vec(), score))
-            .collect();
+        let taken: Vec<(Vec<u8>, f64)> =
+            self.range(start, count, false).map(|(name, score)| (name.to_vec(), score)).collect();
         for (name, _) in &taken {
             self.remove(name);
         }
@@ -251,14 +211,12 @@ impl SortedSet {
     pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8], f64)) -> u64 {
         match &self.members {
             Members::Small(entries) => {
-                entries
-                    .iter()
-                    .for_each(|entry| found(&entry.name, entry.score));
+                entries.iter().for_each(|entry| found(&entry.name, entry.score));
                 0
             }
-            Members::Big { index, .. } => index.scan(cursor, count, &mut |member| {
-                found(&member.name, member.score)
-            }),
+            Members::Big { index, .. } => {
+                index.scan(cursor, count, &mut |member| found(&member.name, member.score))
+            }
         }
     }
 
