@@ -1,1 +1,46 @@
-//! Placeholder header, replaced by the crate's own.
+//! A persistent log on a storage area.
+//!
+//! An application appends payloads, learns up to where they are durable, and gets them back in order after a crash. From time to
+//! time it writes a snapshot of its state, which takes the place of the log before it, so that the area never fills.
+//!
+//! The log is sans-I/O: it drives any [`sietch_disk::DiskQueue`], has no thread and reads no clock.
+//!
+//! ```
+//! use sietch_disk::MemoryQueue;
+//! use sietch_persist::{Entry, FormatOptions, Log, Options};
+//!
+//! let mut disk = MemoryQueue::new(1 << 20);
+//! Log::format(&mut disk, FormatOptions::new(42))?;
+//! let (mut log, _) = Log::open(disk, Options::default(), &mut |_| Ok(()))?;
+//! let sequence = log.append(b"spice")?;
+//! log.submit()?;
+//! while log.poll()? < sequence {}
+//!
+//! let mut seen = Vec::new();
+//! Log::open(log.into_disk(), Options::default(), &mut |entry| {
+//!     if let Entry::Record(_, payload) = entry {
+//!         seen.push(payload.to_vec());
+//!     }
+//!     Ok(())
+//! })?;
+//! assert_eq!(seen, [b"spice"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The format is described in `docs/spec/log.md`.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod layout;
+mod limits;
+mod log;
+mod scan;
+mod space;
+mod stream;
+
+pub use error::{AppendError, Failure, FormatError, OpenError, SnapshotError};
+pub use layout::{HEADER, VERSION};
+pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_RECORD, MIN_CAPACITY};
+pub use log::{Durability, FormatOptions, Log, LogMetrics, Options, Sequence, check};
+pub use scan::{Applied, Entry, RecoveryReport, TornTail};

@@ -1,0 +1,192 @@
+//! What can go wrong with a log, and what to do about it.
+
+use std::io;
+use std::sync::Arc;
+
+/// The first request that failed. The log stops for good with it: what the device holds beyond is unknown, and
+/// a failed write must never be taken back as if it had not happened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "log: {action} at offset {offset}: {source}; nothing is acknowledged any more: check the disk and restart"
+)]
+pub struct Failure {
+    /// What was being done.
+    pub action: &'static str,
+    /// Where in the area, in bytes.
+    pub offset: u64,
+    /// Why it failed.
+    pub source: Arc<io::Error>,
+}
+
+/// Why a payload was not appended. Nothing of it was.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The log has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// Too much is queued for the device; poll and try again.
+    #[error("log: {queued} bytes wait for the disk; poll and try again")]
+    Busy {
+        /// Bytes appended and not yet handed to the device.
+        queued: usize,
+    },
+    /// The area is full up to what the next snapshot needs.
+    #[error(
+        "log: full, {used} of {limit} usable bytes; delete data and let it compact, or make a larger area"
+    )]
+    Full {
+        /// Bytes in use.
+        used: u64,
+        /// Bytes that log and snapshot may use together.
+        limit: u64,
+    },
+    /// The payload is larger than [`crate::MAX_RECORD`] or than the area could ever hold.
+    #[error("log: a record of {length} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// Bytes of the payload.
+        length: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+}
+
+/// Why a step of a snapshot was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The log has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// A snapshot is being made already.
+    #[error("log: a snapshot is in progress; poll until it is done")]
+    InProgress,
+    /// No snapshot was begun.
+    #[error("log: no snapshot was begun")]
+    NotBegun,
+    /// Too much is queued for the device; poll and try again.
+    #[error("log: {queued} bytes of the snapshot wait for the disk; poll and try again")]
+    Busy {
+        /// Bytes appended and not yet handed to the device.
+        queued: usize,
+    },
+    /// The snapshot is larger than what is left of the area: abort it.
+    #[error("log: no room for the snapshot; it is larger than the records it stands for: make a larger area")]
+    NoRoom,
+    /// The payload is larger than [`crate::MAX_RECORD`].
+    #[error("log: a snapshot record of {length} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// Bytes of the payload.
+        length: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+}
+
+/// Why an area could not be formatted.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Too small.
+    #[error("log: an area of {capacity} bytes is too small; {minimum} are needed")]
+    TooSmall {
+        /// Bytes of the area.
+        capacity: u64,
+        /// Bytes needed.
+        minimum: u64,
+    },
+    /// The segment size asked for is not usable.
+    #[error(
+        "log: segments of {segment_bytes} bytes do not suit an area of {capacity} bytes: at least {minimum} segments of a multiple of 4096 bytes are needed"
+    )]
+    Segment {
+        /// Bytes asked for.
+        segment_bytes: u32,
+        /// Bytes of the area.
+        capacity: u64,
+        /// Segments needed.
+        minimum: u32,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// Why a log could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The area was never formatted, or a crash cut its first formatting short. It holds no records.
+    #[error("log: the area is not formatted")]
+    NotFormatted,
+    /// No copy of the superblock can be read.
+    #[error(
+        "log: all superblocks are corrupt (at offsets 0, 4096, 8192 and 12288); restore the area from a backup, or format it and lose its data"
+    )]
+    Superblocks,
+    /// The superblocks that can be read are older than records in the area: newer ones were lost.
+    #[error(
+        "log: the superblock names epoch {epoch}, but offset {offset} holds a record of epoch {found}: newer superblocks were lost; restore the area from a backup"
+    )]
+    SuperblockOutdated {
+        /// Epoch in the superblock.
+        epoch: u32,
+        /// Epoch of the record.
+        found: u32,
+        /// Where the record lies, in bytes.
+        offset: u64,
+    },
+    /// A format of another version.
+    #[error(
+        "log: the area has format version {found}, this program knows {known}; use the program that wrote it"
+    )]
+    Version {
+        /// Version in the superblock.
+        found: u32,
+        /// Version known.
+        known: u32,
+    },
+    /// The area or its device has changed since it was formatted.
+    #[error(
+        "log: formatted for {formatted} bytes in blocks of {formatted_block}, but the device has {capacity} bytes in blocks of {block}; use the device it was made on"
+    )]
+    Geometry {
+        /// Bytes at the time.
+        formatted: u64,
+        /// Block size at the time.
+        formatted_block: u32,
+        /// Bytes now.
+        capacity: u64,
+        /// Block size now.
+        block: u32,
+    },
+    /// A record that was acknowledged is missing or damaged. This is no torn tail.
+    #[error(
+        "log: {what} {sequence} at offset {offset} is damaged or missing, and {evidence}; the disk has lost acknowledged data: restore the area from a backup"
+    )]
+    Corrupt {
+        /// "record" or "snapshot record".
+        what: &'static str,
+        /// Its sequence.
+        sequence: u64,
+        /// Where it should lie, in bytes.
+        offset: u64,
+        /// How it is known to have been there.
+        evidence: String,
+    },
+    /// The application could not make sense of a record.
+    #[error("log: the application refused record {sequence}: {source}")]
+    Rejected {
+        /// Its sequence.
+        sequence: u64,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// All epochs or generations were used.
+    #[error(
+        "log: the area was opened {epoch} times, more than its format can count; copy its data to a new area"
+    )]
+    Worn {
+        /// The last epoch.
+        epoch: u32,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}

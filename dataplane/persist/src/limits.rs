@@ -1,0 +1,50 @@
+//! Sizes and bounds of the log, each with its reason.
+
+/// Largest payload of one record, in bytes. It is held in memory once while it is appended and once while it is recovered;
+/// a store's largest value (Redis: 512 MiB, in practice below 64 MiB) decides.
+pub const MAX_RECORD: usize = 64 << 20;
+
+/// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight, small enough that a
+/// latency-critical append never waits behind more than a few hundred microseconds of transfer.
+pub const BATCH: usize = 256 << 10;
+
+/// Bytes that may be appended and not yet handed to the device. Past it the caller must wait: the device is slower than
+/// its clients.
+pub const MAX_QUEUED: usize = 8 << 20;
+
+/// Writes of the log in flight by default: more only help when they are not batched, and batching costs less.
+pub const DEFAULT_IN_FLIGHT: usize = 4;
+
+/// Writes of a snapshot in flight: enough for bandwidth, few enough to leave the device to the log.
+pub(crate) const SNAPSHOT_IN_FLIGHT: usize = 2;
+
+/// Requests of the disk queue's depth that the log leaves to snapshots, flushes and superblocks.
+pub(crate) const RESERVED_REQUESTS: usize = SNAPSHOT_IN_FLIGHT + 4;
+
+/// Copies of the superblock: two for each of two generations.
+pub(crate) const SUPERBLOCKS: usize = 4;
+
+/// Bytes of a copy: one block of the largest kind.
+pub(crate) const SUPERBLOCK: usize = 4096;
+
+/// Where the first segment starts, in bytes.
+pub(crate) const DATA_START: u64 = (SUPERBLOCKS * SUPERBLOCK) as u64;
+
+/// Runs (epochs that hold records) a superblock can name. Each restart that appends adds one, each compaction leaves one.
+pub(crate) const MAX_RUNS: usize = 192;
+
+/// Runs after which compaction is asked for.
+pub(crate) const MANY_RUNS: usize = 96;
+
+/// Fewest segments of an area: log, snapshot and next snapshot need room beside each other.
+pub(crate) const MIN_SEGMENTS: u32 = 8;
+
+/// Segments aimed at when an area is formatted: freeing is by whole segments, so each should be a small part.
+pub(crate) const AIMED_SEGMENTS: u64 = 256;
+
+/// Bounds of the chosen segment size, in bytes: small enough for tests, large enough that links cost nothing and no
+/// larger than a read-ahead buffer should be.
+pub(crate) const SEGMENT_RANGE: (u64, u64) = (16 << 10, 8 << 20);
+
+/// Smallest area, in bytes.
+pub const MIN_CAPACITY: u64 = DATA_START + MIN_SEGMENTS as u64 * SEGMENT_RANGE.0;

@@ -1,0 +1,428 @@
+//! The log: appending, making durable, and telling how far.
+//!
+//! 1. [`Log::append`] copies a payload into the open batch. [`Log::submit`] writes the batch unless as many writes as allowed
+//!    are in flight; then the batch keeps growing (group commit) and [`Log::poll`] writes it as soon as one completes.
+//! 2. [`Log::poll`] takes completions in any order and advances the durable sequence over the contiguous prefix. Whatever is
+//!    acknowledged up to it is found again by the next [`Log::open`].
+//! 3. With [`Durability::Always`] each write is durable by itself. With [`Durability::Deferred`] only [`Log::flush`] advances the
+//!    durable sequence; [`Log::written`] says what a crash of the process alone cannot take away.
+//! 4. The first request that fails stops the log for good ([`Failure`]).
+//! 5. Opening starts a new epoch, durably and before the first append, and a fresh segment. What an earlier epoch left in flight
+//!    can land when it likes: its records belong to sequences that are no longer its own.
+//! 6. There is always room for the next snapshot (`space`), so a full log refuses appends *before* they are acknowledged.
+
+mod open;
+
+mod snapshot;
+
+use std::time::Duration;
+
+use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
+
+use crate::error::{AppendError, Failure};
+use crate::layout::Superblock;
+use crate::limits::{DEFAULT_IN_FLIGHT, MANY_RUNS, MAX_QUEUED, MAX_RECORD};
+use crate::scan::{failure, refused};
+use crate::space::Space;
+use crate::stream::{Pool, Stream};
+use snapshot::Snapshot;
+
+pub use open::{FormatOptions, check};
+
+/// Position of a record in the order of the log. Grows; not every number is a record.
+pub type Sequence = u64;
+
+/// When a record counts as durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// As soon as its write has completed: each write survives power loss by itself (`RWF_DSYNC`).
+    #[default]
+    Always,
+    /// Once a [`Log::flush`] that followed its write has completed. For stores that flush at intervals or never.
+    Deferred,
+}
+
+/// How a log is driven.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// When records become durable.
+    pub durability: Durability,
+    /// Writes of the log in flight together, at least 1; bounded by the depth of the disk queue.
+    pub in_flight: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::default(), in_flight: DEFAULT_IN_FLIGHT }
+    }
+}
+
+/// What a log has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogMetrics {
+    /// Payloads appended.
+    pub appends: u64,
+    /// Their bytes.
+    pub appended_bytes: u64,
+    /// Writes handed to the device, for log and snapshots.
+    pub writes: u64,
+    /// Bytes of these writes, headers and padding included.
+    pub written_bytes: u64,
+    /// Flushes handed to the device.
+    pub flushes: u64,
+    /// Snapshots finished.
+    pub snapshots: u64,
+    /// Appends refused because the area was full.
+    pub full: u64,
+    /// Appends refused because too much was queued.
+    pub busy: u64,
+}
+
+/// Which part of the log a completion belongs to: the high byte of its token.
+const CLASS_LOG: u64 = 1;
+const CLASS_SNAPSHOT: u64 = 2;
+const CLASS_FLUSH: u64 = 3;
+const CLASS_SNAPSHOT_FLUSH: u64 = 4;
+const CLASS_SUPERBLOCK: u64 = 5;
+const CLASS_SHIFT: u32 = 56;
+
+const fn token(class: u64, ticket: u64) -> u64 {
+    class << CLASS_SHIFT | ticket
+}
+
+/// A flush of a log with deferred durability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    Idle,
+    /// One should be started when the queue has room.
+    Wanted,
+    /// In flight; it covers records up to `covers`. `again`: another one was asked for meanwhile.
+    Flying {
+        covers: Sequence,
+        again: bool,
+    },
+}
+
+/// See the module's account.
+pub struct Log<D: DiskQueue> {
+    disk: D,
+    durability: Durability,
+    in_flight: usize,
+    superblock: Superblock,
+    space: Space,
+    pool: Pool,
+    stream: Stream,
+    /// No run for this epoch is in the superblock: appends wait for a snapshot.
+    headless: bool,
+    durable: Sequence,
+    /// A batch should be written as soon as a write completes.
+    submit_wanted: bool,
+    flush: Flush,
+    snapshot: Snapshot,
+    snapshot_segments: Vec<u32>,
+    completions: Vec<Completion>,
+    failure: Option<Failure>,
+    metrics: LogMetrics,
+}
+
+impl<D: DiskQueue> Log<D> {
+    /// Appends a payload. It is in the open batch now; [`Log::submit`] writes it, and it is durable once [`Log::poll`]
+    /// returns at least the sequence that this returns.
+    ///
+    /// # Errors
+    /// See [`AppendError`]; the payload was not appended, not even in part.
+    pub fn append(&mut self, payload: &[u8]) -> Result<Sequence, AppendError> {
+        let limit = self.space.budget().saturating_sub(self.space.shrink_reserve());
+        self.append_within(payload, limit)
+    }
+
+    /// As [`Log::append`], for records that make the state smaller (deletions): they may use a reserve that is kept for
+    /// them, so that a full store can be emptied.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_shrinking(&mut self, payload: &[u8]) -> Result<Sequence, AppendError> {
+        self.append_within(payload, self.space.budget())
+    }
+
+    fn append_within(&mut self, payload: &[u8], limit: u32) -> Result<Sequence, AppendError> {
+        self.check()?;
+        if payload.len() > MAX_RECORD {
+            return Err(AppendError::TooLarge { length: payload.len(), limit: MAX_RECORD });
+        }
+        let queued = self.stream.queued();
+        if queued >= MAX_QUEUED {
+            self.metrics.busy += 1;
+            return Err(AppendError::Busy { queued });
+        }
+        let needed = self.stream.segments_needed(payload.len());
+        let fits = !self.headless
+            && (needed == 0 || self.live_segments() + needed <= limit && needed <= self.space.free());
+        if !fits {
+            self.metrics.full += 1;
+            return Err(AppendError::Full { used: self.used(), limit: self.segment_bytes(limit) });
+        }
+        let durable = self.durable;
+        let Some(sequence) = self.stream.append(payload, durable, &mut self.space, &mut self.pool) else {
+            // Unreachable while `segments_needed` is an upper bound; half a payload must not be followed by others.
+            return Err(self.fail("allocating a segment", 0, no_segment()).into());
+        };
+        self.metrics.appends += 1;
+        self.metrics.appended_bytes += payload.len() as u64;
+        Ok(sequence)
+    }
+
+    /// Writes what was appended, or, while as many writes as allowed are in flight, has [`Log::poll`] write it as soon as
+    /// one completes. At most one system call. Does nothing when nothing was appended.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn submit(&mut self) -> Result<(), Failure> {
+        self.check()?;
+        if self.stream.queued() > 0 {
+            self.submit_wanted = true;
+            self.pump()?;
+            self.ring()?;
+        }
+        Ok(())
+    }
+
+    /// Asks for everything written so far to be made durable; [`Log::poll`] tells when it is. With
+    /// [`Durability::Always`] this is what [`Log::submit`] does.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.check()?;
+        if self.durability == Durability::Always {
+            return self.submit();
+        }
+        self.flush = match self.flush {
+            Flush::Idle | Flush::Wanted => Flush::Wanted,
+            Flush::Flying { covers, .. } => Flush::Flying { covers, again: true },
+        };
+        self.pump()?;
+        self.ring()
+    }
+
+    /// Takes what the device has finished, goes on with what waited for it, and returns the sequence up to which everything
+    /// is durable. Never waits.
+    ///
+    /// # Errors
+    /// The log has failed: nothing beyond what was returned before may be acknowledged.
+    pub fn poll(&mut self) -> Result<Sequence, Failure> {
+        self.check()?;
+        if self.disk.in_flight() > 0 {
+            let mut completions = std::mem::take(&mut self.completions);
+            self.disk.complete(&mut completions);
+            for completion in completions.drain(..) {
+                self.finish(completion);
+            }
+            self.completions = completions;
+            self.check()?;
+        }
+        self.pump()?;
+        self.ring()?;
+        Ok(self.durable)
+    }
+
+    /// Waits until a request completes or `timeout` has passed, then polls. For start-up, shutdown and tests.
+    ///
+    /// # Errors
+    /// As [`Log::poll`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<Sequence, Failure> {
+        self.poll()?;
+        if self.disk.in_flight() > 0 {
+            self.disk.wait(timeout).map_err(|e| self.fail("waiting for the disk", 0, e))?;
+        }
+        self.poll()
+    }
+
+    /// The sequence up to which everything is durable.
+    pub fn durable(&self) -> Sequence {
+        self.durable
+    }
+
+    /// The sequence up to which everything was written: it survives the process, but not power loss.
+    pub fn written(&self) -> Sequence {
+        self.stream.written()
+    }
+
+    /// The sequence of the last record appended (or of the last one recovered).
+    pub fn last(&self) -> Sequence {
+        self.stream.next() - 1
+    }
+
+    /// Whether nothing is queued or in flight: no call to [`Log::poll`] would change anything.
+    pub fn is_idle(&self) -> bool {
+        self.stream.is_idle()
+            && self.flush == Flush::Idle
+            && self.snapshot.is_idle()
+            && self.disk.in_flight() == 0
+    }
+
+    /// Bytes appended and not handed to the device yet.
+    pub fn queued(&self) -> usize {
+        self.stream.queued()
+    }
+
+    /// Bytes of the area that log and snapshot use, by whole segments.
+    pub fn used(&self) -> u64 {
+        self.segment_bytes(self.live_segments())
+    }
+
+    /// Bytes that log and snapshot may use together before appends are refused. The state of the application, as a snapshot,
+    /// must stay well below it.
+    pub fn capacity(&self) -> u64 {
+        self.segment_bytes(self.space.budget().saturating_sub(self.space.shrink_reserve()))
+    }
+
+    /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half of what it may, or
+    /// it is nearly full, or it has been opened many times.
+    pub fn should_compact(&self) -> bool {
+        if !self.snapshot.is_idle() || self.failure.is_some() {
+            return false;
+        }
+        let budget = self.space.budget();
+        let snapshot = self.snapshot_segments.len();
+        let log = self.stream.segments().len();
+        let live = self.live_segments();
+        let large = log > snapshot.max(1) && live * 2 > budget;
+        let nearly_full = log > 1 + budget as usize / 32 && live * 8 >= budget * 7;
+        self.headless || large || nearly_full || self.superblock.runs.len() >= MANY_RUNS
+    }
+
+    /// What the log has done since it was opened.
+    pub fn metrics(&self) -> LogMetrics {
+        self.metrics
+    }
+
+    /// The error that stopped the log, if one has.
+    pub fn failed(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// The epoch that this opening started.
+    pub fn epoch(&self) -> u32 {
+        self.superblock.epoch
+    }
+
+    /// The disk queue, for its doorbell.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Gives the disk queue back without closing in order, as a crash would. Requests in flight stay in it.
+    pub fn into_disk(self) -> D {
+        self.disk
+    }
+
+    fn live_segments(&self) -> u32 {
+        // Both are counts of segments, which have 32 bits.
+        (self.stream.segments().len() + self.snapshot_segments.len()) as u32
+    }
+
+    fn segment_bytes(&self, segments: u32) -> u64 {
+        u64::from(segments) * u64::from(self.superblock.segment_bytes)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Stops the log, unless it has stopped; returns why it did.
+    fn fail(&mut self, action: &'static str, offset: u64, error: std::io::Error) -> Failure {
+        self.failure.get_or_insert_with(|| failure(action, offset, error)).clone()
+    }
+
+    fn ring(&mut self) -> Result<(), Failure> {
+        self.disk.ring().map_err(|e| self.fail("handing requests to the disk", 0, e))
+    }
+
+    /// Hands an operation to the queue; `Ok(Some)` when it is full.
+    fn start(&mut self, token: u64, operation: Operation) -> Result<Option<Operation>, Failure> {
+        let (offset, length) = match &operation {
+            Operation::Write { offset, length, .. } => (*offset, *length),
+            _ => (0, 0),
+        };
+        match self.disk.submit(token, operation) {
+            Ok(()) if length > 0 => {
+                self.metrics.writes += 1;
+                self.metrics.written_bytes += length as u64;
+                Ok(None)
+            }
+            Ok(()) => {
+                self.metrics.flushes += 1;
+                Ok(None)
+            }
+            Err(SubmitError::Full(operation)) => Ok(Some(operation)),
+            Err(error) => {
+                let refusal = refused("writing", offset, &error);
+                Err(self.failure.get_or_insert(refusal).clone())
+            }
+        }
+    }
+
+    /// Starts whatever may be started.
+    fn pump(&mut self) -> Result<(), Failure> {
+        while self.stream.in_flight() < self.in_flight {
+            let durable = self.durability == Durability::Always;
+            if let Some((ticket, write)) = self.stream.next_write(durable) {
+                if let Some(refused) = self.start(token(CLASS_LOG, ticket), write)? {
+                    self.stream.take_back(refused);
+                    break;
+                }
+            } else if self.submit_wanted && self.stream.has_open() {
+                self.submit_wanted = false;
+                self.stream.seal();
+            } else {
+                break;
+            }
+        }
+        if self.flush == Flush::Wanted {
+            let covers = self.stream.written();
+            self.flush = match self.start(token(CLASS_FLUSH, 0), Operation::Flush)? {
+                None => Flush::Flying { covers, again: false },
+                Some(_) => Flush::Wanted,
+            };
+        }
+        self.pump_snapshot()
+    }
+
+    /// Takes one completion.
+    fn finish(&mut self, completion: Completion) {
+        let Completion { token, result, buffer } = completion;
+        let ticket = token & ((1 << CLASS_SHIFT) - 1);
+        let class = token >> CLASS_SHIFT;
+        if let Err(error) = result {
+            let (action, offset) = match class {
+                CLASS_LOG => ("writing the log", self.stream.offset_of(ticket)),
+                CLASS_SNAPSHOT => ("writing a snapshot", self.snapshot.offset_of(ticket)),
+                CLASS_SUPERBLOCK => ("writing a superblock", ticket),
+                _ => ("flushing", 0),
+            };
+            self.fail(action, offset, error);
+            return;
+        }
+        match class {
+            CLASS_LOG => {
+                self.stream.complete(ticket);
+                self.pool.give(buffer);
+                if self.durability == Durability::Always {
+                    self.durable = self.stream.written();
+                }
+            }
+            CLASS_FLUSH => {
+                if let Flush::Flying { covers, again } = self.flush {
+                    self.durable = self.durable.max(covers);
+                    self.flush = if again { Flush::Wanted } else { Flush::Idle };
+                }
+            }
+            _ => self.finish_snapshot_request(class, ticket, buffer),
+        }
+    }
+}
+
+fn no_segment() -> std::io::Error {
+    std::io::Error::other("no free segment")
+}

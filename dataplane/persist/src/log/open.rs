@@ -1,0 +1,178 @@
+//! Formatting, opening and checking an area.
+//!
+//! 1. Formatting blanks all superblock copies, then writes those of generation 1, then those of generation 0. A crash before
+//!    the end leaves a blank copy, and nothing readable or the whole of it.
+//! 2. Opening scans (see `scan`), then flushes: what was read may have been in a volatile cache, and the next superblock
+//!    promises that it exists. Then it writes the superblock of the next epoch, durably, and only then can append.
+//! 3. Opening skips two generations: a superblock write of the former owner that lands late never has the newest one.
+//! 4. A run without records is forgotten, so that restarts alone do not fill the superblock or the area.
+
+use sietch_disk::{Buffer, DiskQueue, Operation};
+
+use super::snapshot::Snapshot;
+use super::{Flush, Log, LogMetrics, Options};
+use crate::error::{Failure, FormatError, OpenError};
+use crate::layout::{KIND_LOG, Run, Superblock, log_stream};
+use crate::limits::{
+    AIMED_SEGMENTS, DATA_START, MAX_RUNS, MIN_CAPACITY, MIN_SEGMENTS, RESERVED_REQUESTS, SEGMENT_RANGE,
+    SUPERBLOCK, SUPERBLOCKS,
+};
+use crate::scan::{self, Applied, Entry, RecoveryReport, Scan, execute};
+use crate::space::Space;
+use crate::stream::{Pool, Stream, batch_bytes};
+
+/// Segments left alone after the former owner's last one, so that its writes in flight, should any still land, meet nothing.
+const SKIPPED: u32 = 2;
+
+/// How an area is formatted.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatOptions {
+    /// Tells this log from any other that the area has held or will hold: random.
+    pub identity: u128,
+    /// Bytes of a segment, a multiple of 4096 and at least 16 KiB; `None`: chosen by the size of the area.
+    pub segment_bytes: Option<u32>,
+}
+
+impl FormatOptions {
+    /// The default format with this random identity.
+    pub fn new(identity: u128) -> Self {
+        Self { identity, segment_bytes: None }
+    }
+}
+
+/// Writes both copies of a superblock, durably.
+pub(super) fn write_superblock<D: DiskQueue>(disk: &mut D, superblock: &Superblock) -> Result<(), Failure> {
+    for index in 0..2 {
+        let offset = Superblock::place(superblock.generation, index);
+        let mut buffer = Buffer::new(SUPERBLOCK);
+        superblock.write(&mut buffer);
+        let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };
+        execute(disk, "writing a superblock", offset, write)?;
+    }
+    Ok(())
+}
+
+/// Makes everything that the device has completed durable.
+pub(super) fn settle<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
+    execute(disk, "flushing", 0, Operation::Flush).map(|_| ())
+}
+
+impl<D: DiskQueue> Log<D> {
+    /// Makes an empty log of the whole area. Whatever it held is lost.
+    ///
+    /// # Errors
+    /// See [`FormatError`].
+    pub fn format(disk: &mut D, options: FormatOptions) -> Result<(), FormatError> {
+        let capacity = disk.capacity();
+        if capacity < MIN_CAPACITY {
+            return Err(FormatError::TooSmall { capacity, minimum: MIN_CAPACITY });
+        }
+        let (smallest, largest) = SEGMENT_RANGE;
+        let chosen = (capacity / AIMED_SEGMENTS).next_power_of_two().clamp(smallest, largest);
+        // At most 8 MiB.
+        let segment_bytes = options.segment_bytes.unwrap_or(chosen as u32);
+        let segment = u64::from(segment_bytes);
+        let count = (capacity - DATA_START).checked_div(segment).unwrap_or_default();
+        let sound = segment >= smallest
+            && segment <= 1 << 30
+            && segment.is_multiple_of(SUPERBLOCK as u64)
+            && count >= u64::from(MIN_SEGMENTS);
+        let Some(segment_count) = u32::try_from(count).ok().filter(|_| sound) else {
+            return Err(FormatError::Segment { segment_bytes, capacity, minimum: MIN_SEGMENTS });
+        };
+        let length = SUPERBLOCKS * SUPERBLOCK;
+        let blank = Operation::Write { offset: 0, length, buffer: Buffer::new(length), durable: true };
+        execute(disk, "blanking the superblocks", 0, blank)?;
+        let mut superblock = Superblock {
+            generation: 1,
+            identity: options.identity,
+            capacity,
+            block: disk.block_size() as u32,
+            segment_bytes,
+            segment_count,
+            epoch: 0,
+            clean: 0,
+            snapshot: None,
+            runs: Vec::new(),
+        };
+        write_superblock(disk, &superblock)?;
+        superblock.generation = 0;
+        Ok(write_superblock(disk, &superblock)?)
+    }
+
+    /// Opens the log of an area: delivers the snapshot's payloads, then the log's, in order, and starts a new epoch.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. What `apply` was given until then is not to be used.
+    pub fn open(
+        mut disk: D,
+        options: Options,
+        apply: &mut dyn FnMut(Entry<'_>) -> Applied,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        let scan::Found { superblock, damaged } = scan::superblock(&mut disk)?;
+        let outcome = Scan::new(&mut disk, &superblock).run(apply)?;
+        let mut report = outcome.report;
+        report.damaged_superblocks = damaged;
+        let Some(epoch) = superblock.epoch.checked_add(1) else {
+            return Err(OpenError::Worn { epoch: superblock.epoch });
+        };
+        report.epoch = epoch;
+        let mut space = Space::new(superblock.segment_count);
+        for &segment in outcome.log_segments.iter().chain(&outcome.snapshot_segments) {
+            if !space.mark(segment) {
+                let offset = superblock.segment_start(segment);
+                let evidence = "two chains claim its segment".to_owned();
+                return Err(OpenError::Corrupt { what: "link", sequence: 0, offset, evidence });
+            }
+        }
+        let unused = superblock.runs.is_empty() && superblock.epoch == 0;
+        space.seek(if unused { 0 } else { outcome.last_segment + 1 + SKIPPED });
+        settle(&mut disk)?;
+
+        let first = report.last_sequence + 1;
+        let mut next = superblock;
+        next.epoch = epoch;
+        next.generation += 3;
+        next.clean = 0;
+        next.runs.retain(|run| run.first < first);
+        let segment = (next.runs.len() < MAX_RUNS).then(|| space.take()).flatten();
+        next.runs.extend(segment.map(|segment| Run { epoch, segment, first }));
+        write_superblock(&mut disk, &next)?;
+
+        let mut stream = Stream::new(&next, KIND_LOG, log_stream(epoch), first, segment.unwrap_or_default());
+        let mut segments: std::collections::VecDeque<u32> = outcome.log_segments.into();
+        segments.extend(segment);
+        *stream.segments_mut() = segments;
+        let bound = disk.depth().saturating_sub(RESERVED_REQUESTS).max(1);
+        let log = Self {
+            disk,
+            durability: options.durability,
+            in_flight: options.in_flight.clamp(1, bound),
+            space,
+            pool: Pool::new(batch_bytes(&next)),
+            superblock: next,
+            stream,
+            headless: segment.is_none(),
+            durable: first - 1,
+            submit_wanted: false,
+            flush: Flush::Idle,
+            snapshot: Snapshot::new(),
+            snapshot_segments: outcome.snapshot_segments,
+            completions: Vec::new(),
+            failure: None,
+            metrics: LogMetrics::default(),
+        };
+        Ok((log, report))
+    }
+}
+
+/// Reads an area as [`Log::open`] would, and changes nothing.
+///
+/// # Errors
+/// The first damage found, as [`Log::open`] would report it.
+pub fn check<D: DiskQueue>(disk: &mut D) -> Result<RecoveryReport, OpenError> {
+    let scan::Found { superblock, damaged } = scan::superblock(disk)?;
+    let mut report = Scan::new(disk, &superblock).run(&mut |_| Ok(()))?.report;
+    report.damaged_superblocks = damaged;
+    Ok(report)
+}

@@ -1,0 +1,326 @@
+//! Compaction: a snapshot of the application's state takes the place of the log before it.
+//!
+//! 1. [`Log::begin_snapshot`] moves the log to a fresh segment. The snapshot stands for everything appended before; what is
+//!    appended from now on will be replayed after it.
+//! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log goes on.
+//! 3. [`Log::finish_snapshot`] seals it. Then, one after the other, driven by [`Log::poll`]: all its writes complete, and all
+//!    writes of the log before it; a flush makes them durable; both superblock copies of the next generation are written
+//!    durably; only then are the old segments free.
+//! 4. A crash at any point finds either the old superblock with everything that it names untouched, or the new one with
+//!    everything that it names durable.
+
+use sietch_disk::{Buffer, DiskQueue, Operation};
+
+use super::{
+    CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, Flush, Log, Sequence, no_segment, token,
+};
+use crate::error::{Failure, SnapshotError};
+use crate::layout::{KIND_LOG, KIND_SNAPSHOT, Run, SnapshotPlace, Superblock, log_stream};
+use crate::limits::{MAX_QUEUED, MAX_RECORD, SNAPSHOT_IN_FLIGHT, SUPERBLOCK};
+use crate::stream::Stream;
+
+/// How far a snapshot has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Between begin and finish.
+    Writing,
+    /// Sealed; its writes and those of the log before it are not all done.
+    Draining,
+    /// A flush should be started.
+    FlushWanted,
+    /// The flush is in flight.
+    Flushing,
+    /// Superblock copies still to be handed to the queue, and copies in flight.
+    Switching { unsent: u64, flying: u64 },
+    /// Given up; its writes are not all done.
+    Aborting,
+}
+
+struct Building {
+    stream: Stream,
+    phase: Phase,
+    /// First sequence of the log that the snapshot does not stand for, and the segment that starts with it.
+    start: Sequence,
+    start_segment: u32,
+    /// Segments of the log that the snapshot makes free: the oldest ones.
+    replaces: usize,
+    /// The superblock to be written.
+    next: Option<Superblock>,
+}
+
+/// The snapshot in progress, if there is one.
+pub(super) struct Snapshot {
+    building: Option<Box<Building>>,
+    /// Snapshots begun in this epoch: part of their identity.
+    begun: u32,
+}
+
+impl Snapshot {
+    pub fn new() -> Self {
+        Self { building: None, begun: 0 }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.building.is_none()
+    }
+
+    pub fn offset_of(&self, ticket: u64) -> u64 {
+        self.building.as_ref().map_or(0, |building| building.stream.offset_of(ticket))
+    }
+}
+
+impl<D: DiskQueue> Log<D> {
+    /// Begins a snapshot of the state as it is after everything appended so far. Returns the first sequence that it does
+    /// *not* stand for: records from there on are replayed after it.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`].
+    pub fn begin_snapshot(&mut self) -> Result<Sequence, SnapshotError> {
+        self.check()?;
+        if !self.snapshot.is_idle() {
+            return Err(SnapshotError::InProgress);
+        }
+        if self.space.free() < 2 {
+            return Err(SnapshotError::NoRoom);
+        }
+        let Some(begun) = self.snapshot.begun.checked_add(1) else {
+            return Err(SnapshotError::NoRoom);
+        };
+        if self.headless {
+            // The log ends in an earlier epoch's segment. It goes on in a fresh one, which the switch will name.
+            let Some(segment) = self.space.take() else { return Err(SnapshotError::NoRoom) };
+            let id = log_stream(self.superblock.epoch);
+            let mut fresh = Stream::new(&self.superblock, KIND_LOG, id, self.stream.next(), segment);
+            let mut segments = std::mem::take(self.stream.segments_mut());
+            segments.push_back(segment);
+            *fresh.segments_mut() = segments;
+            self.stream = fresh;
+        } else if !self.stream.at_segment_start() {
+            let durable = self.durable;
+            if self.stream.roll(durable, &mut self.space, &mut self.pool).is_none() {
+                return Err(SnapshotError::NoRoom);
+            }
+        }
+        let Some(segment) = self.space.take() else { return Err(SnapshotError::NoRoom) };
+        self.snapshot.begun = begun;
+        let id = log_stream(self.superblock.epoch) | u64::from(begun);
+        let stream = Stream::new(&self.superblock, KIND_SNAPSHOT, id, 1, segment);
+        let start = self.stream.next();
+        self.snapshot.building = Some(Box::new(Building {
+            stream,
+            phase: Phase::Writing,
+            start,
+            start_segment: self.stream.segments().back().copied().unwrap_or_default(),
+            replaces: self.stream.segments().len() - 1,
+            next: None,
+        }));
+        Ok(start)
+    }
+
+    /// Bytes that [`Log::snapshot_append`] takes before it says that it is busy; 0 without a snapshot in progress.
+    pub fn snapshot_room(&self) -> usize {
+        match &self.snapshot.building {
+            Some(building) if building.phase == Phase::Writing => {
+                MAX_QUEUED.saturating_sub(building.stream.queued())
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether a snapshot is in progress, from begin until the old segments are free.
+    pub fn is_snapshotting(&self) -> bool {
+        !self.snapshot.is_idle()
+    }
+
+    /// Appends a payload to the snapshot. [`Log::poll`] writes it.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; the payload was not appended. After [`SnapshotError::NoRoom`] the snapshot must be aborted.
+    pub fn snapshot_append(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
+        self.check()?;
+        // The log may still grow up to its budget: that much stays free.
+        let reserved = self.space.budget().saturating_sub(self.live_segments());
+        let durable = self.durable;
+        let Some(building) =
+            self.snapshot.building.as_mut().filter(|building| building.phase == Phase::Writing)
+        else {
+            return Err(SnapshotError::NotBegun);
+        };
+        if payload.len() > MAX_RECORD {
+            return Err(SnapshotError::TooLarge { length: payload.len(), limit: MAX_RECORD });
+        }
+        let queued = building.stream.queued();
+        if queued >= MAX_QUEUED {
+            return Err(SnapshotError::Busy { queued });
+        }
+        let needed = building.stream.segments_needed(payload.len());
+        if needed > 0 && needed.saturating_add(reserved) > self.space.free() {
+            return Err(SnapshotError::NoRoom);
+        }
+        match building.stream.append(payload, durable, &mut self.space, &mut self.pool) {
+            Some(_) => Ok(()),
+            None => Err(self.fail("allocating a segment", 0, no_segment()).into()),
+        }
+    }
+
+    /// Says that the snapshot is complete. It takes effect asynchronously; [`Log::is_snapshotting`] turns false when the old
+    /// segments are free.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`].
+    pub fn finish_snapshot(&mut self) -> Result<(), SnapshotError> {
+        self.check()?;
+        let Some(building) =
+            self.snapshot.building.as_mut().filter(|building| building.phase == Phase::Writing)
+        else {
+            return Err(SnapshotError::NotBegun);
+        };
+        building.stream.seal();
+        building.phase = Phase::Draining;
+        self.submit_wanted |= self.stream.has_open();
+        self.pump()?;
+        Ok(self.ring()?)
+    }
+
+    /// Gives the snapshot up. The log is as it was, but for the segment it started. Does nothing when no snapshot is in
+    /// progress, or when it is finished and cannot be stopped any more.
+    pub fn abort_snapshot(&mut self) {
+        if let Some(building) = self.snapshot.building.as_mut()
+            && building.phase == Phase::Writing
+        {
+            building.stream.seal();
+            building.phase = Phase::Aborting;
+        }
+    }
+
+    /// Starts whatever the snapshot may start, and takes its next step.
+    pub(super) fn pump_snapshot(&mut self) -> Result<(), Failure> {
+        let Some(mut building) = self.snapshot.building.take() else { return Ok(()) };
+        let pumped = self.pump_building(&mut building);
+        let done = match building.phase {
+            Phase::Aborting if building.stream.is_idle() => {
+                for &segment in building.stream.segments() {
+                    self.space.give(segment);
+                }
+                true
+            }
+            Phase::Switching { unsent: 0, flying: 0 } => {
+                self.switch(&mut building);
+                true
+            }
+            _ => false,
+        };
+        if !done {
+            self.snapshot.building = Some(building);
+        }
+        pumped
+    }
+
+    fn pump_building(&mut self, building: &mut Building) -> Result<(), Failure> {
+        while building.stream.in_flight() < SNAPSHOT_IN_FLIGHT {
+            let Some((ticket, write)) = building.stream.next_write(false) else { break };
+            if let Some(refused) = self.start(token(CLASS_SNAPSHOT, ticket), write)? {
+                building.stream.take_back(refused);
+                break;
+            }
+        }
+        if building.phase == Phase::Draining
+            && building.stream.is_idle()
+            && self.stream.written() + 1 >= building.start
+        {
+            building.phase = Phase::FlushWanted;
+        }
+        if building.phase == Phase::FlushWanted
+            && self.start(token(CLASS_SNAPSHOT_FLUSH, 0), Operation::Flush)?.is_none()
+        {
+            building.phase = Phase::Flushing;
+        }
+        while let Phase::Switching { unsent, flying } = building.phase
+            && unsent > 0
+        {
+            let next = building.next.get_or_insert_with(|| {
+                self.next_superblock(building.start, building.start_segment, &building.stream)
+            });
+            let offset = Superblock::place(next.generation, unsent - 1);
+            let mut buffer = Buffer::new(SUPERBLOCK);
+            next.write(&mut buffer);
+            let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };
+            if self.start(token(CLASS_SUPERBLOCK, offset), write)?.is_some() {
+                break;
+            }
+            building.phase = Phase::Switching { unsent: unsent - 1, flying: flying + 1 };
+        }
+        Ok(())
+    }
+
+    /// The superblock that names the finished snapshot.
+    fn next_superblock(&self, first: Sequence, segment: u32, stream: &Stream) -> Superblock {
+        let epoch = self.superblock.epoch;
+        Superblock {
+            generation: self.superblock.generation + 1,
+            snapshot: Some(SnapshotPlace {
+                stream: stream.id(),
+                segment: stream.segments().front().copied().unwrap_or_default(),
+                last: stream.next() - 1,
+            }),
+            runs: vec![Run { epoch, segment, first }],
+            ..self.superblock.clone()
+        }
+    }
+
+    /// The new superblock is durable: frees what the old one named.
+    fn switch(&mut self, building: &mut Building) {
+        if let Some(next) = building.next.take() {
+            self.superblock = next;
+        }
+        for segment in self.stream.segments_mut().drain(..building.replaces) {
+            self.space.give(segment);
+        }
+        let fresh = std::mem::take(building.stream.segments_mut());
+        for segment in std::mem::replace(&mut self.snapshot_segments, fresh.into()) {
+            self.space.give(segment);
+        }
+        self.headless = false;
+        // The snapshot is durable and stands for everything before it, flushed or not.
+        self.durable = self.durable.max(building.start - 1);
+        self.metrics.snapshots += 1;
+    }
+
+    /// Takes a completion of the snapshot's.
+    pub(super) fn finish_snapshot_request(&mut self, class: u64, ticket: u64, buffer: Option<Buffer>) {
+        let Some(building) = self.snapshot.building.as_mut() else { return };
+        match (class, building.phase) {
+            (CLASS_SNAPSHOT, _) => {
+                building.stream.complete(ticket);
+                self.pool.give(buffer);
+            }
+            (CLASS_SNAPSHOT_FLUSH, Phase::Flushing) => {
+                building.phase = Phase::Switching { unsent: 2, flying: 0 };
+            }
+            (CLASS_SUPERBLOCK, Phase::Switching { unsent, flying }) => {
+                building.phase = Phase::Switching { unsent, flying: flying.saturating_sub(1) };
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes in order: makes everything durable and notes in the superblock that the log ends here, so that the loss of
+    /// even the last record would be noticed. A snapshot in progress that is not finished is given up.
+    ///
+    /// # Errors
+    /// The log has failed; the next opening recovers as after a crash.
+    pub fn close(mut self) -> Result<D, Failure> {
+        self.abort_snapshot();
+        self.submit()?;
+        while !self.stream.is_idle() || !self.snapshot.is_idle() || self.flush != Flush::Idle {
+            self.wait(std::time::Duration::from_secs(1))?;
+        }
+        super::open::settle(&mut self.disk)?;
+        if !self.headless {
+            self.superblock.generation += 1;
+            self.superblock.clean = self.last();
+            super::open::write_superblock(&mut self.disk, &self.superblock)?;
+        }
+        Ok(self.disk)
+    }
+}

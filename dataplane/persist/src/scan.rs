@@ -1,0 +1,594 @@
+//! Reading an area: superblocks, chains, and the proof that nothing acknowledged is missing.
+//!
+//! 1. Of the superblock copies that validate, the one with the highest generation counts.
+//! 2. A chain is read segment by segment, the likely next segment being fetched meanwhile. At each position stands either the
+//!    expected record (stream, sequence, checksum) or nothing of ours; then the next block boundary is tried once, because a
+//!    batch ends in padding; then the chain has ended.
+//! 3. A snapshot and a run that a later run follows have a known last sequence: ending before it is corruption.
+//! 4. The newest run ends where it ends, unless something proves that the missing record was durable: a record, anywhere in
+//!    the area, that carries a durable sequence at or past it; or a superblock that says that the log was closed after it.
+//! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were lost.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
+
+use crate::error::{Failure, OpenError};
+use crate::layout::{
+    ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Superblock, Tag,
+    VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
+};
+use crate::limits::{DATA_START, MAX_RECORD, SUPERBLOCK, SUPERBLOCKS};
+
+/// Reads of segment heads in flight: what a disk does at once anyway.
+const HEADS_IN_FLIGHT: usize = 32;
+
+/// Times one second that a read may take before the disk counts as broken: longer than any reset of a disk.
+const PATIENCE: usize = 120;
+
+/// Something that recovery found.
+#[derive(Debug)]
+pub enum Entry<'a> {
+    /// A payload of the snapshot. All of these come first.
+    Snapshot(&'a [u8]),
+    /// A payload of the log, with the sequence that its append returned.
+    Record(u64, &'a [u8]),
+}
+
+/// What the application says to an entry.
+pub type Applied = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// Where the log's chain broke off with something of its own behind it: an append that never became durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// First byte of the area that does not hold what was expected.
+    pub offset: u64,
+    /// The sequence expected there.
+    pub sequence: u64,
+}
+
+/// What lies in an area.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Epoch of the newest superblock. After [`crate::Log::open`]: the one that it started.
+    pub epoch: u32,
+    /// Payloads in the log.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Payloads in the snapshot.
+    pub snapshot_records: u64,
+    /// Their bytes.
+    pub snapshot_bytes: u64,
+    /// Sequence of the last whole record of the log; 0: it never had one.
+    pub last_sequence: u64,
+    /// Set when an append was cut short. Normal after a crash.
+    pub torn_tail: Option<TornTail>,
+    /// Whether the log was closed in order.
+    pub clean: bool,
+    /// Offsets of superblock copies that are torn or rotten. Up to two are normal after a crash.
+    pub damaged_superblocks: Vec<u64>,
+    /// Openings whose records the log holds.
+    pub runs: usize,
+    /// Segments in use.
+    pub segments: usize,
+}
+
+/// A superblock and the offsets of damaged copies.
+pub(crate) struct Found {
+    pub superblock: Superblock,
+    pub damaged: Vec<u64>,
+}
+
+/// A chain as far as it is read.
+#[derive(Default)]
+struct Chain {
+    /// Sequence of the first record that is missing.
+    expected: u64,
+    /// Sequence of the last record of the last whole payload (or of a link outside of one).
+    committed: u64,
+    /// Segments visited, and how many of them hold committed records.
+    segments: Vec<u32>,
+    committed_segments: usize,
+    /// Where the chain ends: position in the last segment, in bytes.
+    position: usize,
+    records: u64,
+    bytes: u64,
+    fragments_open: bool,
+}
+
+/// What there is to know about an area after a scan.
+pub(crate) struct Outcome {
+    pub report: RecoveryReport,
+    pub log_segments: Vec<u32>,
+    pub snapshot_segments: Vec<u32>,
+    /// The last segment visited, to go on behind it.
+    pub last_segment: u32,
+}
+
+pub(crate) fn failure(action: &'static str, offset: u64, source: io::Error) -> Failure {
+    Failure { action, offset, source: Arc::new(source) }
+}
+
+/// Waits until `disk` has a completion.
+pub(crate) fn wait_for<D: DiskQueue>(
+    disk: &mut D,
+    action: &'static str,
+    offset: u64,
+    out: &mut Vec<Completion>,
+) -> Result<(), Failure> {
+    for _ in 0..PATIENCE {
+        disk.wait(Duration::from_secs(1)).map_err(|e| failure(action, offset, e))?;
+        if disk.complete(out) > 0 {
+            return Ok(());
+        }
+    }
+    Err(failure(action, offset, io::ErrorKind::TimedOut.into()))
+}
+
+pub(crate) fn refused(action: &'static str, offset: u64, error: &SubmitError) -> Failure {
+    let message = match error {
+        SubmitError::Full(_) => "the disk queue is in use by somebody else",
+        SubmitError::OutOfRange(_) => "the disk queue refused a request inside its area",
+    };
+    failure(action, offset, io::Error::other(message))
+}
+
+/// Does one request and waits for it.
+pub(crate) fn execute<D: DiskQueue>(
+    disk: &mut D,
+    action: &'static str,
+    offset: u64,
+    operation: Operation,
+) -> Result<Option<Buffer>, Failure> {
+    disk.submit(0, operation).map_err(|e| refused(action, offset, &e))?;
+    let mut completions = Vec::new();
+    wait_for(disk, action, offset, &mut completions)?;
+    let completion = completions.pop().ok_or_else(|| failure(action, offset, io::ErrorKind::Other.into()))?;
+    completion.result.map_err(|e| failure(action, offset, e))?;
+    Ok(completion.buffer)
+}
+
+/// Reads all superblock copies and chooses one.
+pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError> {
+    let length = SUPERBLOCKS * SUPERBLOCK;
+    if disk.capacity() < DATA_START + SUPERBLOCK as u64 {
+        return Err(OpenError::NotFormatted);
+    }
+    // One block more: the start of the first segment.
+    let read =
+        Operation::Read { offset: 0, length: length + SUPERBLOCK, buffer: Buffer::new(length + SUPERBLOCK) };
+    let buffer = execute(disk, "reading the superblocks", 0, read)?;
+    let bytes: &[u8] = buffer.as_deref().unwrap_or_default();
+    let mut best: Option<Superblock> = None;
+    let mut damaged = Vec::new();
+    let (mut blank, mut version) = (false, None);
+    for (index, copy) in bytes[..length].chunks(SUPERBLOCK).enumerate() {
+        match Superblock::read(copy) {
+            Ok(found) if best.as_ref().is_some_and(|b| b.generation >= found.generation) => {}
+            Ok(found) => best = Some(found),
+            Err(damage) => {
+                damaged.push((index * SUPERBLOCK) as u64);
+                match damage {
+                    CopyDamage::Blank => blank = true,
+                    CopyDamage::Version(found) => version = Some(found),
+                    CopyDamage::Damaged => {}
+                }
+            }
+        }
+    }
+    if let Some(found) = version {
+        return Err(OpenError::Version { found, known: VERSION });
+    }
+    let Some(superblock) = best else {
+        // Formatting leaves blank copies until it is done, and the first segment is the first to be written.
+        let unused = peek(&bytes[length..]).is_none();
+        return Err(if blank && unused { OpenError::NotFormatted } else { OpenError::Superblocks });
+    };
+    let block = disk.block_size() as u32;
+    if superblock.capacity > disk.capacity() || superblock.block % block != 0 {
+        return Err(OpenError::Geometry {
+            formatted: superblock.capacity,
+            formatted_block: superblock.block,
+            capacity: disk.capacity(),
+            block,
+        });
+    }
+    Ok(Found { superblock, damaged })
+}
+
+/// Reads whole segments, one ahead.
+struct Segments<'a, D> {
+    disk: &'a mut D,
+    superblock: &'a Superblock,
+    /// The segment being parsed.
+    current: Option<(u32, Buffer)>,
+    /// The segment being fetched.
+    ahead: Option<u32>,
+    spare: Vec<Buffer>,
+}
+
+const READING: &str = "reading a segment";
+
+impl<D: DiskQueue> Segments<'_, D> {
+    fn start_read(&mut self, number: u32) -> Result<(), Failure> {
+        let length = self.superblock.segment_bytes as usize;
+        let offset = self.superblock.segment_start(number);
+        let buffer = self.spare.pop().unwrap_or_else(|| Buffer::new(length));
+        self.disk
+            .submit(u64::from(number), Operation::Read { offset, length, buffer })
+            .map_err(|e| refused(READING, offset, &e))
+    }
+
+    /// Waits for a read that was started.
+    fn finish_read(&mut self, number: u32) -> Result<Buffer, Failure> {
+        let offset = self.superblock.segment_start(number);
+        let mut completions = Vec::new();
+        wait_for(self.disk, READING, offset, &mut completions)?;
+        let completion =
+            completions.pop().ok_or_else(|| failure(READING, offset, io::ErrorKind::Other.into()))?;
+        match (completion.result, completion.buffer) {
+            (Ok(()), Some(buffer)) => Ok(buffer),
+            (Err(e), buffer) => {
+                self.spare.extend(buffer);
+                Err(failure(READING, offset, e))
+            }
+            (Ok(()), None) => Err(failure(READING, offset, io::ErrorKind::Other.into())),
+        }
+    }
+
+    /// Makes `number` the current segment.
+    fn load(&mut self, number: u32) -> Result<(), Failure> {
+        if self.current.as_ref().is_some_and(|(current, _)| *current == number) {
+            return Ok(());
+        }
+        if let Some((_, buffer)) = self.current.take() {
+            self.spare.push(buffer);
+        }
+        let ahead = self.ahead.take();
+        if ahead.is_some_and(|ahead| ahead != number) {
+            self.finish_ahead(ahead)?;
+        }
+        if ahead != Some(number) {
+            self.start_read(number)?;
+        }
+        let buffer = self.finish_read(number)?;
+        self.current = Some((number, buffer));
+        Ok(())
+    }
+
+    /// Waits for a read that guessed wrong. That segment's own errors do not matter.
+    fn finish_ahead(&mut self, ahead: Option<u32>) -> Result<(), Failure> {
+        let Some(number) = ahead else { return Ok(()) };
+        match self.finish_read(number) {
+            Ok(buffer) => self.spare.push(buffer),
+            Err(e) if self.disk.in_flight() > 0 => return Err(e),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Starts to fetch the segment that most likely follows `number`.
+    fn fetch_after(&mut self, number: u32) -> Result<(), Failure> {
+        let next = (number + 1) % self.superblock.segment_count;
+        if self.ahead.is_none() {
+            self.start_read(next)?;
+            self.ahead = Some(next);
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.current.as_ref().map_or(&[], |(_, buffer)| &buffer[..self.superblock.segment_bytes as usize])
+    }
+}
+
+/// Which chain to read.
+struct Wanted {
+    kind: u8,
+    stream: u64,
+    segment: u32,
+    first: u64,
+    /// One past the last sequence, where it is known.
+    stop: Option<u64>,
+}
+
+/// Reads everything, delivers it, and proves it.
+pub(crate) struct Scan<'a, D> {
+    segments: Segments<'a, D>,
+    superblock: &'a Superblock,
+    seed: u32,
+    assembly: Vec<u8>,
+}
+
+/// Takes a sequence and a payload.
+type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Applied;
+
+impl<'a, D: DiskQueue> Scan<'a, D> {
+    pub fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
+        let segments = Segments { disk, superblock, current: None, ahead: None, spare: Vec::new() };
+        Self { segments, superblock, seed: seed(superblock.identity), assembly: Vec::new() }
+    }
+
+    /// Reads snapshot and log. See the module's account.
+    pub fn run(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Outcome, OpenError> {
+        let superblock = self.superblock;
+        let mut report = RecoveryReport { epoch: superblock.epoch, ..RecoveryReport::default() };
+        let mut snapshot_segments = Vec::new();
+        if let Some(place) = superblock.snapshot {
+            let wanted = Wanted {
+                kind: KIND_SNAPSHOT,
+                stream: place.stream,
+                segment: place.segment,
+                first: 1,
+                stop: Some(place.last + 1),
+            };
+            let chain = self.chain(&wanted, &mut |_, bytes| apply(Entry::Snapshot(bytes)))?;
+            (report.snapshot_records, report.snapshot_bytes) = (chain.records, chain.bytes);
+            if chain.expected <= place.last || chain.fragments_open {
+                let evidence = format!("the snapshot has {} records", place.last);
+                return Err(self.corrupt("snapshot record", &chain, evidence));
+            }
+            snapshot_segments = chain.segments;
+        }
+        let mut log_segments = Vec::new();
+        let mut last = Chain::default();
+        for (index, run) in superblock.runs.iter().enumerate() {
+            let next = superblock.runs.get(index + 1);
+            let wanted = Wanted {
+                kind: KIND_LOG,
+                stream: log_stream(run.epoch),
+                segment: run.segment,
+                first: run.first,
+                stop: next.map(|next| next.first),
+            };
+            let chain = self.chain(&wanted, &mut |sequence, bytes| apply(Entry::Record(sequence, bytes)))?;
+            report.records += chain.records;
+            report.bytes += chain.bytes;
+            if let Some(next) = next
+                && (chain.expected < next.first || chain.fragments_open)
+            {
+                let evidence = format!("epoch {} goes on at {}", next.epoch, next.first);
+                return Err(self.corrupt("record", &chain, evidence));
+            }
+            log_segments.extend_from_slice(&chain.segments[..chain.committed_segments]);
+            last = chain;
+        }
+        self.prove(&last, &log_segments, &mut report)?;
+        report.last_sequence = last.committed;
+        report.clean = superblock.clean != 0;
+        report.runs = superblock.runs.len();
+        report.segments = log_segments.len() + snapshot_segments.len();
+        let last_segment = last.segments.last().copied().unwrap_or_default();
+        Ok(Outcome { report, log_segments, snapshot_segments, last_segment })
+    }
+
+    fn corrupt(&self, what: &'static str, chain: &Chain, evidence: String) -> OpenError {
+        OpenError::Corrupt { what, sequence: chain.expected, offset: self.end_of(chain), evidence }
+    }
+
+    /// Area offset of the position at which a chain ended.
+    fn end_of(&self, chain: &Chain) -> u64 {
+        let segment = chain.segments.last().copied().unwrap_or_default();
+        self.superblock.segment_start(segment) + chain.position as u64
+    }
+
+    /// Reads one chain and delivers its payloads.
+    fn chain(&mut self, wanted: &Wanted, deliver: Deliver<'_>) -> Result<Chain, OpenError> {
+        let mut chain = Chain {
+            expected: wanted.first,
+            committed: wanted.first - 1,
+            segments: vec![wanted.segment],
+            ..Chain::default()
+        };
+        self.assembly.clear();
+        let mut segment = wanted.segment;
+        while wanted.stop.is_none_or(|stop| chain.expected < stop) {
+            self.segments.load(segment)?;
+            self.segments.fetch_after(segment)?;
+            match self.segment(segment, wanted, &mut chain, deliver)? {
+                Some(next) => {
+                    segment = next;
+                    chain.segments.push(next);
+                    chain.position = 0;
+                }
+                None => break,
+            }
+        }
+        Ok(chain)
+    }
+
+    /// Reads the current segment's part of a chain; returns the next segment if a link names one.
+    fn segment(
+        &mut self,
+        number: u32,
+        wanted: &Wanted,
+        chain: &mut Chain,
+        deliver: Deliver<'_>,
+    ) -> Result<Option<u32>, OpenError> {
+        let block = self.superblock.block as usize;
+        let start = self.superblock.segment_start(number);
+        let bytes = self.segments.bytes();
+        while wanted.stop.is_none_or(|stop| chain.expected < stop) {
+            let at = start + chain.position as u64;
+            let rest = bytes.get(chain.position..).unwrap_or_default();
+            let Some((tag, payload)) = expected_record(self.seed, at, rest, wanted, chain) else {
+                if chain.position.is_multiple_of(block) {
+                    return Ok(None);
+                }
+                chain.position = chain.position.next_multiple_of(block);
+                continue;
+            };
+            let link = (tag.kind & KIND_LINK != 0).then(|| link_target(payload, self.superblock));
+            if link == Some(None) {
+                return Ok(None);
+            }
+            chain.expected += 1;
+            chain.position += record_size(payload.len());
+            if let Some(next) = link {
+                if !chain.fragments_open {
+                    chain.committed = tag.sequence;
+                    chain.committed_segments = chain.segments.len();
+                }
+                return Ok(next);
+            }
+            chain.fragments_open = tag.flags & FLAG_LAST == 0;
+            let whole = if tag.flags == FLAG_FIRST | FLAG_LAST {
+                Some(payload)
+            } else {
+                self.assembly.extend_from_slice(payload);
+                (!chain.fragments_open).then_some(&self.assembly[..])
+            };
+            if let Some(payload) = whole {
+                chain.committed = tag.sequence;
+                chain.committed_segments = chain.segments.len();
+                chain.records += 1;
+                chain.bytes += payload.len() as u64;
+                let applied = deliver(tag.sequence, payload);
+                self.assembly.clear();
+                applied.map_err(|source| OpenError::Rejected { sequence: tag.sequence, source })?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for anything that contradicts the end of the log, and says whether an append was cut short there.
+    fn prove(
+        &mut self,
+        last: &Chain,
+        log_segments: &[u32],
+        report: &mut RecoveryReport,
+    ) -> Result<(), OpenError> {
+        let superblock = self.superblock;
+        if superblock.clean > last.committed {
+            let evidence = format!("the log was closed in order after record {}", superblock.clean);
+            return Err(self.corrupt("record", last, evidence));
+        }
+        let stream = superblock.runs.last().map(|run| log_stream(run.epoch));
+        let mut torn = last.fragments_open;
+        if let Some(&number) = last.segments.last() {
+            self.segments.load(number)?;
+            let start = superblock.segment_start(number);
+            let bytes = self.segments.bytes();
+            torn |= peek(bytes.get(last.position..).unwrap_or_default())
+                .is_some_and(|(tag, _)| Some(tag.stream) == stream && tag.sequence == last.expected);
+            let mut position = last.position.next_multiple_of(superblock.block as usize);
+            while position < bytes.len() {
+                let offset = start + position as u64;
+                if let Some((tag, _)) = read_record(self.seed, offset, &bytes[position..]) {
+                    self.contradiction(&tag, offset, last)?;
+                    torn |= Some(tag.stream) == stream && tag.sequence > last.expected;
+                }
+                position += superblock.block as usize;
+            }
+        }
+        let ahead = self.segments.ahead.take();
+        self.segments.finish_ahead(ahead)?;
+        for number in self.suspects(last, log_segments)? {
+            self.segments.load(number)?;
+            let offset = superblock.segment_start(number);
+            if let Some((tag, _)) = read_record(self.seed, offset, self.segments.bytes()) {
+                self.contradiction(&tag, offset, last)?;
+                torn |= Some(tag.stream) == stream && tag.sequence > last.expected;
+            }
+        }
+        report.torn_tail = torn.then(|| TornTail { offset: self.end_of(last), sequence: last.expected });
+        Ok(())
+    }
+
+    /// An error if a genuine record proves that the log should go on, or that the superblock is not the newest.
+    fn contradiction(&self, tag: &Tag, offset: u64, last: &Chain) -> Result<(), OpenError> {
+        let epoch = self.superblock.epoch;
+        if stream_epoch(tag.stream) > epoch {
+            let found = stream_epoch(tag.stream);
+            return Err(OpenError::SuperblockOutdated { epoch, found, offset });
+        }
+        // What an earlier epoch knew about its own torn end says nothing about sequences that were given out again.
+        let newest = self.superblock.runs.last().map_or(0, |run| run.epoch);
+        if stream_epoch(tag.stream) >= newest && tag.durable >= last.expected.max(1) {
+            let evidence = format!(
+                "the record at offset {offset} says that everything up to {} was durable",
+                tag.durable
+            );
+            return Err(self.corrupt("record", last, evidence));
+        }
+        Ok(())
+    }
+
+    /// Segments outside of the log whose first header, if genuine, would contradict the log's end or shows a torn tail.
+    fn suspects(&mut self, last: &Chain, log_segments: &[u32]) -> Result<Vec<u32>, OpenError> {
+        let superblock = self.superblock;
+        let mut visited = vec![false; superblock.segment_count as usize];
+        for &segment in log_segments.iter().chain(&last.segments) {
+            visited[segment as usize] = true;
+        }
+        let newest = superblock.runs.last().map(|run| log_stream(run.epoch));
+        let mut todo = (0..superblock.segment_count).filter(|&s| !visited[s as usize]).peekable();
+        let mut found = Vec::new();
+        let mut spare: Vec<Buffer> = Vec::new();
+        let mut completions = Vec::new();
+        let disk = &mut *self.segments.disk;
+        let bound = HEADS_IN_FLIGHT.min(disk.depth());
+        let mut in_flight = 0;
+        loop {
+            while in_flight < bound
+                && let Some(number) = todo.next()
+            {
+                let offset = superblock.segment_start(number);
+                let length = superblock.block as usize;
+                let buffer = spare.pop().unwrap_or_else(|| Buffer::new(length));
+                disk.submit(u64::from(number), Operation::Read { offset, length, buffer })
+                    .map_err(|e| refused(READING, offset, &e))?;
+                in_flight += 1;
+            }
+            if in_flight == 0 {
+                return Ok(found);
+            }
+            wait_for(disk, READING, DATA_START, &mut completions)?;
+            in_flight -= completions.len();
+            for completion in completions.drain(..) {
+                // Segment numbers have 32 bits. A segment that cannot be read holds nothing that the log needs.
+                let number = completion.token as u32;
+                let Some(buffer) = completion.buffer else { continue };
+                if completion.result.is_ok()
+                    && let Some((tag, _)) = peek(&buffer)
+                    && (tag.durable >= last.expected.max(1)
+                        || stream_epoch(tag.stream) > superblock.epoch
+                        || Some(tag.stream) == newest && tag.sequence > last.expected)
+                {
+                    found.push(number);
+                }
+                spare.push(buffer);
+            }
+        }
+    }
+}
+
+/// The record at the start of `bytes`, if it is the one that the chain expects.
+fn expected_record<'b>(
+    seed: u32,
+    offset: u64,
+    bytes: &'b [u8],
+    wanted: &Wanted,
+    chain: &Chain,
+) -> Option<(Tag, &'b [u8])> {
+    let (tag, length) = peek(bytes)?;
+    let first = tag.flags & FLAG_FIRST != 0;
+    let fits = tag.stream == wanted.stream
+        && tag.sequence == chain.expected
+        && tag.kind & !KIND_LINK == wanted.kind
+        && length <= MAX_RECORD
+        && (tag.kind & KIND_LINK != 0 || first != chain.fragments_open);
+    if !fits {
+        return None;
+    }
+    debug_assert!(HEADER.is_multiple_of(ALIGN));
+    read_record(seed, offset, bytes)
+}
+
+fn link_target(payload: &[u8], superblock: &Superblock) -> Option<u32> {
+    let number = u32::from_le_bytes(payload.try_into().ok()?);
+    (number < superblock.segment_count).then_some(number)
+}

@@ -1,0 +1,74 @@
+//! Which segments are free.
+//!
+//! 1. Allocation goes round the area (next fit), so that streams lie in ascending order and recovery can guess where to read ahead.
+//! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The rest is where the next snapshot is
+//!    written, which is never larger than the log and the snapshot that it replaces; so compaction always has room.
+
+/// See the module's account.
+pub(crate) struct Space {
+    used: Vec<bool>,
+    free: u32,
+    cursor: u32,
+}
+
+impl Space {
+    pub fn new(count: u32) -> Self {
+        Self { used: vec![false; count as usize], free: count, cursor: 0 }
+    }
+
+    /// Marks a segment as used; `false` if it was already.
+    pub fn mark(&mut self, segment: u32) -> bool {
+        let used = &mut self.used[segment as usize];
+        let fresh = !*used;
+        *used = true;
+        self.free -= u32::from(fresh);
+        fresh
+    }
+
+    /// Continues allocation at `segment`, modulo the number of segments.
+    pub fn seek(&mut self, segment: u32) {
+        self.cursor = segment % self.count();
+    }
+
+    /// Takes a free segment.
+    pub fn take(&mut self) -> Option<u32> {
+        let count = self.count();
+        let segment = (0..count)
+            .map(|step| (self.cursor + step) % count)
+            .find(|&segment| !self.used[segment as usize])?;
+        self.mark(segment);
+        self.cursor = (segment + 1) % count;
+        Some(segment)
+    }
+
+    /// Gives a segment back.
+    pub fn give(&mut self, segment: u32) {
+        let used = &mut self.used[segment as usize];
+        self.free += u32::from(*used);
+        *used = false;
+    }
+
+    pub fn is_used(&self, segment: u32) -> bool {
+        self.used[segment as usize]
+    }
+
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    pub fn count(&self) -> u32 {
+        // Made from a u32.
+        self.used.len() as u32
+    }
+
+    /// Segments that log and snapshot may use together. Two less than half: one is lost where the log starts a fresh
+    /// segment for a snapshot, one where that snapshot ends.
+    pub fn budget(&self) -> u32 {
+        (self.count() - 2) / 2
+    }
+
+    /// Part of the budget that only appends which shrink the state may use: a full store must be able to delete.
+    pub fn shrink_reserve(&self) -> u32 {
+        (self.budget() / 16).max(1)
+    }
+}

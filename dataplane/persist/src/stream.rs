@@ -1,0 +1,335 @@
+//! A chain of segments under construction: the log, or a snapshot.
+//!
+//! 1. [`Stream::append`] copies a payload into the open batch as one record, or as several fragments where it does not fit.
+//!    A batch is one write: it starts on a block boundary and is padded with zeros to the next, so that a committed block is
+//!    never written again.
+//! 2. A batch is sealed when it is full or when the log wants to write it. Sealed batches wait in order; batches in flight
+//!    may complete in any order; [`Stream::written`] advances only over the contiguous prefix.
+//! 3. The last block of a segment is kept for the link that names the next segment. A link takes a sequence number like any
+//!    record: nothing behind it counts as written before the link is.
+
+use std::collections::VecDeque;
+
+use sietch_disk::{BLOCK, Buffer, Operation};
+
+use crate::layout::{
+    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, Superblock, Tag, record_size, seed, write_record,
+};
+use crate::limits::BATCH;
+use crate::space::Space;
+
+/// Batch buffers kept for reuse at most: what is in flight and a few that wait. More exist only while a record larger
+/// than this is appended.
+const POOLED: usize = 16;
+
+/// Batch buffers of one size, recycled.
+pub(crate) struct Pool {
+    spare: Vec<Buffer>,
+    bytes: usize,
+}
+
+impl Pool {
+    /// Buffers for batches of at most `batch` bytes and one block more for a link.
+    pub fn new(batch: usize) -> Self {
+        Self { spare: Vec::with_capacity(POOLED), bytes: batch + BLOCK }
+    }
+
+    fn take(&mut self) -> Buffer {
+        self.spare.pop().unwrap_or_else(|| Buffer::new(self.bytes))
+    }
+
+    pub fn give(&mut self, buffer: Option<Buffer>) {
+        if let Some(buffer) = buffer
+            && self.spare.len() < POOLED
+            && buffer.len() == self.bytes
+        {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// Bytes of a batch at most, in an area with this geometry.
+pub(crate) fn batch_bytes(superblock: &Superblock) -> usize {
+    BATCH.min((superblock.segment_bytes - superblock.block) as usize)
+}
+
+struct Batch {
+    buffer: Buffer,
+    /// Area offset of its first byte.
+    base: u64,
+    /// Bytes filled; whole blocks once sealed.
+    length: usize,
+    /// Sequence of its last record.
+    last: u64,
+}
+
+struct Flight {
+    base: u64,
+    last: u64,
+    done: bool,
+}
+
+/// Where a stream goes on writing, and what it lies in.
+#[derive(Clone, Copy)]
+struct Place {
+    segment_bytes: u64,
+    block: usize,
+    batch: usize,
+    seed: u32,
+}
+
+/// See the module's account.
+pub(crate) struct Stream {
+    kind: u8,
+    id: u64,
+    place: Place,
+    /// Sequence of the next record.
+    next: u64,
+    /// Every record up to this sequence has been written (durably, if its write was durable).
+    written: u64,
+    start: u64,
+    /// Area offset of the next batch.
+    offset: u64,
+    open: Option<Batch>,
+    sealed: VecDeque<Batch>,
+    queued: usize,
+    flights: VecDeque<Flight>,
+    first_ticket: u64,
+    /// All segments, oldest first.
+    segments: VecDeque<u32>,
+}
+
+impl Stream {
+    /// A stream whose first record gets sequence `first` and goes to the start of `segment`.
+    pub fn new(superblock: &Superblock, kind: u8, id: u64, first: u64, segment: u32) -> Self {
+        let start = superblock.segment_start(segment);
+        Self {
+            kind,
+            id,
+            place: Place {
+                segment_bytes: u64::from(superblock.segment_bytes),
+                block: superblock.block as usize,
+                batch: batch_bytes(superblock),
+                seed: seed(superblock.identity),
+            },
+            next: first,
+            written: first - 1,
+            start,
+            offset: start,
+            open: None,
+            sealed: VecDeque::new(),
+            queued: 0,
+            flights: VecDeque::new(),
+            first_ticket: 0,
+            segments: VecDeque::from([segment]),
+        }
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Bytes appended and not handed to the device.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Writes that the device holds.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Whether nothing waits and nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.queued == 0 && self.flights.is_empty()
+    }
+
+    pub fn segments(&self) -> &VecDeque<u32> {
+        &self.segments
+    }
+
+    pub fn segments_mut(&mut self) -> &mut VecDeque<u32> {
+        &mut self.segments
+    }
+
+    /// Whether the current segment holds nothing yet.
+    pub fn at_segment_start(&self) -> bool {
+        self.open.is_none() && self.offset == self.start
+    }
+
+    fn data_end(&self) -> u64 {
+        self.start + self.place.segment_bytes - self.place.block as u64
+    }
+
+    /// An upper bound of the segments that a payload of `length` bytes needs beyond the current one.
+    pub fn segments_needed(&self, length: usize) -> u32 {
+        let overhead = (HEADER + ALIGN) as u64;
+        let batch = self.place.batch as u64;
+        let block = self.place.block as u64;
+        let length = length as u64;
+        let cost = length + (length / (batch - overhead) + 2) * overhead + block;
+        let end = self
+            .open
+            .as_ref()
+            .map_or(self.offset, |open| open.base + open.length.next_multiple_of(self.place.block) as u64);
+        if end + cost <= self.data_end() {
+            return 0;
+        }
+        let data = self.place.segment_bytes - block;
+        let usable = data - (data / batch + 1) * overhead - block;
+        // Payloads and segments are bounded, so it fits.
+        1 + cost.div_ceil(usable) as u32
+    }
+
+    /// Appends a payload and returns the sequence of its last record. The caller has made sure that `space` holds
+    /// [`Stream::segments_needed`] free segments. `durable` goes into the records as proof.
+    pub fn append(
+        &mut self,
+        payload: &[u8],
+        durable: u64,
+        space: &mut Space,
+        pool: &mut Pool,
+    ) -> Option<u64> {
+        let mut rest = payload;
+        let mut flags = FLAG_FIRST;
+        loop {
+            let room = self.make_room(rest.len(), durable, space, pool)?;
+            let (fragment, tail) = rest.split_at(rest.len().min(room));
+            if tail.is_empty() {
+                flags |= FLAG_LAST;
+            }
+            self.put(self.kind, flags, fragment, durable);
+            if tail.is_empty() {
+                return Some(self.next - 1);
+            }
+            rest = tail;
+            flags = 0;
+        }
+    }
+
+    /// Opens batches and segments until some of `wanted` payload bytes fit, and returns how many: all, unless the
+    /// batch is fresh.
+    fn make_room(
+        &mut self,
+        wanted: usize,
+        durable: u64,
+        space: &mut Space,
+        pool: &mut Pool,
+    ) -> Option<usize> {
+        loop {
+            if let Some(open) = &self.open {
+                // Inside a segment, so it fits.
+                let limit = self.place.batch.min((self.data_end() - open.base) as usize);
+                let room = limit.saturating_sub(open.length + HEADER);
+                if room >= wanted && open.length + HEADER <= limit || open.length == 0 {
+                    return Some(room);
+                }
+                self.seal();
+            } else if self.offset >= self.data_end() {
+                self.roll(durable, space, pool)?;
+            } else {
+                self.open_batch(pool);
+            }
+        }
+    }
+
+    fn open_batch(&mut self, pool: &mut Pool) {
+        self.open = Some(Batch { buffer: pool.take(), base: self.offset, length: 0, last: self.next });
+    }
+
+    /// Copies one record into the open batch.
+    fn put(&mut self, kind: u8, flags: u8, fragment: &[u8], durable: u64) {
+        let Some(open) = &mut self.open else { return };
+        let tag = Tag { kind, flags, stream: self.id, sequence: self.next, durable };
+        let offset = open.base + open.length as u64;
+        let size = write_record(self.place.seed, offset, tag, fragment, &mut open.buffer[open.length..]);
+        debug_assert_eq!(size, record_size(fragment.len()));
+        open.length += size;
+        open.last = self.next;
+        self.queued += size;
+        self.next += 1;
+    }
+
+    /// Links to a fresh segment and goes on there. `None`: no segment is free.
+    pub fn roll(&mut self, durable: u64, space: &mut Space, pool: &mut Pool) -> Option<()> {
+        let segment = space.take()?;
+        if self.open.is_none() {
+            self.open_batch(pool);
+        }
+        self.put(self.kind | KIND_LINK, FLAG_FIRST | FLAG_LAST, &segment.to_le_bytes(), durable);
+        self.seal();
+        self.move_to(segment);
+        Some(())
+    }
+
+    fn move_to(&mut self, segment: u32) {
+        let current = self.segments.back().copied().unwrap_or_default();
+        let origin = self.start - u64::from(current) * self.place.segment_bytes;
+        self.start = origin + u64::from(segment) * self.place.segment_bytes;
+        self.offset = self.start;
+        self.segments.push_back(segment);
+    }
+
+    /// Closes the open batch: pads it to whole blocks and queues it.
+    pub fn seal(&mut self) {
+        let Some(mut open) = self.open.take() else { return };
+        let whole = open.length.next_multiple_of(self.place.block);
+        open.buffer[open.length..whole].fill(0);
+        self.queued += whole - open.length;
+        open.length = whole;
+        self.offset = open.base + whole as u64;
+        self.sealed.push_back(open);
+    }
+
+    /// Whether a batch is open and holds records.
+    pub fn has_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Takes the oldest sealed batch as a write with its ticket. It counts as in flight from now on.
+    pub fn next_write(&mut self, durable: bool) -> Option<(u64, Operation)> {
+        let batch = self.sealed.pop_front()?;
+        let ticket = self.first_ticket + self.flights.len() as u64;
+        self.queued -= batch.length;
+        self.flights.push_back(Flight { base: batch.base, last: batch.last, done: false });
+        let Batch { buffer, base, length, .. } = batch;
+        Some((ticket, Operation::Write { offset: base, length, buffer, durable }))
+    }
+
+    /// Takes the newest write back, which the queue refused.
+    pub fn take_back(&mut self, operation: Operation) {
+        let Some(flight) = self.flights.pop_back() else { return };
+        if let Operation::Write { offset, length, buffer, .. } = operation {
+            self.queued += length;
+            self.sealed.push_front(Batch { buffer, base: offset, length, last: flight.last });
+        }
+    }
+
+    /// Area offset of the write with `ticket`.
+    pub fn offset_of(&self, ticket: u64) -> u64 {
+        let index = ticket.wrapping_sub(self.first_ticket);
+        usize::try_from(index).ok().and_then(|i| self.flights.get(i)).map_or(0, |f| f.base)
+    }
+
+    /// Notes that the write with `ticket` has completed.
+    pub fn complete(&mut self, ticket: u64) {
+        let index = ticket.wrapping_sub(self.first_ticket);
+        if let Some(flight) = usize::try_from(index).ok().and_then(|i| self.flights.get_mut(i)) {
+            flight.done = true;
+        }
+        while self.flights.front().is_some_and(|flight| flight.done) {
+            if let Some(flight) = self.flights.pop_front() {
+                self.written = flight.last;
+                self.first_ticket += 1;
+            }
+        }
+    }
+}
