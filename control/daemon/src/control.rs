@@ -1,0 +1,433 @@
+//! The one task that decides. It handles one [`Event`] after another and owns all state.
+//!
+//! 1. A name is looked up in `sietch.toml`; the kernel's word on the client's uid decides; a name that is revoked or held is
+//!    refused, naming the holder.
+//! 2. Granting: a number from the state, the record into the state, then the device. Ending: the device, then the record. So
+//!    whatever a crash leaves is found by [`Control::restore`].
+//! 3. A grant ends when it is released, when its process ends (pidfd), when its living process has been without a connection for
+//!    [`GRACE`], or when it is revoked. After a restart of the daemon a process that lives keeps its grants without connecting.
+//! 4. Making an area can take long, so it happens on a blocking thread and comes back as an event; nothing else waits for
+//!    it. Making a VNIC takes milliseconds and is done in place.
+//! 5. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode.
+
+mod admin;
+mod grants;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sietch_protocol::message::{MAX_HELD, is_name};
+use sietch_protocol::{ErrorKind, ErrorReply, Notice, PROTOCOL, Reply, Request, ServerFrame, Welcome};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::area::Areas;
+use crate::configuration::Configuration;
+use crate::device::VnicDevices;
+use crate::identity::Process;
+use crate::metrics::Counters;
+use crate::state::{GrantRecord, Remembered, State};
+use crate::{Error, VERSION};
+
+/// How long a living process may be without a connection before its grants end: enough for an application to
+/// reconnect, short enough that a name is not blocked by one that never will.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// How often areas in use are looked at. A holder can fill at most what it writes in this time.
+pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
+/// Warnings kept for Status, the newest.
+const MAX_WARNINGS: usize = 32;
+
+/// What the control task is told.
+pub(crate) enum Event {
+    /// A client has connected.
+    Connected { connection: u64, process: Process, pidfd: OwnedFd, outbox: mpsc::Sender<ServerFrame> },
+    /// It asks something.
+    Request { connection: u64, request: Request, descriptors: Vec<OwnedFd>, answer: oneshot::Sender<Answer> },
+    /// It has gone.
+    Disconnected { connection: u64 },
+    /// A process has ended.
+    Exited(Process),
+    /// A process has been without a connection for [`GRACE`], unless `epoch` is over.
+    Alone { process: Process, epoch: u64 },
+    /// The area of a grant is made and open, or not.
+    Area { grant: u64, name: String, result: Result<OwnedFd, ErrorReply>, answer: oneshot::Sender<Answer> },
+    /// Look at the areas.
+    Inspect,
+    /// End.
+    Stop(&'static str),
+}
+
+/// To a request.
+pub(crate) struct Answer {
+    pub body: Reply,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl From<Reply> for Answer {
+    fn from(body: Reply) -> Self {
+        Self { body, descriptors: Vec::new() }
+    }
+}
+
+/// A connected client.
+struct Client {
+    process: Process,
+    /// As it calls itself; empty before the handshake.
+    name: String,
+    outbox: mpsc::Sender<ServerFrame>,
+    /// Its metrics page and label.
+    page: Option<(String, OwnedFd)>,
+}
+
+/// A process that holds a grant or is connected.
+struct Watch {
+    /// Tells of its end.
+    watcher: AbortHandle,
+    /// Grows when the process connects: an older [`Event::Alone`] does not count.
+    epoch: u64,
+}
+
+/// See the module.
+pub(crate) struct Control<D> {
+    configuration: Configuration,
+    data: PathBuf,
+    state: State,
+    areas: Arc<Areas>,
+    devices: D,
+    uplink: Option<String>,
+    counters: Rc<RefCell<Counters>>,
+    events: mpsc::Sender<Event>,
+    clients: BTreeMap<u64, Client>,
+    watches: HashMap<Process, Watch>,
+    grants: BTreeMap<u64, GrantRecord>,
+    /// `vnic NAME` and `vsa NAME`.
+    revoked: BTreeSet<String>,
+    /// VSAs whose file is being made or opened.
+    preparing: BTreeSet<String>,
+    warnings: Vec<String>,
+}
+
+/// A refusal.
+fn refuse(kind: ErrorKind, what: impl Into<String>, cause: impl Into<String>, mend: impl Into<String>) -> ErrorReply {
+    ErrorReply { kind, what: what.into(), cause: cause.into(), mend: mend.into() }
+}
+
+fn state_failed(error: &crate::state::StateError) -> ErrorReply {
+    refuse(ErrorKind::Failed, format!("state {}", error.path.display()), &error.cause, &error.mend)
+}
+
+impl<D: VnicDevices> Control<D> {
+    #[allow(clippy::too_many_arguments)] // each is a thing of its own that the start has made
+    pub(crate) fn new(
+        configuration: Configuration,
+        data: PathBuf,
+        state: State,
+        areas: Areas,
+        devices: D,
+        uplink: Option<String>,
+        counters: Rc<RefCell<Counters>>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            configuration,
+            data,
+            state,
+            areas: Arc::new(areas),
+            devices,
+            uplink,
+            counters,
+            events,
+            clients: BTreeMap::new(),
+            watches: HashMap::new(),
+            grants: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            preparing: BTreeSet::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adopts what an earlier daemon left and removes what belongs to nobody.
+    pub(crate) async fn restore(&mut self, remembered: Remembered) -> Result<(), Error> {
+        self.revoked = remembered.revoked;
+        for (grant, record) in remembered.grants {
+            let pidfd = record.process.open();
+            let adopted = match (&record.device, &pidfd) {
+                (_, None) => Err("its process has ended".to_owned()),
+                (crate::state::Device::Vsa { .. }, Some(_)) => Ok(()),
+                (crate::state::Device::Vnic(plan), Some(_)) => {
+                    self.devices.adopt(plan).await.map_err(|error| error.to_string())
+                }
+            };
+            match (adopted, pidfd) {
+                (Ok(()), Some(pidfd)) => {
+                    self.watch(&record.process, pidfd);
+                    tracing::info!(grant, name = record.name, pid = record.process.pid, "adopted");
+                    self.grants.insert(grant, record);
+                    self.counters.borrow_mut().grants_adopted += 1;
+                }
+                (adopted, _) => {
+                    let why = adopted.err().unwrap_or_default();
+                    tracing::info!(grant, name = record.name, why, "not adopted");
+                    self.unmake(&record).await;
+                    self.counters.borrow_mut().orphans_removed += 1;
+                    self.state.forget(grant)?;
+                }
+            }
+        }
+        let keep: Vec<String> = self.plans().map(|plan| plan.host_interface.clone()).collect();
+        match self.devices.remove_others(&keep).await {
+            Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
+            Err(error) => self.warn(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Handles one event; `Break` ends the daemon.
+    pub(crate) async fn handle(&mut self, event: Event) -> ControlFlow<()> {
+        match event {
+            Event::Connected { connection, process, pidfd, outbox } => {
+                self.watch(&process, pidfd);
+                self.clients.insert(connection, Client { process, name: String::new(), outbox, page: None });
+            }
+            Event::Request { connection, request, descriptors, answer } => {
+                return self.request(connection, request, descriptors, answer).await;
+            }
+            Event::Disconnected { connection } => self.disconnected(connection),
+            Event::Exited(process) => self.exited(&process).await,
+            Event::Alone { process, epoch } => {
+                let connected = self.clients.values().any(|client| client.process == process);
+                if !connected && self.watches.get(&process).is_some_and(|watch| watch.epoch == epoch) {
+                    self.end_all(&process, "its process has not reconnected").await;
+                }
+            }
+            Event::Area { grant, name, result, answer } => self.area_ready(grant, &name, result, answer),
+            Event::Inspect => self.inspect(),
+            Event::Stop(why) => {
+                tracing::info!(why, "ending");
+                self.take_down(why).await;
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn request(
+        &mut self,
+        connection: u64,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+        answer: oneshot::Sender<Answer>,
+    ) -> ControlFlow<()> {
+        self.counters.borrow_mut().requests += 1;
+        let stop = matches!(request, Request::Shutdown);
+        let outcome = match request {
+            Request::AcquireVsa { name } => match self.begin_vsa(connection, &name) {
+                Ok(grant) => {
+                    self.prepare_area(grant, name, answer);
+                    return ControlFlow::Continue(());
+                }
+                Err(error) => Err(error),
+            },
+            other => self.answer(connection, other, descriptors).await,
+        };
+        let stop = stop && outcome.is_ok();
+        if stop {
+            self.take_down("asked to").await;
+        }
+        self.respond(answer, outcome);
+        if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn respond(&self, answer: oneshot::Sender<Answer>, outcome: Result<Answer, ErrorReply>) -> bool {
+        let answered = outcome.unwrap_or_else(|error| {
+            self.counters.borrow_mut().requests_refused += 1;
+            Reply::Error(error).into()
+        });
+        // A client that has gone takes no answer; its grants end by their own rules.
+        answer.send(answered).is_ok()
+    }
+
+    async fn answer(
+        &mut self,
+        connection: u64,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, ErrorReply> {
+        if let Request::Hello { protocol, client } = request {
+            return self.hello(connection, protocol, client).map(Into::into);
+        }
+        self.client(connection)?;
+        match request {
+            Request::AcquireVnic { name } => self.acquire_vnic(connection, &name).await,
+            Request::Release { grant } => {
+                self.release(connection, grant).await?;
+                Ok(Reply::Done.into())
+            }
+            Request::Adopt { grants } => {
+                if grants.len() > MAX_HELD {
+                    let cause = format!("{} grants are over the limit of {MAX_HELD}", grants.len());
+                    return Err(refuse(ErrorKind::Limit, "adopt", cause, "name them in parts"));
+                }
+                let process = self.client(connection)?.process.clone();
+                let held = grants.iter().map(|held| self.adopt(&process, *held)).collect();
+                Ok(Reply::Adopted(held).into())
+            }
+            Request::PublishMetrics { label } => self.publish(connection, label, descriptors).map(Into::into),
+            other => {
+                self.check_administrator(connection)?;
+                self.administer(other).await.map(Into::into)
+            }
+        }
+    }
+
+    fn hello(&mut self, connection: u64, protocol: u32, client: String) -> Result<Reply, ErrorReply> {
+        if protocol != PROTOCOL {
+            let cause = format!("the client speaks protocol {protocol}, this daemon {PROTOCOL}");
+            return Err(refuse(ErrorKind::Version, "handshake", cause, "use programs of one version"));
+        }
+        if !is_name(&client) {
+            let mend = "use 1 to 32 letters, digits, `-` and `_`";
+            return Err(refuse(ErrorKind::Invalid, "handshake", "the client's name is no name", mend));
+        }
+        let administrator = self.check_administrator(connection).is_ok();
+        if let Some(entry) = self.clients.get_mut(&connection) {
+            entry.name = client;
+        }
+        let (daemon, generation) = (VERSION.to_owned(), self.state.starts);
+        Ok(Reply::Welcome(Welcome { protocol, daemon, generation, pid: std::process::id(), administrator }))
+    }
+
+    /// The client of a connection that has shaken hands.
+    fn client(&self, connection: u64) -> Result<&Client, ErrorReply> {
+        self.clients.get(&connection).filter(|client| !client.name.is_empty()).ok_or_else(|| {
+            refuse(ErrorKind::Invalid, "connection", "no handshake yet", "send Hello first")
+        })
+    }
+
+    fn check_administrator(&self, connection: u64) -> Result<(), ErrorReply> {
+        let uid = self.clients.get(&connection).map(|client| client.process.uid);
+        if uid == Some(0) || uid == Some(rustix::process::geteuid().as_raw()) {
+            return Ok(());
+        }
+        let cause = format!("uid {} is no administrator", uid.unwrap_or(u32::MAX));
+        Err(refuse(ErrorKind::Denied, "request", cause, "use root or the daemon's own user"))
+    }
+
+    fn publish(
+        &mut self,
+        connection: u64,
+        label: String,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Reply, ErrorReply> {
+        let invalid = |cause: String| refuse(ErrorKind::Invalid, "metrics page", cause, "make it with metrics::Page");
+        if !is_name(&label) {
+            return Err(invalid("the label is no name".to_owned()));
+        }
+        let [page] = <[OwnedFd; 1]>::try_from(descriptors)
+            .map_err(|given| invalid(format!("{} descriptors instead of one", given.len())))?;
+        sietch_protocol::metrics::check_sealed(&page).map_err(|error| invalid(error.to_string()))?;
+        if let Some(client) = self.clients.get_mut(&connection) {
+            client.page = Some((label, page));
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Learns of the end of `process`, once.
+    fn watch(&mut self, process: &Process, pidfd: OwnedFd) {
+        if let Some(watch) = self.watches.get_mut(process) {
+            watch.epoch += 1;
+            return;
+        }
+        let (events, ended) = (self.events.clone(), process.clone());
+        let watcher = tokio::task::spawn_local(async move {
+            // A pidfd that cannot be polled is treated as an end: a grant that cannot be taken back is not kept.
+            if let Ok(pidfd) = AsyncFd::register_with_interest(pidfd, Interest::READABLE) {
+                let _ = pidfd.readable().await;
+            }
+            let _ = events.send(Event::Exited(ended)).await;
+        });
+        self.watches.insert(process.clone(), Watch { watcher: watcher.abort_handle(), epoch: 0 });
+    }
+
+    fn disconnected(&mut self, connection: u64) {
+        let Some(client) = self.clients.remove(&connection) else { return };
+        let process = client.process;
+        if self.clients.values().any(|other| other.process == process) {
+            return;
+        }
+        if self.grants.values().any(|record| record.process == process) {
+            let epoch = self.watches.get(&process).map_or(0, |watch| watch.epoch);
+            let events = self.events.clone();
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(GRACE).await;
+                let _ = events.send(Event::Alone { process, epoch }).await;
+            });
+        } else {
+            self.unwatch(&process);
+        }
+    }
+
+    fn unwatch(&mut self, process: &Process) {
+        let connected = self.clients.values().any(|client| client.process == *process);
+        let holds = self.grants.values().any(|record| record.process == *process);
+        if !connected
+            && !holds
+            && let Some(watch) = self.watches.remove(process)
+        {
+            watch.watcher.abort();
+        }
+    }
+
+    async fn exited(&mut self, process: &Process) {
+        self.end_all(process, "its process has ended").await;
+        self.watches.remove(process);
+    }
+
+    fn warn(&mut self, warning: String) {
+        tracing::warn!(warning);
+        if self.warnings.last() == Some(&warning) {
+            return;
+        }
+        if self.warnings.len() == MAX_WARNINGS {
+            self.warnings.remove(0);
+        }
+        self.warnings.push(warning);
+    }
+
+    /// Tells every connection of `process`. One whose outbox is full does not read: it is let go.
+    fn notify(&mut self, process: &Process, notice: &Notice) {
+        let full = |client: &Client| {
+            client.process == *process
+                && client.outbox.try_send(ServerFrame::Notice(notice.clone())).is_err()
+        };
+        self.clients.retain(|_, client| !full(client));
+    }
+
+    async fn take_down(&mut self, why: &str) {
+        let notice = Notice::ShuttingDown { reason: why.to_owned() };
+        for client in self.clients.values() {
+            // Whoever does not read its notices is told by the end of its connection.
+            let _ = client.outbox.try_send(ServerFrame::Notice(notice.clone()));
+        }
+        for grant in self.grants.keys().copied().collect::<Vec<_>>() {
+            self.end(grant, "the daemon ends").await;
+        }
+        self.devices.finish().await;
+    }
+
+    /// Lets all clients go; what they were sent still reaches them.
+    pub(crate) fn close_clients(&mut self) {
+        self.clients.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! What administrators ask: status, counters, revoke, restore, reload.
+
+use sietch_protocol::{
+    ErrorKind, ErrorReply, GrantStatus, Protection, Reply, Request, Stat, StatGroup, Status, Target, VnicStatus,
+    VsaStatus,
+};
+
+use super::grants::key;
+use super::{Control, refuse, state_failed};
+use crate::VERSION;
+use crate::configuration::Configuration;
+use crate::device::VnicDevices;
+use crate::state::{Device, GrantRecord};
+
+impl<D: VnicDevices> Control<D> {
+    pub(super) async fn administer(&mut self, request: Request) -> Result<Reply, ErrorReply> {
+        match request {
+            Request::Status => {
+                self.inspect();
+                Ok(Reply::Status(Box::new(self.status())))
+            }
+            Request::Stat { cursor } => Ok(Reply::Stat(Box::new(self.stat(cursor)))),
+            Request::Revoke { target } => self.revoke(target).await.map(Reply::Revoked),
+            Request::Restore { name } => self.lift(&name).map(|()| Reply::Done),
+            Request::Reload => self.reload().map(|()| Reply::Done),
+            Request::Shutdown => Ok(Reply::Done),
+            _ => Err(refuse(ErrorKind::Invalid, "request", "it is none of an administrator", "see the protocol")),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let network = self.devices.support();
+        let vnic_protection = match &network {
+            Ok(_) => Protection::KernelEnforced,
+            Err(why) => Protection::None(why.clone()),
+        };
+        let vnics = self.configuration.vnics.iter().map(|vnic| {
+            let record = self.holder(&vnic.name, true);
+            let interface = record.and_then(|record| match &record.device {
+                Device::Vnic(plan) => Some(plan.host_interface.clone()),
+                Device::Vsa { .. } => None,
+            });
+            VnicStatus {
+                name: vnic.name.clone(),
+                uid: vnic.uid,
+                address: vnic.address,
+                mac: vnic.mac,
+                interface,
+                protection: vnic_protection.clone(),
+                rate: vnic.rate,
+                revoked: self.revoked.contains(&key("VNIC", &vnic.name)),
+                holder: record.map(|record| self.grant_status(record)),
+            }
+        });
+        let vsas = self.configuration.vsas.iter().map(|vsa| VsaStatus {
+            name: vsa.name.clone(),
+            uid: vsa.uid,
+            size: vsa.size,
+            path: self.areas.path(&vsa.name).display().to_string(),
+            protection: self.areas.protection(),
+            revoked: self.revoked.contains(&key("VSA", &vsa.name)),
+            holder: self.holder(&vsa.name, false).map(|record| self.grant_status(record)),
+        });
+        let (vnics, vsas) = (vnics.collect(), vsas.collect());
+        Status {
+            pid: std::process::id(),
+            version: VERSION.to_owned(),
+            generation: self.state.starts,
+            configuration: self.configuration.path.display().to_string(),
+            data: self.data.display().to_string(),
+            network,
+            uplink: self.uplink.clone(),
+            connections: u32::try_from(self.clients.len()).unwrap_or(u32::MAX),
+            vnics,
+            vsas,
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    fn grant_status(&self, record: &GrantRecord) -> GrantStatus {
+        GrantStatus {
+            grant: record.grant,
+            generation: record.generation,
+            pid: record.process.pid,
+            uid: record.process.uid,
+            client: record.client.clone(),
+            connected: self.clients.values().any(|client| client.process == record.process),
+        }
+    }
+
+    /// Group 0 is the daemon's, then one for each VNIC held, then one for each page published.
+    fn stat(&self, cursor: u32) -> Stat {
+        let position = usize::try_from(cursor).unwrap_or(usize::MAX);
+        let plans: Vec<_> = self.plans().collect();
+        let pages: Vec<_> = self
+            .clients
+            .values()
+            .filter_map(|client| client.page.as_ref().map(|page| (client.process.pid, page)))
+            .collect();
+        let total = 1 + plans.len() + pages.len();
+        let group = if position == 0 {
+            let metrics = self.counters.borrow().list();
+            Some(StatGroup { source: "daemon".to_owned(), pid: Some(std::process::id()), metrics })
+        } else if let Some(plan) = plans.get(position - 1) {
+            let metrics = self.devices.counters(plan);
+            Some(StatGroup { source: format!("vnic {}", plan.name), pid: None, metrics })
+        } else {
+            pages.get(position - 1 - plans.len()).map(|(pid, (label, page))| {
+                // A page that cannot be read is the application's own fault and shows as empty.
+                let metrics = sietch_protocol::metrics::read(page).unwrap_or_default();
+                StatGroup { source: label.clone(), pid: Some(*pid), metrics }
+            })
+        };
+        Stat { group, next: (position + 1 < total).then(|| cursor.saturating_add(1)) }
+    }
+
+    async fn revoke(&mut self, target: Target) -> Result<Vec<String>, ErrorReply> {
+        let records: Vec<GrantRecord> = match &target {
+            Target::Grant(grant) => self.grants.get(grant).cloned().into_iter().collect(),
+            Target::Name(name) => self.grants.values().filter(|record| record.name == *name).cloned().collect(),
+        };
+        let mut keys: Vec<String> =
+            records.iter().map(|record| key(record.device.sort(), &record.name)).collect();
+        if let Target::Name(name) = &target {
+            let vnic = self.configuration.vnics.iter().any(|vnic| vnic.name == *name);
+            let vsa = self.configuration.vsas.iter().any(|vsa| vsa.name == *name);
+            keys.extend(vnic.then(|| key("VNIC", name)));
+            keys.extend(vsa.then(|| key("VSA", name)));
+        }
+        keys.sort();
+        keys.dedup();
+        if keys.is_empty() {
+            let what = match target {
+                Target::Grant(grant) => format!("grant {grant}"),
+                Target::Name(name) => format!("name {}", name.chars().take(40).collect::<String>().escape_debug()),
+            };
+            return Err(refuse(ErrorKind::Unknown, what, "there is none", "see `sietch status`"));
+        }
+        for key in &keys {
+            self.state.set_revoked(key, true).map_err(|error| state_failed(&error))?;
+            self.revoked.insert(key.clone());
+        }
+        let mut lines = Vec::new();
+        for record in &records {
+            lines.push(self.revoke_held(record).await);
+        }
+        for idle in keys {
+            if !records.iter().any(|record| key(record.device.sort(), &record.name) == idle) {
+                lines.push(format!("{idle}: refused from now on; nobody had it"));
+            }
+        }
+        Ok(lines)
+    }
+
+    fn lift(&mut self, name: &str) -> Result<(), ErrorReply> {
+        let mut lifted = false;
+        for key in [key("VNIC", name), key("VSA", name)] {
+            if self.revoked.contains(&key) {
+                self.state.set_revoked(&key, false).map_err(|error| state_failed(&error))?;
+                self.revoked.remove(&key);
+                lifted = true;
+            }
+        }
+        if lifted {
+            return Ok(());
+        }
+        let shown: String = name.chars().take(40).collect::<String>().escape_debug().collect();
+        Err(refuse(ErrorKind::Unknown, format!("name {shown}"), "it is not revoked", "see `sietch status`"))
+    }
+
+    fn reload(&mut self) -> Result<(), ErrorReply> {
+        let path = self.configuration.path.clone();
+        match Configuration::load(&path) {
+            Ok(configuration) => {
+                self.configuration = configuration;
+                Ok(())
+            }
+            Err(error) => {
+                let mend = "correct it and reload; the former configuration stands";
+                Err(refuse(ErrorKind::Invalid, "configuration", error.to_string(), mend))
+            }
+        }
+    }
+
+    /// Looks whether areas have the size they were granted with.
+    pub(super) fn inspect(&mut self) {
+        let areas: Vec<(String, u64)> = self
+            .grants
+            .values()
+            .filter_map(|record| match record.device {
+                Device::Vsa { size } if !self.preparing.contains(&record.name) => {
+                    Some((record.name.clone(), size))
+                }
+                _ => None,
+            })
+            .collect();
+        for (name, size) in areas {
+            if let Some(warning) = self.areas.check_size(&name, size) {
+                self.counters.borrow_mut().areas_cut_back += 1;
+                self.warn(warning);
+            }
+        }
+    }
+}

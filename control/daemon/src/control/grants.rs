@@ -1,0 +1,300 @@
+//! Granting, ending and adopting.
+
+use std::os::fd::OwnedFd;
+
+use sietch_protocol::{
+    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, VnicGrant, VsaGrant,
+};
+use tokio::sync::oneshot;
+
+use super::{Answer, Control, Event, refuse, state_failed};
+use crate::device::{OpenedVnic, VnicDevices, VnicPlan};
+use crate::identity::Process;
+use crate::state::{Device, GrantRecord};
+
+impl<D: VnicDevices> Control<D> {
+    /// Plans of the VNICs that are held.
+    pub(super) fn plans(&self) -> impl Iterator<Item = &VnicPlan> {
+        self.grants.values().filter_map(|record| match &record.device {
+            Device::Vnic(plan) => Some(&**plan),
+            Device::Vsa { .. } => None,
+        })
+    }
+
+    /// Who holds the VNIC (`vnic`) or VSA `name`.
+    pub(super) fn holder(&self, name: &str, vnic: bool) -> Option<&GrantRecord> {
+        self.grants
+            .values()
+            .find(|record| record.name == name && matches!(record.device, Device::Vnic(_)) == vnic)
+    }
+
+    /// Whether `uid` may have `name` now.
+    fn check(&self, name: &str, vnic: bool, owner: Option<u32>, uid: u32) -> Result<(), ErrorReply> {
+        let sort = if vnic { "VNIC" } else { "VSA" };
+        let shown: String = name.chars().take(40).collect::<String>().escape_debug().collect();
+        let what = format!("{sort} {shown}");
+        let file = self.configuration.path.display();
+        let Some(owner) = owner else {
+            let mend = format!("add it to {file} and `sietch reload`, or ask for one that is there");
+            return Err(refuse(ErrorKind::Unknown, what, "there is none of that name", mend));
+        };
+        if owner != uid {
+            let cause = format!("it is for uid {owner}, and this process runs as uid {uid}");
+            return Err(refuse(ErrorKind::Denied, what, cause, format!("run as that user, or change uid in {file}")));
+        }
+        if self.revoked.contains(&key(sort, name)) {
+            let mend = format!("`sietch restore {shown}` lets it be used again");
+            return Err(refuse(ErrorKind::Revoked, what, "it was revoked", mend));
+        }
+        if let Some(holder) = self.holder(name, vnic) {
+            let cause = format!(
+                "pid {} (`{}`, uid {}) has it under grant {}",
+                holder.process.pid, holder.client, holder.process.uid, holder.grant
+            );
+            let mend = format!("end that process, or `sietch revoke {shown}`");
+            return Err(refuse(ErrorKind::Busy, what, cause, mend));
+        }
+        Ok(())
+    }
+
+    /// Writes a grant down before its device is made.
+    fn record(
+        &mut self,
+        connection: u64,
+        name: &str,
+        device: impl FnOnce(u64) -> Device,
+    ) -> Result<GrantRecord, ErrorReply> {
+        let client = self.client(connection)?;
+        let (process, client) = (client.process.clone(), client.name.clone());
+        let grant = self.state.next().map_err(|error| state_failed(&error))?;
+        let generation = self.state.next().map_err(|error| state_failed(&error))?;
+        let device = device(generation);
+        let record = GrantRecord { grant, generation, name: name.to_owned(), device, process, client };
+        self.state.keep(&record).map_err(|error| state_failed(&error))?;
+        self.grants.insert(grant, record.clone());
+        Ok(record)
+    }
+
+    pub(super) async fn acquire_vnic(&mut self, connection: u64, name: &str) -> Result<Answer, ErrorReply> {
+        let uid = self.client(connection)?.process.uid;
+        let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name).cloned();
+        self.check(name, true, vnic.as_ref().map(|vnic| vnic.uid), uid)?;
+        let Some(vnic) = vnic else {
+            return Err(refuse(ErrorKind::Unknown, "VNIC", "there is none of that name", "see `sietch status`"));
+        };
+        if let Err(why) = self.devices.support() {
+            let (cause, mend) = why.split_once("; ").unwrap_or((&why, "use `--net linux`"));
+            return Err(refuse(ErrorKind::Unsupported, format!("VNIC {name}"), cause, mend));
+        }
+        let record =
+            self.record(connection, name, |generation| Device::Vnic(Box::new(VnicPlan::new(&vnic, generation))))?;
+        let Device::Vnic(plan) = &record.device else {
+            return Err(refuse(ErrorKind::Failed, format!("VNIC {name}"), "its record is of another sort", "retry"));
+        };
+        match self.devices.open(plan).await {
+            Ok(opened) => {
+                self.counters.borrow_mut().grants += 1;
+                tracing::info!(grant = record.grant, name, pid = record.process.pid, "VNIC granted");
+                Ok(vnic_answer(&record, plan, opened))
+            }
+            Err(error) => {
+                self.forget(record.grant);
+                Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend))
+            }
+        }
+    }
+
+    /// The part of AcquireVsa before the file is made.
+    pub(super) fn begin_vsa(&mut self, connection: u64, name: &str) -> Result<GrantRecord, ErrorReply> {
+        let uid = self.client(connection)?.process.uid;
+        let vsa = self.configuration.vsas.iter().find(|vsa| vsa.name == name).cloned();
+        self.check(name, false, vsa.as_ref().map(|vsa| vsa.uid), uid)?;
+        if self.preparing.contains(name) {
+            let mend = "try again in a while";
+            return Err(refuse(ErrorKind::Busy, format!("VSA {name}"), "its file is being made", mend));
+        }
+        let size = vsa.map_or(0, |vsa| vsa.size);
+        self.record(connection, name, |_| Device::Vsa { size })
+    }
+
+    /// Makes or opens the file on a blocking thread; [`Event::Area`] tells when it is done.
+    pub(super) fn prepare_area(&mut self, record: GrantRecord, name: String, answer: oneshot::Sender<Answer>) {
+        let Device::Vsa { size } = record.device else { return };
+        self.preparing.insert(name.clone());
+        let (areas, events) = (self.areas.clone(), self.events.clone());
+        tokio::task::spawn_local(async move {
+            let (area, uid) = (name.clone(), record.process.uid);
+            let made = tokio::task::spawn_blocking(move || areas.prepare(&area, uid, size)).await;
+            let result = made.unwrap_or_else(|_| {
+                Err(refuse(ErrorKind::Failed, format!("VSA {name}"), "making it was interrupted", "try again"))
+            });
+            let event = Event::Area { grant: record.grant, name, result, answer };
+            // When nobody listens the daemon has ended, and the file is closed here.
+            let _ = events.send(event).await;
+        });
+    }
+
+    pub(super) fn area_ready(
+        &mut self,
+        grant: u64,
+        name: &str,
+        result: Result<OwnedFd, ErrorReply>,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        self.preparing.remove(name);
+        let outcome = match (result, self.grants.get(&grant)) {
+            (Ok(file), Some(record)) => {
+                self.counters.borrow_mut().grants += 1;
+                tracing::info!(grant, name, pid = record.process.pid, "VSA granted");
+                Ok(self.vsa_answer(record, file))
+            }
+            (Ok(_), None) => {
+                // Revoked meanwhile: the area that was just opened for writing is closed to writing again.
+                if self.revoked.contains(&key("VSA", name))
+                    && let Err(why) = self.areas.fence(name)
+                {
+                    self.warn(format!("VSA {name}: {why}"));
+                }
+                Err(refuse(ErrorKind::Revoked, format!("VSA {name}"), "it was taken back meanwhile", "try again"))
+            }
+            (Err(error), _) => {
+                self.forget(grant);
+                Err(error)
+            }
+        };
+        self.respond(answer, outcome);
+    }
+
+    fn vsa_answer(&self, record: &GrantRecord, file: OwnedFd) -> Answer {
+        let size = match record.device {
+            Device::Vsa { size } => size,
+            Device::Vnic(_) => 0,
+        };
+        let body = Reply::Vsa(Box::new(VsaGrant {
+            grant: record.grant,
+            generation: record.generation,
+            name: record.name.clone(),
+            size,
+            protection: self.areas.protection(),
+            path: self.areas.path(&record.name).display().to_string(),
+        }));
+        Answer { body, descriptors: vec![file] }
+    }
+
+    pub(super) async fn release(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
+        let process = &self.client(connection)?.process;
+        if self.grants.get(&grant).is_none_or(|record| record.process != *process) {
+            let mend = "name one that was given to this process";
+            return Err(refuse(ErrorKind::Unknown, format!("grant {grant}"), "this process does not have it", mend));
+        }
+        self.end(grant, "released").await;
+        Ok(())
+    }
+
+    pub(super) fn adopt(&self, process: &Process, held: HeldGrant) -> AdoptedGrant {
+        let reason = match self.grants.get(&held.grant) {
+            Some(record) if record.process != *process => "another process has it",
+            Some(record) if record.generation != held.generation => "it is of another generation",
+            Some(_) => "",
+            None => "it was taken back",
+        };
+        AdoptedGrant { grant: held.grant, held: reason.is_empty(), reason: reason.to_owned() }
+    }
+
+    /// Ends every grant of `process`.
+    pub(super) async fn end_all(&mut self, process: &Process, why: &str) {
+        let of_process = |(grant, record): (&u64, &GrantRecord)| (record.process == *process).then_some(*grant);
+        for grant in self.grants.iter().filter_map(of_process).collect::<Vec<_>>() {
+            self.end(grant, why).await;
+        }
+    }
+
+    /// Ends one grant: the device first, the record last.
+    pub(super) async fn end(&mut self, grant: u64, why: &str) {
+        let Some(record) = self.grants.get(&grant).cloned() else { return };
+        self.unmake(&record).await;
+        self.forget(grant);
+        self.counters.borrow_mut().grants_ended += 1;
+        tracing::info!(grant, name = record.name, why, "{} taken back", record.device.sort());
+        self.unwatch(&record.process);
+    }
+
+    /// Takes the device of a grant down.
+    pub(super) async fn unmake(&mut self, record: &GrantRecord) {
+        let failed = match &record.device {
+            Device::Vnic(plan) => self.devices.close(plan).await.err().map(|error| error.to_string()),
+            Device::Vsa { size } => self.areas.check_size(&record.name, *size),
+        };
+        if let Some(warning) = failed {
+            self.warn(warning);
+        }
+    }
+
+    pub(super) fn forget(&mut self, grant: u64) {
+        self.grants.remove(&grant);
+        // A record that stays behind is found, with its process gone, by the next start.
+        if let Err(error) = self.state.forget(grant) {
+            self.warn(error.to_string());
+        }
+    }
+
+    /// Takes a held device away for good and tells its holder. Says what now stops it.
+    pub(super) async fn revoke_held(&mut self, record: &GrantRecord) -> String {
+        let (sort, name, pid) = (record.device.sort(), &record.name, record.process.pid);
+        let line = match &record.device {
+            Device::Vnic(plan) => match self.devices.close(plan).await {
+                Ok(()) => format!("{sort} {name}: taken from pid {pid}; its interface is gone"),
+                Err(error) => {
+                    self.warn(error.to_string());
+                    format!("{sort} {name}: taken from pid {pid}, but {error}")
+                }
+            },
+            Device::Vsa { .. } => match self.areas.fence(name) {
+                Ok(how) => format!("{sort} {name}: taken from pid {pid}; {how}"),
+                Err(why) => format!(
+                    "{sort} {name}: refused from now on, but pid {pid} can still write to it ({why}); end that process"
+                ),
+            },
+        };
+        self.forget(record.grant);
+        self.counters.borrow_mut().grants_revoked += 1;
+        let notice = Notice::Revoked {
+            grant: record.grant,
+            generation: record.generation,
+            name: name.clone(),
+            reason: "revoked by an administrator".to_owned(),
+        };
+        self.notify(&record.process, &notice);
+        self.unwatch(&record.process);
+        tracing::info!(grant = record.grant, line, "revoked");
+        line
+    }
+}
+
+/// How `revoked` names a device.
+pub(super) fn key(sort: &str, name: &str) -> String {
+    format!("{} {name}", sort.to_ascii_lowercase())
+}
+
+fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Answer {
+    let body = Reply::Vnic(Box::new(VnicGrant {
+        grant: record.grant,
+        generation: record.generation,
+        name: plan.name.clone(),
+        interface: plan.application_interface.clone(),
+        mac: plan.mac,
+        address: plan.address.address,
+        prefix: plan.address.prefix,
+        gateway: plan.host_address,
+        gateway_mac: opened.gateway_mac,
+        host_address: plan.host_address,
+        mtu: plan.mtu,
+        geometry: opened.geometry,
+        protection: Protection::KernelEnforced,
+        tcp_ports: plan.tcp_ports.clone(),
+        udp_ports: plan.udp_ports.clone(),
+        peers: plan.peers.clone(),
+        rate: plan.rate,
+    }));
+    Answer { body, descriptors: vec![opened.xsk, opened.umem] }
+}

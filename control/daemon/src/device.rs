@@ -1,0 +1,165 @@
+//! The seam between decisions and devices: what the daemon wants of VNICs, whoever makes them.
+//!
+//! 1. A [`VnicPlan`] says everything about one VNIC. It is kept in the state, so that a later daemon can adopt or remove
+//!    the device even if `sietch.toml` says something else by then.
+//! 2. [`VnicDevices::open`] makes the device and returns the two descriptors that are the capability. The daemon passes them
+//!    on and keeps no copy.
+//! 3. [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the device. It is
+//!    right for devices that were half made, or are gone already.
+//! 4. [`KernelDevices`] are the real ones; tests have theirs in memory.
+
+mod kernel;
+mod queue;
+mod veth;
+
+use std::future::Future;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+use sietch_protocol::metrics::Metric;
+use sietch_protocol::{Geometry, Mac, Network, PortRange, Rate};
+
+use crate::configuration::{Vnic, derived_mac};
+use crate::identity::stable_hash;
+
+pub use kernel::KernelDevices;
+
+/// The longest interface name: IFNAMSIZ less its NUL.
+const MAX_INTERFACE_NAME: usize = 15;
+
+/// Everything about one VNIC that is handed out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VnicPlan {
+    /// Its name.
+    pub name: String,
+    /// Of its grant.
+    pub generation: u64,
+    /// The end of the veth pair that the host sees.
+    pub host_interface: String,
+    /// The end that the XSK is bound to.
+    pub application_interface: String,
+    /// The VNIC's Ethernet address.
+    pub mac: Mac,
+    /// The host end's Ethernet address.
+    pub host_mac: Mac,
+    /// The VNIC's address and network.
+    pub address: Network,
+    /// The host end's address.
+    pub host_address: Ipv4Addr,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Local TCP ports let through.
+    pub tcp_ports: Vec<PortRange>,
+    /// Local UDP ports let through.
+    pub udp_ports: Vec<PortRange>,
+    /// Networks it may talk to.
+    pub peers: Vec<Network>,
+    /// What it may send.
+    pub rate: Option<Rate>,
+}
+
+impl VnicPlan {
+    /// The plan for a VNIC of `sietch.toml`.
+    pub fn new(vnic: &Vnic, generation: u64) -> Self {
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let (host_interface, application_interface) = interface_names(&vnic.name);
+        Self {
+            name: vnic.name.clone(),
+            generation,
+            host_interface,
+            application_interface,
+            mac: vnic.mac,
+            host_mac: derived_mac(machine.trim(), &vnic.name, "host"),
+            address: vnic.address,
+            host_address: vnic.host_address,
+            mtu: vnic.mtu,
+            tcp_ports: vnic.tcp_ports.clone(),
+            udp_ports: vnic.udp_ports.clone(),
+            peers: vnic.peers.clone(),
+            rate: vnic.rate,
+        }
+    }
+}
+
+/// `sv-NAME` and `sv-NAME-a`; a long name is cut and made unique by a hash.
+fn interface_names(name: &str) -> (String, String) {
+    let host = format!("sv-{name}");
+    let host = if host.len() + 2 <= MAX_INTERFACE_NAME {
+        host
+    } else {
+        // Names are ASCII (`is_name`), so cutting at a byte is cutting at a letter.
+        let start: String = name.chars().take(5).collect();
+        format!("sv-{start}{:04x}", stable_hash(&[name.as_bytes()]) & 0xffff)
+    };
+    let application = format!("{host}-a");
+    (host, application)
+}
+
+/// What is handed to the application, and what the daemon needs to know of it.
+#[derive(Debug)]
+pub struct OpenedVnic {
+    /// The bound AF_XDP socket.
+    pub xsk: OwnedFd,
+    /// The memfd of its UMEM.
+    pub umem: OwnedFd,
+    /// Their shape.
+    pub geometry: Geometry,
+    /// The gateway's Ethernet address, if it is known without asking.
+    pub gateway_mac: Option<Mac>,
+}
+
+/// Why a device could not be made, adopted or removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {cause}; {mend}")]
+pub struct DeviceError {
+    /// As in `veth sv-kv`.
+    pub what: String,
+    /// What failed and why.
+    pub cause: String,
+    /// What to do.
+    pub mend: String,
+}
+
+/// Makes and unmakes VNICs.
+pub trait VnicDevices {
+    /// One line on what enforces the filters here, or why VNICs cannot be had.
+    ///
+    /// # Errors
+    /// Why there are none and what to do, for display.
+    fn support(&self) -> Result<String, String>;
+
+    /// Makes the device of `plan`. What an earlier attempt left of it is replaced.
+    fn open(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<OpenedVnic, DeviceError>>;
+
+    /// Takes charge of the device of `plan`, made by an earlier daemon and in use since.
+    fn adopt(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
+
+    /// Stops the traffic and removes the device. Nothing there is no error.
+    fn close(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
+
+    /// Removes devices that this daemon instance once made and that are not in `keep` (host interfaces). Returns their names.
+    fn remove_others(&mut self, keep: &[String]) -> impl Future<Output = Result<Vec<String>, DeviceError>>;
+
+    /// Lets go of what all VNICs share (the uplink's program), at the daemon's clean end.
+    fn finish(&mut self) -> impl Future<Output = ()>;
+
+    /// The device's counters; empty if there is no such device.
+    fn counters(&self, plan: &VnicPlan) -> Vec<Metric>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interface_names_fit_the_kernel_and_differ() {
+        assert_eq!(interface_names("kv"), ("sv-kv".into(), "sv-kv-a".into()));
+        let (first, _) = interface_names("a-very-long-name-of-a-service-01");
+        let (second, application) = interface_names("a-very-long-name-of-a-service-02");
+        assert_ne!(first, second);
+        assert!(application.len() <= MAX_INTERFACE_NAME);
+        let (_, longest) = interface_names("ten-letter");
+        assert_eq!(longest.len(), MAX_INTERFACE_NAME);
+    }
+}

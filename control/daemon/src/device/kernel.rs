@@ -1,0 +1,163 @@
+//! VNICs of the kernel: a veth pair, an AF_XDP socket bound to one end, XDP programs on both.
+
+use std::collections::HashMap;
+
+use rtnetlink::Handle;
+use rustix::thread::CapabilitySet;
+use sietch_protocol::metrics::Metric;
+
+use super::queue::{Programs, Uplink};
+use super::{DeviceError, OpenedVnic, VnicDevices, VnicPlan, queue, veth};
+
+/// The real devices.
+pub struct KernelDevices {
+    /// How the alias of each interface of this daemon begins.
+    owner: String,
+    /// The connection to the kernel, or why there is none.
+    netlink: Result<Handle, String>,
+    /// Programs by host interface.
+    programs: HashMap<String, Programs>,
+    uplink_name: Option<String>,
+    uplink: Option<Uplink>,
+}
+
+impl KernelDevices {
+    /// Devices marked as those of daemon `instance`, joined to `uplink` if there is one.
+    pub fn new(instance: &str, without_network: bool, uplink: Option<String>) -> Self {
+        let netlink = if without_network {
+            Err("VNICs are switched off; start the daemon without `--net linux`".to_owned())
+        } else {
+            missing_capabilities().and_then(|()| connect())
+        };
+        let owner = format!("sietch/{instance}/");
+        Self { owner, netlink, programs: HashMap::new(), uplink_name: uplink, uplink: None }
+    }
+
+    fn handle(&self, plan: &VnicPlan) -> Result<Handle, DeviceError> {
+        self.netlink.clone().map_err(|why| {
+            let (cause, mend) = why.split_once("; ").unwrap_or((&why, "see `sietch doctor`"));
+            DeviceError { what: format!("VNIC {}", plan.name), cause: cause.into(), mend: mend.into() }
+        })
+    }
+
+    async fn join_uplink(&mut self, handle: &Handle) -> Result<(), DeviceError> {
+        let Some(name) = &self.uplink_name else { return Ok(()) };
+        if self.uplink.is_some() {
+            return Ok(());
+        }
+        let Some(index) = veth::index_of(handle, name).await else {
+            return Err(DeviceError {
+                what: format!("uplink {name}"),
+                cause: "there is no such interface".to_owned(),
+                mend: "choose one of those `ip link` shows".to_owned(),
+            });
+        };
+        self.uplink = Some(queue::join_uplink(name, index)?);
+        Ok(())
+    }
+
+    async fn open_on(
+        &mut self,
+        handle: &Handle,
+        plan: &VnicPlan,
+        ends: veth::Ends,
+    ) -> Result<OpenedVnic, DeviceError> {
+        self.join_uplink(handle).await?;
+        veth::bring_up(handle, plan, ends, self.uplink_name.is_none()).await?;
+        let (opened, programs) = queue::open(plan, ends.host, ends.application, self.uplink.as_mut())?;
+        self.programs.insert(plan.host_interface.clone(), programs);
+        Ok(opened)
+    }
+}
+
+impl VnicDevices for KernelDevices {
+    fn support(&self) -> Result<String, String> {
+        match &self.netlink {
+            Ok(_) => Ok("AF_XDP on veth pairs, filters in XDP programs".to_owned()),
+            Err(why) => Err(why.clone()),
+        }
+    }
+
+    async fn open(&mut self, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
+        let handle = self.handle(plan)?;
+        let ends = veth::make(&handle, plan, &format!("{}{}", self.owner, plan.name)).await?;
+        let opened = self.open_on(&handle, plan, ends).await;
+        if opened.is_err()
+            && let Err(error) = self.close(plan).await
+        {
+            tracing::warn!(%error, "a half made VNIC stays behind");
+        }
+        opened
+    }
+
+    async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+        let handle = self.handle(plan)?;
+        self.join_uplink(&handle).await?;
+        let Some(ends) = veth::ends(&handle, plan).await else {
+            return Err(DeviceError {
+                what: format!("VNIC {}", plan.name),
+                cause: format!("its veth pair {} is gone", plan.host_interface),
+                mend: "restart its application".to_owned(),
+            });
+        };
+        let programs = queue::adopt(plan, ends.host, ends.application)?;
+        self.programs.insert(plan.host_interface.clone(), programs);
+        Ok(())
+    }
+
+    async fn close(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+        // Traffic stops with the first line; the pair goes with the last.
+        if let Some(programs) = self.programs.remove(&plan.host_interface) {
+            queue::close(plan, programs, self.uplink.as_mut());
+        }
+        match self.handle(plan) {
+            Ok(handle) => veth::remove(&handle, plan).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn remove_others(&mut self, keep: &[String]) -> Result<Vec<String>, DeviceError> {
+        match &self.netlink {
+            Ok(handle) => veth::remove_others(handle, &self.owner, keep).await,
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+
+    async fn finish(&mut self) {
+        if let Some(uplink) = self.uplink.take() {
+            queue::leave_uplink(uplink);
+        }
+    }
+
+    fn counters(&self, plan: &VnicPlan) -> Vec<Metric> {
+        self.programs.get(&plan.host_interface).map(queue::counters).unwrap_or_default()
+    }
+}
+
+fn connect() -> Result<Handle, String> {
+    let (connection, handle, _) = rtnetlink::new_connection()
+        .map_err(|error| format!("cannot open a netlink socket: {error}; allow AF_NETLINK, or use `--net linux`"))?;
+    tokio::spawn(connection);
+    Ok(handle)
+}
+
+fn missing_capabilities() -> Result<(), String> {
+    let mend = "run as root, or use `--net linux`";
+    let have = rustix::thread::capabilities(None)
+        .map_err(|error| format!("cannot read this process' capabilities: {error}; {mend}"))?
+        .effective;
+    if have.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW) {
+        return Ok(());
+    }
+    let wanted = [
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_NET_RAW", CapabilitySet::NET_RAW),
+        ("CAP_BPF", CapabilitySet::BPF),
+    ];
+    let missing: Vec<&str> =
+        wanted.iter().filter(|(_, bit)| !have.contains(*bit)).map(|(name, _)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("the daemon lacks {}; {mend}", missing.join(" and ")))
+}

@@ -1,0 +1,206 @@
+//! veth pairs over rtnetlink.
+//!
+//! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says whose it is.
+//! 2. IPv6 is switched off on both ends before they come up, or the kernel would send router solicitations from them.
+//! 3. Transmit checksumming is switched off on the host's end: its frames would else carry unfinished checksums.
+//! 4. The host's end gets the host address as /32, a host route to the VNIC and a permanent neighbour entry: the VNIC need not answer
+//!    ARP. The application's end gets no address and no ARP.
+//! 5. `remove`: deleting one end deletes the pair.
+//!
+//! Interfaces are looked up over netlink, not in `/sys`, whose view is that of the namespace it was mounted in.
+
+use std::net::IpAddr;
+use std::pin::pin;
+
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::neighbour::NeighbourState;
+use rtnetlink::packet_route::route::RouteScope;
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use super::{DeviceError, VnicPlan};
+
+/// Indexes of the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ends {
+    /// The host's end.
+    pub host: u32,
+    /// The application's end.
+    pub application: u32,
+}
+
+fn fail(plan: &VnicPlan, action: &str, cause: impl std::fmt::Display) -> DeviceError {
+    DeviceError {
+        what: format!("VNIC {}: veth {}", plan.name, plan.host_interface),
+        cause: format!("cannot {action}: {cause}"),
+        mend: "run the daemon with CAP_NET_ADMIN (as root), or use `--net linux`".to_owned(),
+    }
+}
+
+/// A request for a link of `name`.
+async fn find(handle: &Handle, name: &str) -> Option<LinkMessage> {
+    let mut links = pin!(handle.link().get().match_name(name).execute());
+    links.try_next().await.ok().flatten()
+}
+
+/// The index of the interface `name`.
+pub(super) async fn index_of(handle: &Handle, name: &str) -> Option<u32> {
+    find(handle, name).await.map(|link| link.header.index)
+}
+
+/// The two ends, if both are there.
+pub(super) async fn ends(handle: &Handle, plan: &VnicPlan) -> Option<Ends> {
+    Some(Ends {
+        host: index_of(handle, &plan.host_interface).await?,
+        application: index_of(handle, &plan.application_interface).await?,
+    })
+}
+
+/// Makes the pair, both ends still down.
+pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Result<Ends, DeviceError> {
+    if let Some(found) = find(handle, &plan.host_interface).await {
+        if alias_of(&found).is_some_and(|found| found == alias) {
+            remove(handle, plan).await?;
+        } else {
+            return Err(DeviceError {
+                what: format!("VNIC {}", plan.name),
+                cause: format!("there is an interface {} that this daemon did not make", plan.host_interface),
+                mend: format!("give the VNIC another name, or `ip link del {}`", plan.host_interface),
+            });
+        }
+    }
+    let single = [LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)];
+    let mut peer = LinkUnspec::new_with_name(&plan.application_interface)
+        .address(plan.mac.0.to_vec())
+        .mtu(plan.mtu);
+    let mut host = LinkVeth::new(&plan.host_interface, &plan.application_interface)
+        .address(plan.host_mac.0.to_vec())
+        .mtu(plan.mtu);
+    for attribute in single {
+        peer = peer.append_extra_attribute(attribute.clone());
+        host = host.append_extra_attribute(attribute);
+    }
+    let host = host.set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
+    handle
+        .link()
+        .add(host.build())
+        .execute()
+        .await
+        .map_err(|error| fail(plan, "create the pair", error))?;
+    let ends = ends(handle, plan).await.ok_or_else(|| fail(plan, "find the pair", "it is not there"))?;
+    for index in [ends.host, ends.application] {
+        let named = LinkUnspec::new_with_index(index).alias(alias).build();
+        handle.link().change(named).execute().await.map_err(|error| fail(plan, "mark the pair", error))?;
+    }
+    for interface in [&plan.host_interface, &plan.application_interface] {
+        let switch = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+        match std::fs::write(&switch, "1") {
+            // A kernel without IPv6 has nothing to switch off.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(fail(plan, "switch IPv6 off", error));
+            }
+            _ => {}
+        }
+    }
+    Ok(ends)
+}
+
+/// Brings both ends up and lets the host reach the VNIC.
+pub(super) async fn bring_up(
+    handle: &Handle,
+    plan: &VnicPlan,
+    ends: Ends,
+    host_route: bool,
+) -> Result<(), DeviceError> {
+    let application = LinkUnspec::new_with_index(ends.application).arp(false).up().build();
+    let host = LinkUnspec::new_with_index(ends.host).up().build();
+    for link in [application, host] {
+        handle.link().change(link).execute().await.map_err(|error| fail(plan, "bring it up", error))?;
+    }
+    if !host_route {
+        return Ok(());
+    }
+    handle
+        .address()
+        .add(ends.host, IpAddr::V4(plan.host_address), 32)
+        .replace()
+        .execute()
+        .await
+        .map_err(|error| fail(plan, "give it the host address", error))?;
+    handle
+        .neighbours()
+        .add(ends.host, IpAddr::V4(plan.address.address))
+        .link_layer_address(&plan.mac.0)
+        .state(NeighbourState::Permanent)
+        .replace()
+        .execute()
+        .await
+        .map_err(|error| fail(plan, "add the neighbour entry", error))?;
+    let route = RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+        .destination_prefix(plan.address.address, 32)
+        .output_interface(ends.host)
+        .pref_source(plan.host_address)
+        .scope(RouteScope::Link)
+        .build();
+    handle
+        .route()
+        .add(route)
+        .replace()
+        .execute()
+        .await
+        .map_err(|error| fail(plan, "add the route to the VNIC", error))
+}
+
+/// Deletes the pair if it is there.
+pub(super) async fn remove(handle: &Handle, plan: &VnicPlan) -> Result<(), DeviceError> {
+    let Some(index) = index_of(handle, &plan.host_interface).await else {
+        return Ok(());
+    };
+    match handle.link().del(index).execute().await {
+        Err(_) if index_of(handle, &plan.host_interface).await.is_none() => Ok(()),
+        result => result.map_err(|error| fail(plan, "delete it", error)),
+    }
+}
+
+fn alias_of(link: &LinkMessage) -> Option<&str> {
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfAlias(alias) => Some(alias.as_str()),
+        _ => None,
+    })
+}
+
+fn name_of(link: &LinkMessage) -> Option<&str> {
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+/// Deletes pairs whose alias starts with `owner` and whose host end is not in `keep`; returns their names.
+pub(super) async fn remove_others(
+    handle: &Handle,
+    owner: &str,
+    keep: &[String],
+) -> Result<Vec<String>, DeviceError> {
+    let failure = |error: rtnetlink::Error| DeviceError {
+        what: "veths without an owner".to_owned(),
+        cause: format!("cannot list or delete them: {error}"),
+        mend: "see `ip link` and delete those named sv-*".to_owned(),
+    };
+    let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await.map_err(failure)?;
+    let mut removed = Vec::new();
+    for link in links {
+        let (Some(name), Some(alias)) = (name_of(&link), alias_of(&link)) else { continue };
+        let end = name.strip_suffix("-a").unwrap_or(name);
+        if !alias.starts_with(owner) || keep.iter().any(|kept| kept == end) {
+            continue;
+        }
+        // Deleting one end deletes the other, which is in the list too: gone already is fine.
+        if handle.link().del(link.header.index).execute().await.is_ok() {
+            removed.push(name.to_owned());
+        } else if index_of(handle, name).await.is_some() {
+            return Err(failure(rtnetlink::Error::RequestFailed));
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,117 @@
+//! Who a client is, as the kernel tells it.
+//!
+//! 1. SO_PEERCRED gives pid, uid and gid at the moment of `connect`. Access is decided by that uid alone.
+//! 2. A pidfd makes the end of the process visible. It is opened by number, so the number could meanwhile belong to another
+//!    process: after opening it, the socket must not have hung up (then its process still lived) and the process must
+//!    have the same user. What a process could gain by losing that race is that its own grant outlives it.
+//! 3. A process is remembered across restarts of the daemon by pid, start time and boot: together they do not repeat.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags};
+use serde::{Deserialize, Serialize};
+
+/// A process that existed once.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Clock ticks from boot to its start.
+    pub start: u64,
+    /// Its user when it connected.
+    pub uid: u32,
+    /// The boot it belongs to.
+    pub boot: String,
+}
+
+impl Process {
+    /// The process at the other end of `socket`, and a pidfd that becomes readable when it ends.
+    pub(crate) fn of_peer<S: AsFd>(socket: S) -> Result<(Self, OwnedFd), &'static str> {
+        let credentials = rustix::net::sockopt::socket_peercred(&socket)
+            .map_err(|_| "the kernel does not say who is at the other end")?;
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get())
+            .map_err(|_| "the client is in a foreign pid namespace")?;
+        let uid = credentials.uid.as_raw();
+        let pidfd = rustix::process::pidfd_open(credentials.pid, PidfdFlags::empty())
+            .map_err(|_| "the client's process has ended")?;
+        let start = start_time(pid).ok_or("the client's process has ended")?;
+        let mut sockets = [PollFd::new(&socket, PollFlags::empty())];
+        let hung_up = match poll(&mut sockets, Some(&Timespec::default())) {
+            Ok(_) => sockets[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
+            Err(_) => true,
+        };
+        if hung_up {
+            return Err("the client has gone");
+        }
+        Ok((Self { pid, start, uid, boot: boot().to_owned() }, pidfd))
+    }
+
+    /// A pidfd, if this very process still lives.
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
+        if self.boot != boot() {
+            return None;
+        }
+        let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        (start_time(self.pid)? == self.start).then_some(pidfd)
+    }
+}
+
+fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        id.trim().to_owned()
+    })
+}
+
+/// Field 22 of `/proc/PID/stat`; a zombie has ended.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, field 2, may hold anything, also `)` and spaces: the last `)` ends it.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?;
+    if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// The uid of a user's name in `/etc/passwd`. Directory services are not asked: the daemon must start without them.
+pub(crate) fn uid_of(name: &str) -> Option<u32> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+/// 64-bit FNV-1a: names and addresses derived from names must be the same in every release.
+pub(crate) fn stable_hash(parts: &[&[u8]]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in parts.iter().flat_map(|part| part.iter().chain([&0xff])) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_recognised_only_while_it_is_the_same_one() {
+        let pid = std::process::id();
+        let start = start_time(pid).expect("this process runs");
+        let this = Process { pid, start, uid: 0, boot: boot().to_owned() };
+        assert!(this.open().is_some());
+        assert!(Process { start: start + 1, ..this.clone() }.open().is_none());
+        assert!(Process { boot: "another".into(), ..this.clone() }.open().is_none());
+        assert!(Process { pid: 0, ..this }.open().is_none());
+    }
+
+    #[test]
+    fn users_are_known_by_name() {
+        assert_eq!(uid_of("root"), Some(0));
+        assert_eq!(uid_of("no-such-user"), None);
+    }
+}

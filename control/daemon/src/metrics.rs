@@ -1,0 +1,53 @@
+//! What the daemon counts. Shown by `sietch stat` as group `daemon`.
+
+use sietch_protocol::metrics::{Kind, Metric};
+
+/// Counters since this daemon started.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Connections taken in.
+    pub connections: u64,
+    /// Connections refused because of a limit.
+    pub connections_refused: u64,
+    /// Connections ended because the client broke the protocol.
+    pub protocol_errors: u64,
+    /// Connections ended because the client was too slow to send or to read.
+    pub slow_clients: u64,
+    /// Requests handled.
+    pub requests: u64,
+    /// Requests answered by an error.
+    pub requests_refused: u64,
+    /// Grants handed out.
+    pub grants: u64,
+    /// Grants given back, or taken back because their process ended.
+    pub grants_ended: u64,
+    /// Grants found at the start whose process lived.
+    pub grants_adopted: u64,
+    /// Grants revoked.
+    pub grants_revoked: u64,
+    /// Devices without an owner that were removed.
+    pub orphans_removed: u64,
+    /// Areas found with another size than granted, and cut back.
+    pub areas_cut_back: u64,
+}
+
+impl Counters {
+    pub(crate) fn list(&self) -> Vec<Metric> {
+        let entries = [
+            ("connections", self.connections),
+            ("connections_refused", self.connections_refused),
+            ("protocol_errors", self.protocol_errors),
+            ("slow_clients", self.slow_clients),
+            ("requests", self.requests),
+            ("requests_refused", self.requests_refused),
+            ("grants", self.grants),
+            ("grants_ended", self.grants_ended),
+            ("grants_adopted", self.grants_adopted),
+            ("grants_revoked", self.grants_revoked),
+            ("orphans_removed", self.orphans_removed),
+            ("areas_cut_back", self.areas_cut_back),
+        ];
+        let metric = |(name, value): (&str, u64)| Metric { name: name.to_owned(), kind: Kind::Counter, value };
+        entries.into_iter().map(metric).collect()
+    }
+}

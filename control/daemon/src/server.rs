@@ -1,0 +1,446 @@
+//! The socket: start, accept, frames, and the limits that keep hostile clients cheap.
+//!
+//! 1. [`serve`] sets everything up in an order that a second daemon or a crash cannot spoil: lock, configuration, state, adoption,
+//!    socket. It ends when [`Control`] says so, and then takes down what was set up.
+//! 2. Each connection has a task. It reads one request, hands it to the control task, writes the answer, and only then
+//!    reads on: a client cannot queue work. Notices may be written in between.
+//! 3. A client costs at most: one task, one frame of input, [`OUTBOX`] notices, [`MAX_CONNECTIONS_PER_UID`] connections for its
+//!    user, [`REQUESTS_PER_SECOND`] requests. It is dropped if its handshake or a frame it began takes longer than
+//!    [`READ_LIMIT`], or if it does not read an answer within [`WRITE_LIMIT`].
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use sietch_protocol::frame::{Frame, Progress, decode, encode};
+use sietch_protocol::message::{ClientFrame, ErrorKind, ErrorReply, Reply, ServerFrame};
+use sietch_protocol::{FrameError, FrameReader, FrameWriter};
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::area::Areas;
+use crate::configuration::Configuration;
+use crate::control::{Answer, Control, Event};
+use crate::device::VnicDevices;
+use crate::identity::{Process, stable_hash};
+use crate::lock::Lock;
+use crate::metrics::Counters;
+use crate::state::State;
+use crate::{Error, Locations, Options};
+
+/// Connections in all: each costs a task and a pidfd; 256 leave room under the usual 1,024 open files.
+pub(crate) const MAX_CONNECTIONS: usize = 256;
+/// Connections of one user, so that one user cannot lock the others out. Root may use all.
+pub(crate) const MAX_CONNECTIONS_PER_UID: usize = 32;
+/// For the handshake, and from a frame's first byte to its last. An honest client needs microseconds.
+pub(crate) const READ_LIMIT: Duration = Duration::from_secs(5);
+/// For the client to take an answer.
+pub(crate) const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// Notices waiting for one client: one for each grant it can hold and a few more.
+pub(crate) const OUTBOX: usize = 160;
+/// Requests a client may make a second on average; the daemon stops reading from one that makes more.
+pub(crate) const REQUESTS_PER_SECOND: u32 = 200;
+/// Requests it may make at once.
+pub(crate) const REQUEST_BURST: u32 = 400;
+/// Events waiting for the control task: one for each connection.
+const EVENTS: usize = MAX_CONNECTIONS;
+/// How long the end waits for last answers and notices to be taken.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Makes a directory with `mode` if it is not there. An existing one is left as it is.
+pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(path)
+        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
+        .map_err(|source| file_error(path, "make the directory", source))
+}
+
+fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {
+    let mend = "see who owns it, or choose other places with `--data` and `--socket`";
+    Error::File { path: path.into(), action, source, mend }
+}
+
+/// Runs the daemon.
+pub(crate) async fn serve<D, F>(options: Options, make: F) -> Result<(), Error>
+where
+    D: VnicDevices + 'static,
+    F: FnOnce(&str) -> D,
+{
+    let places = Locations::of_this_user();
+    let configuration =
+        Configuration::load_or_create(options.configuration.as_deref().unwrap_or(&places.configuration))?;
+    let data = options.data.or_else(|| configuration.daemon.data.clone()).unwrap_or(places.data);
+    let socket = options.socket.or_else(|| configuration.daemon.socket.clone()).unwrap_or(places.socket);
+    make_directory(&data, 0o755)?;
+    let lock = Lock::take(&data)?;
+    let (state, remembered) = State::open(&data)?;
+    let areas = Areas::open(&data)?;
+    // The same data directory has the same name, whatever path leads to it.
+    let real = data.canonicalize().map_err(|error| file_error(&data, "resolve it", error))?;
+    let instance = format!("{:08x}", stable_hash(&[real.as_os_str().as_encoded_bytes()]) >> 32);
+    let devices = make(&instance);
+    let counters = Rc::new(RefCell::new(Counters::default()));
+    let (events, incoming) = mpsc::channel(EVENTS);
+    let mut control =
+        Control::new(configuration, data, state, areas, devices, options.uplink, counters.clone(), events.clone());
+    control.restore(remembered).await?;
+    let listener = listen(&socket)?;
+    let signals = Signals::new()?;
+    if let Some(ready) = options.ready {
+        // Whoever waited for it may be gone.
+        let _ = rustix::io::write(&ready, b"1");
+    }
+    tracing::info!(socket = %socket.display(), "ready");
+    let (stop, stopped) = oneshot::channel();
+    let acceptor = tokio::task::spawn_local(accept(listener, events, counters, stopped));
+    let finished = control_loop(&mut control, incoming, signals).await;
+    // The name goes first: nobody may connect to a daemon that is going.
+    if let Err(error) = std::fs::remove_file(&socket) {
+        tracing::warn!(%error, socket = %socket.display(), "the socket stays behind");
+    }
+    control.close_clients();
+    drop(stop);
+    // Whoever has not read its last notice by then never will.
+    let _ = timeout(FAREWELL, acceptor).await;
+    tracing::info!("ended");
+    drop(lock);
+    finished
+}
+
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let fail = |source| Error::Start { action: "handle signals", source };
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(fail)?,
+            terminate: signal(SignalKind::terminate()).map_err(fail)?,
+        })
+    }
+}
+
+async fn control_loop<D: VnicDevices>(
+    control: &mut Control<D>,
+    mut incoming: mpsc::Receiver<Event>,
+    mut signals: Signals,
+) -> Result<(), Error> {
+    let mut inspection = tokio::time::interval(crate::control::INSPECTION);
+    loop {
+        let event = tokio::select! {
+            event = incoming.recv() => match event {
+                Some(event) => event,
+                None => Event::Stop("its event queue ended"),
+            },
+            _ = inspection.tick() => Event::Inspect,
+            _ = signals.interrupt.recv() => Event::Stop("SIGINT"),
+            _ = signals.terminate.recv() => Event::Stop("SIGTERM"),
+        };
+        if control.handle(event).await.is_break() {
+            return Ok(());
+        }
+    }
+}
+
+/// Binds the socket. The lock is held, so a socket that is there belongs to a daemon that is dead.
+fn listen(path: &Path) -> Result<UnixListener, Error> {
+    if let Some(directory) = path.parent() {
+        make_directory(directory, 0o755)?;
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+            let source = io::Error::other("something that is no socket has that name");
+            return Err(file_error(path, "make the socket", source));
+        }
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+            let pid = "unknown (it has another data directory)".to_owned();
+            return Err(Error::AlreadyRunning { path: path.into(), pid });
+        }
+        Ok(_) => std::fs::remove_file(path)
+            .map_err(|error| file_error(path, "remove a dead daemon's socket", error))?,
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(|error| file_error(path, "make the socket", error))?;
+    // Anybody may connect: the uid decides what for.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
+        .map_err(|error| file_error(path, "open the socket to all users", error))?;
+    Ok(listener)
+}
+
+/// Connections by user.
+type Census = Rc<RefCell<HashMap<u32, usize>>>;
+
+/// Accepts until `stop` is dropped, then waits for the connections that are left.
+async fn accept(
+    listener: UnixListener,
+    events: mpsc::Sender<Event>,
+    counters: Rc<RefCell<Counters>>,
+    mut stop: oneshot::Receiver<()>,
+) {
+    let census = Census::default();
+    let mut tasks = JoinSet::new();
+    let mut next = 0_u64;
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of descriptors, most likely: those who are connected go on, new ones wait.
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+            Some(_) = tasks.join_next() => continue,
+            _ = &mut stop => break,
+        };
+        let uid = stream.peer_cred().map(|peer| peer.uid());
+        let of_user = uid.as_ref().ok().and_then(|uid| census.borrow().get(uid).copied()).unwrap_or(0);
+        let allowed = match uid {
+            Ok(0) => MAX_CONNECTIONS,
+            _ => MAX_CONNECTIONS_PER_UID,
+        };
+        if tasks.len() >= MAX_CONNECTIONS || of_user >= allowed {
+            counters.borrow_mut().connections_refused += 1;
+            farewell(&stream, "too many connections", "close some");
+            continue;
+        }
+        let Ok(uid) = uid else { continue };
+        next += 1;
+        counters.borrow_mut().connections += 1;
+        *census.borrow_mut().entry(uid).or_default() += 1;
+        let (events, counters, census) = (events.clone(), counters.clone(), census.clone());
+        tasks.spawn_local(async move {
+            connection(next, stream, events, counters).await;
+            if let Some(count) = census.borrow_mut().get_mut(&uid) {
+                *count -= 1;
+            }
+            census.borrow_mut().retain(|_, count| *count > 0);
+        });
+    }
+    drop((listener, events));
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Says why and lets the connection go; whether it is read does not matter.
+fn farewell(stream: &UnixStream, cause: &str, mend: &str) {
+    let error = ErrorReply {
+        kind: ErrorKind::Limit,
+        what: "connection".to_owned(),
+        cause: cause.to_owned(),
+        mend: mend.to_owned(),
+    };
+    let frame = ServerFrame::Reply { id: 0, body: Reply::Error(error) };
+    if let Ok(bytes) = encode(&frame)
+        && let Ok(mut writer) = FrameWriter::<OwnedFd>::new(bytes, Vec::new())
+    {
+        let _ = writer.write(stream);
+    }
+}
+
+/// Why a connection ended.
+enum End {
+    Closed,
+    Slow(&'static str),
+    Broken(FrameError),
+}
+
+impl From<FrameError> for End {
+    fn from(error: FrameError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+async fn connection(
+    number: u64,
+    stream: UnixStream,
+    events: mpsc::Sender<Event>,
+    counters: Rc<RefCell<Counters>>,
+) {
+    let (process, pidfd) = match Process::of_peer(&stream) {
+        Ok(identity) => identity,
+        Err(why) => return farewell(&stream, why, "connect from a living process"),
+    };
+    let pid = process.pid;
+    let (outbox, notices) = mpsc::channel(OUTBOX);
+    if events.send(Event::Connected { connection: number, process, pidfd, outbox }).await.is_err() {
+        return;
+    }
+    let end = converse(number, &stream, &events, notices).await;
+    match end {
+        End::Closed => {}
+        End::Slow(what) => {
+            counters.borrow_mut().slow_clients += 1;
+            farewell(&stream, what, "reconnect");
+            tracing::warn!(pid, what, "client dropped");
+        }
+        End::Broken(error) => {
+            counters.borrow_mut().protocol_errors += 1;
+            farewell(&stream, &error.to_string(), "use programs of one version");
+            tracing::warn!(pid, %error, "client dropped");
+        }
+    }
+    // The control task outlives the connections, except at the very end.
+    let _ = events.send(Event::Disconnected { connection: number }).await;
+}
+
+/// How many requests a client may still make now.
+struct Allowance {
+    left: f64,
+    at: Instant,
+}
+
+impl Allowance {
+    /// Counts one request; the time to wait before the next is read.
+    fn spend(&mut self) -> Duration {
+        let now = Instant::now();
+        let earned = now.duration_since(self.at).as_secs_f64() * f64::from(REQUESTS_PER_SECOND);
+        self.left = (self.left + earned).min(f64::from(REQUEST_BURST)) - 1.0;
+        self.at = now;
+        Duration::from_secs_f64((-self.left / f64::from(REQUESTS_PER_SECOND)).max(0.0))
+    }
+}
+
+async fn converse(
+    number: u64,
+    stream: &UnixStream,
+    events: &mpsc::Sender<Event>,
+    mut notices: mpsc::Receiver<ServerFrame>,
+) -> End {
+    let mut reader = FrameReader::new();
+    let mut allowance = Allowance { left: f64::from(REQUEST_BURST), at: Instant::now() };
+    let mut greeted = false;
+    loop {
+        let arrived = tokio::select! {
+            biased;
+            notice = notices.recv() => {
+                let Some(notice) = notice else { return End::Closed };
+                if let Err(end) = write(stream, &notice, Vec::new()).await {
+                    return end;
+                }
+                continue;
+            }
+            arrived = read(stream, &mut reader, greeted) => arrived,
+        };
+        let frame = match arrived {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return End::Closed,
+            Err(end) => return end,
+        };
+        let ClientFrame { id, request } = match decode(&frame.text) {
+            Ok(asked) => asked,
+            Err(error) => return error.into(),
+        };
+        greeted = true;
+        let pause = allowance.spend();
+        let (answer, answered) = oneshot::channel();
+        let event = Event::Request { connection: number, request, descriptors: frame.descriptors, answer };
+        if events.send(event).await.is_err() {
+            return End::Closed;
+        }
+        if let Err(end) = deliver(stream, id, answered, &mut notices).await {
+            return end;
+        }
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// Waits for the answer to request `id` and writes it; notices go out meanwhile.
+async fn deliver(
+    stream: &UnixStream,
+    id: u64,
+    mut answered: oneshot::Receiver<Answer>,
+    notices: &mut mpsc::Receiver<ServerFrame>,
+) -> Result<(), End> {
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answered => {
+                let Ok(Answer { body, descriptors }) = answer else { return Err(End::Closed) };
+                return write(stream, &ServerFrame::Reply { id, body }, descriptors).await;
+            }
+            notice = notices.recv() => match notice {
+                Some(notice) => write(stream, &notice, Vec::new()).await?,
+                None => {
+                    // The daemon ends; its last answer is still on the way.
+                    let Ok(Answer { body, descriptors }) = answered.await else { return Err(End::Closed) };
+                    return write(stream, &ServerFrame::Reply { id, body }, descriptors).await;
+                }
+            }
+        }
+    }
+}
+
+/// The next frame; `None` when the client closed the connection between two.
+async fn read(stream: &UnixStream, reader: &mut FrameReader, greeted: bool) -> Result<Option<Frame>, End> {
+    // Only a client that has begun something is on the clock: an idle connection is no fault. What it has
+    // begun when this is cancelled by a notice gets a new limit; notices are few.
+    let mut deadline = (!greeted || reader.in_frame()).then(|| Instant::now() + READ_LIMIT);
+    loop {
+        let attempt = stream.try_io(Interest::READABLE, || match reader.read(stream) {
+            Ok(Progress::Blocked) => Err(io::ErrorKind::WouldBlock.into()),
+            other => Ok(other),
+        });
+        match attempt {
+            Ok(Ok(Progress::Ready(frame))) => return Ok(Some(frame)),
+            Ok(Ok(Progress::Closed | Progress::Blocked)) => return Ok(None),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => {}
+        }
+        if deadline.is_none() && reader.in_frame() {
+            deadline = Some(Instant::now() + READ_LIMIT);
+        }
+        let ready = stream.readable();
+        let waited = match deadline {
+            None => ready.await,
+            Some(deadline) => tokio::select! {
+                ready = ready => ready,
+                () = sleep_until(deadline) => return Err(End::Slow("it did not finish what it began to send")),
+            },
+        };
+        waited.map_err(|error| End::Broken(FrameError::Socket(error)))?;
+    }
+}
+
+async fn write(stream: &UnixStream, frame: &ServerFrame, descriptors: Vec<OwnedFd>) -> Result<(), End> {
+    let bytes = match encode(frame) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::error!(%error, "an answer does not fit a frame");
+            return Err(error.into());
+        }
+    };
+    let mut writer = FrameWriter::new(bytes, descriptors)?;
+    let all = async {
+        loop {
+            let attempt = stream.try_io(Interest::WRITABLE, || match writer.write(stream) {
+                Ok(Progress::Blocked) => Err(io::Error::from(Errno::AGAIN)),
+                other => Ok(other),
+            });
+            match attempt {
+                Ok(Ok(Progress::Ready(()))) => return Ok(()),
+                Ok(Ok(_)) => return Err(End::Closed),
+                Ok(Err(error)) => return Err(End::Broken(error)),
+                Err(_) => stream.writable().await.map_err(|error| End::Broken(FrameError::Socket(error)))?,
+            }
+        }
+    };
+    timeout(WRITE_LIMIT, all).await.unwrap_or(Err(End::Slow("it did not read what it was sent")))
+}
+

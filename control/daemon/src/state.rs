@@ -1,0 +1,207 @@
+//! What must survive a `kill -9` of the daemon: grants, revoked names, counters that never run backwards.
+//!
+//! 1. One redb file. Each change is one transaction, durable before the daemon acts on it.
+//! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats), `starts`.
+//! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`.
+//! 4. A file that cannot be read is never repaired by guessing: the daemon says which it is and what to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::{Deserialize, Serialize};
+
+use crate::device::VnicPlan;
+use crate::identity::Process;
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const GRANTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("grants");
+const REVOKED: TableDefinition<'_, &str, u64> = TableDefinition::new("revoked");
+
+/// The layout above.
+const FORMAT: u64 = 1;
+
+/// The state cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("state {}: {cause}; {mend}", path.display())]
+pub struct StateError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub cause: String,
+    /// What to do.
+    pub mend: String,
+}
+
+/// A grant as it is remembered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GrantRecord {
+    /// Its id.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// Its device's name.
+    pub name: String,
+    /// What was handed out.
+    pub device: Device,
+    /// To whom.
+    pub process: Process,
+    /// What the holder calls itself.
+    pub client: String,
+}
+
+/// What a grant is of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Device {
+    /// A VNIC.
+    Vnic(Box<VnicPlan>),
+    /// A VSA of so many bytes.
+    Vsa {
+        /// Bytes.
+        size: u64,
+    },
+}
+
+impl Device {
+    /// `VNIC` or `VSA`.
+    pub(crate) fn sort(&self) -> &'static str {
+        match self {
+            Self::Vnic(_) => "VNIC",
+            Self::Vsa { .. } => "VSA",
+        }
+    }
+}
+
+/// The open file.
+pub(crate) struct State {
+    path: PathBuf,
+    database: Database,
+    /// The next id or generation.
+    sequence: u64,
+    /// Which start of the daemon this is.
+    pub(crate) starts: u64,
+}
+
+/// What was in the file.
+pub(crate) struct Remembered {
+    pub(crate) grants: BTreeMap<u64, GrantRecord>,
+    pub(crate) revoked: BTreeSet<String>,
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl State {
+    /// Opens or makes `state.redb` in `data` and counts this start.
+    pub(crate) fn open(data: &Path) -> Result<(Self, Remembered), StateError> {
+        let path = data.join("state.redb");
+        // A database that was scribbled on may break redb's own assertions: that is a broken file, no broken daemon.
+        let opened = catch_unwind(AssertUnwindSafe(|| open(&path)));
+        let cause = match opened {
+            Ok(Ok((database, sequence, starts, remembered))) => {
+                return Ok((Self { path, database, sequence, starts }, remembered));
+            }
+            Ok(Err(cause)) => cause.to_string(),
+            Err(_) => "it is not a consistent database".to_owned(),
+        };
+        let mend = format!(
+            "move it away (`mv {0} {0}.broken`) and start again: areas keep their data, VNICs in use are taken down",
+            path.display()
+        );
+        Err(StateError { path, cause: format!("cannot be read: {cause}"), mend })
+    }
+
+    /// A number never given before.
+    pub(crate) fn next(&mut self) -> Result<u64, StateError> {
+        let next = self.sequence + 1;
+        self.change(|transaction| {
+            transaction.open_table(META)?.insert("sequence", next)?;
+            Ok(())
+        })?;
+        self.sequence = next;
+        Ok(next)
+    }
+
+    /// Remembers a grant.
+    pub(crate) fn keep(&self, record: &GrantRecord) -> Result<(), StateError> {
+        self.change(|transaction| {
+            let bytes = serde_json::to_vec(record)?;
+            transaction.open_table(GRANTS)?.insert(record.grant, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    /// Forgets a grant.
+    pub(crate) fn forget(&self, grant: u64) -> Result<(), StateError> {
+        self.change(|transaction| {
+            transaction.open_table(GRANTS)?.remove(grant)?;
+            Ok(())
+        })
+    }
+
+    /// Remembers that `key` is revoked, or no longer.
+    pub(crate) fn set_revoked(&self, key: &str, revoked: bool) -> Result<(), StateError> {
+        self.change(|transaction| {
+            let mut table = transaction.open_table(REVOKED)?;
+            if revoked {
+                table.insert(key, 1)?;
+            } else {
+                table.remove(key)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn change(
+        &self,
+        apply: impl FnOnce(&redb::WriteTransaction) -> Result<(), Failure>,
+    ) -> Result<(), StateError> {
+        let work = || -> Result<(), Failure> {
+            let transaction = self.database.begin_write()?;
+            apply(&transaction)?;
+            Ok(transaction.commit()?)
+        };
+        work().map_err(|cause| StateError {
+            path: self.path.clone(),
+            cause: format!("cannot be written: {cause}"),
+            mend: "see whether the disk is full or failing".to_owned(),
+        })
+    }
+}
+
+fn open(path: &Path) -> Result<(Database, u64, u64, Remembered), Failure> {
+    let database = Database::create(path)?;
+    let transaction = database.begin_write()?;
+    let (sequence, starts) = {
+        let mut meta = transaction.open_table(META)?;
+        let format = meta.get("format")?.map_or(FORMAT, |value| value.value());
+        if format != FORMAT {
+            return Err(format!("its format is {format}, this daemon reads {FORMAT}").into());
+        }
+        meta.insert("format", FORMAT)?;
+        let sequence = meta.get("sequence")?.map_or(0, |value| value.value());
+        let starts = meta.get("starts")?.map_or(0, |value| value.value()) + 1;
+        meta.insert("starts", starts)?;
+        transaction.open_table(GRANTS)?;
+        transaction.open_table(REVOKED)?;
+        (sequence, starts)
+    };
+    transaction.commit()?;
+    let mut remembered = Remembered { grants: BTreeMap::new(), revoked: BTreeSet::new() };
+    let transaction = database.begin_read()?;
+    for entry in transaction.open_table(GRANTS)?.iter()? {
+        let (grant, bytes) = entry?;
+        let record: GrantRecord = serde_json::from_slice(bytes.value())
+            .map_err(|error| format!("grant {} makes no sense: {error}", grant.value()))?;
+        remembered.grants.insert(grant.value(), record);
+    }
+    for entry in transaction.open_table(REVOKED)?.iter()? {
+        remembered.revoked.insert(entry?.0.value().to_owned());
+    }
+    drop(transaction);
+    Ok((database, sequence, starts, remembered))
+}
+
+#[cfg(test)]
+mod tests;
