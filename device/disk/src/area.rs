@@ -104,10 +104,7 @@ pub enum AreaError {
 /// See [`AreaError`]. Nothing stays behind.
 pub fn create(path: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> Result<(), AreaError> {
     if size == 0 || !size.is_multiple_of(BLOCK as u64) {
-        return Err(AreaError::Size {
-            path: path.into(),
-            size,
-        });
+        return Err(AreaError::Size { path: path.into(), size });
     }
     if path.symlink_metadata().is_ok() {
         return Err(AreaError::Exists { path: path.into() });
@@ -123,23 +120,13 @@ pub fn create(path: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> Result<(
     made
 }
 
-fn fill(
-    path: &Path,
-    partial: &Path,
-    size: u64,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), AreaError> {
+fn fill(path: &Path, partial: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> Result<(), AreaError> {
     let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(partial, flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|e| fail("create it", e))?;
+    let fd = rustix::fs::open(partial, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fail("create it", e))?;
     let statvfs = rustix::fs::fstatvfs(&fd).map_err(|e| fail("read the free space", e))?;
     let available = statvfs.f_bavail.saturating_mul(statvfs.f_frsize);
-    let full = || AreaError::NoSpace {
-        path: path.into(),
-        needed: size,
-        available,
-    };
+    let full = || AreaError::NoSpace { path: path.into(), needed: size, available };
     if available < size {
         return Err(full());
     }
@@ -152,13 +139,8 @@ fn fill(
         Err(rustix::io::Errno::NOSPC) => return Err(full()),
         Err(e) => return Err(fail("reserve its space", e)),
     }
-    let keep = fd
-        .try_clone()
-        .map_err(|e| io_error(path, "duplicate its descriptor", e))?;
-    let mut queue = open_area(fd, size).map_err(|source| AreaError::Queue {
-        path: path.into(),
-        source,
-    })?;
+    let keep = fd.try_clone().map_err(|e| io_error(path, "duplicate its descriptor", e))?;
+    let mut queue = open_area(fd, size).map_err(|source| AreaError::Queue { path: path.into(), source })?;
     write_zeros(&mut queue, size, progress).map_err(|e| match e.raw_os_error() {
         Some(libc::ENOSPC) => full(),
         _ => io_error(path, "write zeros over it", e),
@@ -176,12 +158,7 @@ fn write_zeros(queue: &mut AreaQueue, size: u64, progress: &mut dyn FnMut(u64)) 
             let Some(buffer) = spare.pop() else { break };
             // At most CHUNK, so it fits.
             let length = (size - next).min(CHUNK as u64) as usize;
-            let write = Operation::Write {
-                offset: next,
-                length,
-                buffer,
-                durable: false,
-            };
+            let write = Operation::Write { offset: next, length, buffer, durable: false };
             queue
                 .submit(length as u64, write)
                 .map_err(|_| io::Error::other("the queue refused a write inside its area"))?;
@@ -217,8 +194,8 @@ fn publish(path: &Path, partial: &Path) -> Result<(), AreaError> {
         _ => Path::new("."),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(parent, flags, Mode::empty())
-        .map_err(|e| fail("open its directory", e))?;
+    let directory =
+        rustix::fs::open(parent, flags, Mode::empty()).map_err(|e| fail("open its directory", e))?;
     rustix::fs::fsync(&directory).map_err(|e| fail("flush its directory", e))
 }
 
@@ -241,11 +218,7 @@ pub fn open(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
     }
     let found = stat.st_size.cast_unsigned();
     if found != size {
-        return Err(AreaError::WrongSize {
-            path: path.into(),
-            wanted: size,
-            found,
-        });
+        return Err(AreaError::WrongSize { path: path.into(), wanted: size, found });
     }
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
@@ -263,9 +236,5 @@ pub fn open(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
 }
 
 fn io_error(path: &Path, action: &'static str, source: io::Error) -> AreaError {
-    AreaError::Io {
-        path: path.into(),
-        action,
-        source,
-    }
+    AreaError::Io { path: path.into(), action, source }
 }

@@ -51,38 +51,22 @@ impl BlockingQueue {
 
     fn execute(&mut self, operation: Operation) -> (io::Result<()>, Option<crate::Buffer>) {
         match operation {
-            Operation::Read {
-                offset,
-                length,
-                mut buffer,
-            } => {
+            Operation::Read { offset, length, mut buffer } => {
                 let result = retry(|| {
                     let slice = IoSliceMut::new(&mut buffer[..length]);
                     rustix::io::preadv2(&self.fd, &mut [slice], offset, ReadWriteFlags::empty())
                 });
                 (whole(result, length), Some(buffer))
             }
-            Operation::Write {
-                offset,
-                length,
-                buffer,
-                durable,
-            } => {
-                let flags = if durable {
-                    ReadWriteFlags::DSYNC
-                } else {
-                    ReadWriteFlags::empty()
-                };
+            Operation::Write { offset, length, buffer, durable } => {
+                let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 let result = retry(|| {
                     let slice = IoSlice::new(&buffer[..length]);
                     rustix::io::pwritev2(&self.fd, &[slice], offset, flags)
                 });
                 (whole(result, length), Some(buffer))
             }
-            Operation::Flush => (
-                rustix::fs::fdatasync(&self.fd).map_err(io::Error::from),
-                None,
-            ),
+            Operation::Flush => (rustix::fs::fdatasync(&self.fd).map_err(io::Error::from), None),
         }
     }
 }
@@ -100,11 +84,7 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> rustix::io::Res
 /// Turns a short transfer into an error.
 fn whole(result: rustix::io::Result<usize>, length: usize) -> io::Result<()> {
     let moved = result?;
-    if moved == length {
-        Ok(())
-    } else {
-        Err(short(moved, length))
-    }
+    if moved == length { Ok(()) } else { Err(short(moved, length)) }
 }
 
 pub(crate) fn short(moved: usize, length: usize) -> io::Error {
@@ -138,11 +118,7 @@ impl DiskQueue for BlockingQueue {
     fn ring(&mut self) -> io::Result<()> {
         while let Some((token, operation)) = self.queued.pop_front() {
             let (result, buffer) = self.execute(operation);
-            self.done.push_back(Completion {
-                token,
-                result,
-                buffer,
-            });
+            self.done.push_back(Completion { token, result, buffer });
         }
         Ok(())
     }

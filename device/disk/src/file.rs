@@ -30,23 +30,15 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, Ope
         _ => return Err(OpenError::NotAnArea),
     };
     if found < capacity {
-        return Err(OpenError::TooShort {
-            wanted: capacity,
-            found,
-        });
+        return Err(OpenError::TooShort { wanted: capacity, found });
     }
     let direct = set_direct(fd);
     // Buffered writes are made of pages: 4096 keeps them whole.
     let block_size = if direct { direct_alignment(fd) } else { BLOCK };
     if block_size > BLOCK {
-        return Err(OpenError::Alignment {
-            alignment: block_size,
-        });
+        return Err(OpenError::Alignment { alignment: block_size });
     }
-    Ok(Geometry {
-        direct,
-        block_size: block_size.max(SECTOR),
-    })
+    Ok(Geometry { direct, block_size: block_size.max(SECTOR) })
 }
 
 /// Bytes of a block device: it has no `st_size`, but its end can be sought.
@@ -71,18 +63,11 @@ fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
         .map(|statx| statx.stx_dio_offset_align as usize)
         .filter(|&alignment| alignment != 0);
     aligned
-        .or_else(|| {
-            rustix::fs::ioctl_blksszget(fd.as_fd())
-                .ok()
-                .map(|size| size as usize)
-        })
+        .or_else(|| rustix::fs::ioctl_blksszget(fd.as_fd()).ok().map(|size| size as usize))
         .filter(|alignment| alignment.is_power_of_two())
         .unwrap_or(BLOCK)
 }
 
 pub(crate) fn io(action: &'static str, errno: rustix::io::Errno) -> OpenError {
-    OpenError::Io {
-        action,
-        source: errno.into(),
-    }
+    OpenError::Io { action, source: errno.into() }
 }

@@ -43,9 +43,7 @@ pub enum OpenError {
         cause: String,
     },
     /// The fd is neither a regular file nor a block device.
-    #[error(
-        "an area must be a regular file or a block device, and the descriptor given is neither"
-    )]
+    #[error("an area must be a regular file or a block device, and the descriptor given is neither")]
     NotAnArea,
     /// The file is shorter than the area that was asked for.
     #[error(
@@ -58,9 +56,7 @@ pub enum OpenError {
         found: u64,
     },
     /// The capacity is zero or not a multiple of [`BLOCK`].
-    #[error(
-        "the capacity of an area must be a multiple of {BLOCK} bytes and not zero, not {capacity}"
-    )]
+    #[error("the capacity of an area must be a multiple of {BLOCK} bytes and not zero, not {capacity}")]
     Capacity {
         /// Bytes asked for.
         capacity: u64,

@@ -46,32 +46,19 @@ impl MemoryQueue {
     fn execute(&mut self, token: u64, operation: Operation) {
         // Submission checked that the range lies inside the area, which fits in memory.
         let buffer = match operation {
-            Operation::Read {
-                offset,
-                length,
-                mut buffer,
-            } => {
+            Operation::Read { offset, length, mut buffer } => {
                 let start = offset as usize;
                 buffer[..length].copy_from_slice(&self.bytes[start..start + length]);
                 Some(buffer)
             }
-            Operation::Write {
-                offset,
-                length,
-                buffer,
-                ..
-            } => {
+            Operation::Write { offset, length, buffer, .. } => {
                 let start = offset as usize;
                 self.bytes[start..start + length].copy_from_slice(&buffer[..length]);
                 Some(buffer)
             }
             Operation::Flush => None,
         };
-        self.done.push_back(Completion {
-            token,
-            result: Ok(()),
-            buffer,
-        });
+        self.done.push_back(Completion { token, result: Ok(()), buffer });
     }
 }
 

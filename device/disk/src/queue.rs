@@ -30,9 +30,7 @@ struct AlignedBlock([u8; BLOCK]);
 impl Buffer {
     /// A zeroed buffer of at least `length` bytes, rounded up to whole blocks.
     pub fn new(length: usize) -> Self {
-        Self {
-            blocks: vec![AlignedBlock([0; BLOCK]); length.div_ceil(BLOCK)].into_boxed_slice(),
-        }
+        Self { blocks: vec![AlignedBlock([0; BLOCK]); length.div_ceil(BLOCK)].into_boxed_slice() }
     }
 
     /// Bytes in the buffer.
@@ -102,17 +100,9 @@ impl Operation {
     /// fits its buffer. Every queue refuses anything else before it reaches the device.
     pub fn is_within(&self, capacity: u64, block_size: usize) -> bool {
         let (offset, length, buffer) = match self {
-            Self::Read {
-                offset,
-                length,
-                buffer,
+            Self::Read { offset, length, buffer } | Self::Write { offset, length, buffer, .. } => {
+                (*offset, *length, buffer)
             }
-            | Self::Write {
-                offset,
-                length,
-                buffer,
-                ..
-            } => (*offset, *length, buffer),
             Self::Flush => return true,
         };
         length > 0
@@ -120,9 +110,7 @@ impl Operation {
             && length <= buffer.len()
             && length.is_multiple_of(block_size)
             && offset.is_multiple_of(block_size as u64)
-            && offset
-                .checked_add(length as u64)
-                .is_some_and(|end| end <= capacity)
+            && offset.checked_add(length as u64).is_some_and(|end| end <= capacity)
     }
 }
 

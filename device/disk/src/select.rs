@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::uring::UringOptions;
 use crate::{
-    BlockingQueue, Completion, DiskQueue, MemoryQueue, OpenError, Operation, SubmitError,
-    UringQueue,
+    BlockingQueue, Completion, DiskQueue, MemoryQueue, OpenError, Operation, SubmitError, UringQueue,
 };
 
 /// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data path.
@@ -26,16 +25,14 @@ pub enum AreaQueue {
 /// # Errors
 /// See [`OpenError`]; never [`OpenError::Unavailable`].
 pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
-    let spare = fd.try_clone().map_err(|source| OpenError::Io {
-        action: "duplicate the area's descriptor",
-        source,
-    })?;
+    let spare = fd
+        .try_clone()
+        .map_err(|source| OpenError::Io { action: "duplicate the area's descriptor", source })?;
     match UringQueue::open(fd, capacity, UringOptions::default()) {
         Ok(queue) => Ok(AreaQueue::Uring(queue)),
-        Err(OpenError::Unavailable { cause }) => Ok(AreaQueue::Blocking(
-            BlockingQueue::open(spare, capacity)?,
-            cause,
-        )),
+        Err(OpenError::Unavailable { cause }) => {
+            Ok(AreaQueue::Blocking(BlockingQueue::open(spare, capacity)?, cause))
+        }
         Err(other) => Err(other),
     }
 }

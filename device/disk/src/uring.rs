@@ -18,9 +18,7 @@ use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
 
 use crate::blocking::short;
 use crate::file::{self, Geometry};
-use crate::{
-    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, MAX_DEPTH, OpenError, Operation, SubmitError,
-};
+use crate::{Buffer, Completion, DEFAULT_DEPTH, DiskQueue, MAX_DEPTH, OpenError, Operation, SubmitError};
 
 /// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than a slow
 /// disk's write, shorter than a person's patience.
@@ -38,9 +36,7 @@ pub struct UringOptions {
 
 impl Default for UringOptions {
     fn default() -> Self {
-        Self {
-            depth: DEFAULT_DEPTH,
-        }
+        Self { depth: DEFAULT_DEPTH }
     }
 }
 
@@ -76,9 +72,7 @@ impl UringQueue {
         let ring = setup(depth)?;
         probe(&ring)?;
         let geometry = file::prepare(fd.as_fd(), capacity)?;
-        ring.submitter()
-            .register_files(&[fd.as_raw_fd()])
-            .map_err(|e| unavailable(&e))?;
+        ring.submitter().register_files(&[fd.as_raw_fd()]).map_err(|e| unavailable(&e))?;
         Ok(Self {
             ring,
             _fd: fd,
@@ -104,22 +98,12 @@ impl UringQueue {
     fn entry(index: u32, token: u64, operation: Operation) -> (squeue::Entry, Slot) {
         const FILE: types::Fixed = types::Fixed(0);
         let (entry, length, buffer) = match operation {
-            Operation::Read {
-                offset,
-                length,
-                mut buffer,
-            } => {
-                let entry = opcode::Read::new(FILE, buffer.as_mut_ptr(), length as u32)
-                    .offset(offset)
-                    .build();
+            Operation::Read { offset, length, mut buffer } => {
+                let entry =
+                    opcode::Read::new(FILE, buffer.as_mut_ptr(), length as u32).offset(offset).build();
                 (entry, length, Some(buffer))
             }
-            Operation::Write {
-                offset,
-                length,
-                buffer,
-                durable,
-            } => {
+            Operation::Write { offset, length, buffer, durable } => {
                 let entry = opcode::Write::new(FILE, buffer.as_ptr(), length as u32)
                     .offset(offset)
                     .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
@@ -127,31 +111,19 @@ impl UringQueue {
                 (entry, length, Some(buffer))
             }
             Operation::Flush => {
-                let entry = opcode::Fsync::new(FILE)
-                    .flags(types::FsyncFlags::DATASYNC)
-                    .build();
+                let entry = opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build();
                 (entry, 0, None)
             }
         };
-        (
-            entry.user_data(u64::from(index)),
-            Slot {
-                token,
-                length,
-                buffer,
-            },
-        )
+        (entry.user_data(u64::from(index)), Slot { token, length, buffer })
     }
 
     /// Lets the kernel post completions that it holds back until this thread enters it.
     fn run_deferred(&mut self) {
         if self.ring.submission().taskrun() {
             // SAFETY: no argument structure is passed and nothing is submitted or waited for.
-            let entered = unsafe {
-                self.ring
-                    .submitter()
-                    .enter::<()>(0, 0, EnterFlags::GETEVENTS.bits(), None)
-            };
+            let entered =
+                unsafe { self.ring.submitter().enter::<()>(0, 0, EnterFlags::GETEVENTS.bits(), None) };
             // An error here (EINTR) means only that the completions show up at the next call.
             drop(entered);
         }
@@ -175,9 +147,7 @@ fn setup(depth: usize) -> Result<IoUring, OpenError> {
 
 fn probe(ring: &IoUring) -> Result<(), OpenError> {
     let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(|e| unavailable(&e))?;
+    ring.submitter().register_probe(&mut probe).map_err(|e| unavailable(&e))?;
     let missing = [
         ("IORING_OP_READ", opcode::Read::CODE),
         ("IORING_OP_WRITE", opcode::Write::CODE),
@@ -186,20 +156,16 @@ fn probe(ring: &IoUring) -> Result<(), OpenError> {
     .into_iter()
     .find(|(_, code)| !probe.is_supported(*code));
     match missing {
-        Some((name, _)) => Err(OpenError::Unavailable {
-            cause: format!("the kernel lacks {name}"),
-        }),
-        None if !ring.params().is_feature_ext_arg() => Err(OpenError::Unavailable {
-            cause: "the kernel lacks IORING_FEAT_EXT_ARG".into(),
-        }),
+        Some((name, _)) => Err(OpenError::Unavailable { cause: format!("the kernel lacks {name}") }),
+        None if !ring.params().is_feature_ext_arg() => {
+            Err(OpenError::Unavailable { cause: "the kernel lacks IORING_FEAT_EXT_ARG".into() })
+        }
         None => Ok(()),
     }
 }
 
 fn unavailable(error: &io::Error) -> OpenError {
-    OpenError::Unavailable {
-        cause: error.to_string(),
-    }
+    OpenError::Unavailable { cause: error.to_string() }
 }
 
 impl DiskQueue for UringQueue {
@@ -228,10 +194,7 @@ impl DiskQueue for UringQueue {
         // the `Buffer` into the slot does not move that memory. The registered file lives as long as the ring.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // A ring has at least as many entries as there are slots, and each entry holds a slot.
-        assert!(
-            pushed.is_ok(),
-            "submission ring smaller than the slot table"
-        );
+        assert!(pushed.is_ok(), "submission ring smaller than the slot table");
         self.queued += 1;
         Ok(())
     }
@@ -270,11 +233,7 @@ impl DiskQueue for UringQueue {
                 Ok(moved) => Err(short(moved, slot.length)),
                 Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
             };
-            out.push(Completion {
-                token: slot.token,
-                result,
-                buffer: slot.buffer.take(),
-            });
+            out.push(Completion { token: slot.token, result, buffer: slot.buffer.take() });
             self.free.push(index);
         }
         out.len() - before
