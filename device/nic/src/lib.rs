@@ -3,11 +3,12 @@
 //! An engine sees [`NicQueue`] and nothing else. Behind it stand
 //!
 //! - [`wire`]: two queues joined in memory; the simulator and the engines' own tests stand on it,
-//! - `af_xdp`: an AF_XDP socket over a UMEM that the control plane granted.
+//! - [`af_xdp`]: an AF_XDP socket over a UMEM that the control plane granted.
 //!
 //! What the control plane puts around a queue (XDP programs that filter and limit) lives in `xdp`. The
 //! engine never sees it, and an application cannot reach it.
 
+pub mod af_xdp;
 pub mod queue;
 pub mod wire;
 

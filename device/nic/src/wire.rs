@@ -31,11 +31,7 @@ struct Cable {
 
 impl Cable {
     fn new(capacity: usize) -> Rc<RefCell<Self>> {
-        Rc::new(RefCell::new(Self {
-            frames: VecDeque::new(),
-            spare: Vec::new(),
-            capacity,
-        }))
+        Rc::new(RefCell::new(Self { frames: VecDeque::new(), spare: Vec::new(), capacity }))
     }
 
     fn push(&mut self, bytes: &[u8]) -> bool {
@@ -79,14 +75,7 @@ pub fn pair(mac_a: [u8; 6], mac_b: [u8; 6], mtu: usize, buffers: u32) -> (WireQu
     let b_to_a = Cable::new(buffers as usize);
     let cut = Rc::new(Cell::new(false));
     (
-        WireQueue::new(
-            mac_a,
-            mtu,
-            buffers,
-            Rc::clone(&a_to_b),
-            Rc::clone(&b_to_a),
-            Rc::clone(&cut),
-        ),
+        WireQueue::new(mac_a, mtu, buffers, Rc::clone(&a_to_b), Rc::clone(&b_to_a), Rc::clone(&cut)),
         WireQueue::new(mac_b, mtu, buffers, b_to_a, a_to_b, cut),
     )
 }
@@ -96,23 +85,9 @@ pub fn tapped(mac: [u8; 6], mtu: usize, buffers: u32) -> (WireQueue, WireTap) {
     let from_queue = Cable::new(buffers as usize);
     let to_queue = Cable::new(buffers as usize);
     let cut = Rc::new(Cell::new(false));
-    let queue = WireQueue::new(
-        mac,
-        mtu,
-        buffers,
-        Rc::clone(&from_queue),
-        Rc::clone(&to_queue),
-        Rc::clone(&cut),
-    );
-    (
-        queue,
-        WireTap {
-            from_queue,
-            to_queue,
-            frame_limit: mtu + ETHERNET_HEADER,
-            cut,
-        },
-    )
+    let queue =
+        WireQueue::new(mac, mtu, buffers, Rc::clone(&from_queue), Rc::clone(&to_queue), Rc::clone(&cut));
+    (queue, WireTap { from_queue, to_queue, frame_limit: mtu + ETHERNET_HEADER, cut })
 }
 
 impl WireTap {
@@ -219,9 +194,7 @@ impl NicQueue for WireQueue {
     }
 
     fn allocate(&mut self) -> Option<Frame> {
-        self.pool
-            .take(Owner::Engine)
-            .map(|chunk| Frame::from_parts(chunk, 0, 0))
+        self.pool.take(Owner::Engine).map(|chunk| Frame::from_parts(chunk, 0, 0))
     }
 
     fn release(&mut self, frame: Frame) {
@@ -236,10 +209,7 @@ impl NicQueue for WireQueue {
         }
         let (chunk, _, _) = frame.parts();
         let passed = self.pool.pass(chunk, Owner::Engine, Owner::Transmit);
-        debug_assert!(
-            passed,
-            "buffer {chunk} was transmitted but is not the engine's"
-        );
+        debug_assert!(passed, "buffer {chunk} was transmitted but is not the engine's");
         if passed {
             self.pending.push_back(frame);
         }

@@ -10,15 +10,9 @@ const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const MTU: usize = 1500;
 
 fn send(queue: &mut WireQueue, bytes: &[u8]) {
-    let mut frame = queue
-        .allocate()
-        .expect("the test sends fewer frames than there are buffers");
-    queue
-        .bytes_mut(&mut frame, bytes.len())
-        .copy_from_slice(bytes);
-    queue
-        .transmit(frame)
-        .expect("the test sends fewer frames than there are buffers");
+    let mut frame = queue.allocate().expect("the test sends fewer frames than there are buffers");
+    queue.bytes_mut(&mut frame, bytes.len()).copy_from_slice(bytes);
+    queue.transmit(frame).expect("the test sends fewer frames than there are buffers");
 }
 
 fn receive_one(queue: &mut WireQueue) -> Option<Vec<u8>> {
@@ -54,10 +48,7 @@ fn the_tap_decides_what_arrives() {
         assert!(tap.deliver(frame));
     }
     let arrived: Vec<_> = std::iter::from_fn(|| receive_one(&mut queue)).collect();
-    assert_eq!(
-        arrived,
-        [b"second".to_vec(), b"first".to_vec(), b"first".to_vec()]
-    );
+    assert_eq!(arrived, [b"second".to_vec(), b"first".to_vec(), b"first".to_vec()]);
 }
 
 #[test]
@@ -65,10 +56,7 @@ fn an_overlong_frame_is_dropped() {
     let (mut queue, tap) = tapped(MAC_A, MTU, 4);
     assert!(!tap.deliver(&[0; MTU + 15]));
     assert!(tap.deliver(&[7; MTU + 14]));
-    assert_eq!(
-        receive_one(&mut queue).map(|bytes| bytes.len()),
-        Some(MTU + 14)
-    );
+    assert_eq!(receive_one(&mut queue).map(|bytes| bytes.len()), Some(MTU + 14));
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! The privileged side: makes a queue and binds it, so that it can be given away.
+//!
+//! 1. A memfd of the UMEM's size, sealed against every change of size: no holder can pull pages from under another.
+//! 2. An AF_XDP socket over it, with its four rings.
+//! 3. Bound to one queue of one interface in copy mode (veth has no other) with wake-up on demand. A queue whose
+//!    last user has just died is busy until the kernel has torn it down; that is waited for, but not for long.
+//!
+//! It sleeps and allocates: it runs when something is granted, never on the data path.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::process::{Resource, getrlimit};
+use sietch_ring::Mapping;
+
+use super::error::{CreateError, Named};
+use super::{Geometry, Granted};
+
+/// How long a queue may stay busy: the kernel releases one within milliseconds of its last holder's death, but
+/// from a work queue that a loaded machine may delay.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a busy queue is tried.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`, which libc lacks.
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+
+/// Makes the queue that `geometry` describes.
+///
+/// The interface must be up. Whoever gets the result receives nothing until an XDP program on the interface redirects to the
+/// socket through an XSKMAP, which the control plane keeps.
+///
+/// # Errors
+/// [`CreateError`]. Nothing is left behind.
+pub fn create(geometry: Geometry) -> Result<Granted, CreateError> {
+    geometry.validate()?;
+    let umem = sealed_memory(geometry.umem_bytes())?;
+    let socket = open_socket()?;
+    register(socket.as_fd(), umem.as_fd(), &geometry)?;
+    size_rings(socket.as_fd(), &geometry)?;
+    bind_patiently(socket.as_fd(), &geometry)?;
+    Ok(Granted { socket, umem, geometry })
+}
+
+/// Zeroed memory whose size nobody can change.
+fn sealed_memory(length: usize) -> Result<OwnedFd, CreateError> {
+    let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+    let memory = memfd_create("sietch-umem", flags).creating("memfd_create for the UMEM")?;
+    ftruncate(&memory, length as u64).creating("sizing the UMEM")?;
+    let seals = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+    fcntl_add_seals(&memory, seals).creating("sealing the UMEM")?;
+    Ok(memory)
+}
+
+fn open_socket() -> Result<OwnedFd, CreateError> {
+    socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None).map_err(
+        |error| match error {
+            Errno::PERM | Errno::ACCESS => CreateError::Privilege(error.into()),
+            Errno::AFNOSUPPORT => CreateError::Unsupported(error.into()),
+            _ => CreateError::Step { step: "socket(AF_XDP)", source: error.into() },
+        },
+    )
+}
+
+/// Registers the memory behind `umem`. The kernel pins the pages, so our own mapping of them is temporary.
+fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+    let mapping = Mapping::of_file(umem, 0, geometry.umem_bytes()).creating("mapping the UMEM")?;
+    let registration = XdpUmemReg {
+        addr: mapping.as_ptr().addr() as u64,
+        len: mapping.len() as u64,
+        chunk_size: geometry.chunk_size,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(socket, registration).map_err(|error| match error {
+        Errno::NOBUFS | Errno::NOMEM | Errno::PERM => CreateError::MemoryLock {
+            needed: mapping.len(),
+            limit: memory_lock_limit(),
+            source: error.into(),
+        },
+        _ => CreateError::Step { step: "registering the UMEM", source: error.into() },
+    })
+}
+
+fn memory_lock_limit() -> String {
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => "unlimited".to_owned(),
+    }
+}
+
+fn size_rings(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+    sockopt::set_xdp_umem_fill_ring_size(socket, geometry.fill).creating("sizing the fill ring")?;
+    sockopt::set_xdp_umem_completion_ring_size(socket, geometry.completion)
+        .creating("sizing the completion ring")?;
+    sockopt::set_xdp_rx_ring_size(socket, geometry.receive).creating("sizing the receive ring")?;
+    sockopt::set_xdp_tx_ring_size(socket, geometry.transmit).creating("sizing the transmit ring")?;
+    // In copy mode each frame on its way is a kernel buffer charged to the socket; the default charge allows a
+    // tenth of a ring. Without CAP_NET_ADMIN the default stays, and a burst takes more flushes.
+    match sockopt::set_socket_send_buffer_size_force(socket, geometry.umem_bytes().min(i32::MAX as usize / 2))
+    {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(error) => {
+            return Err(CreateError::Step { step: "sizing the send buffer", source: error.into() });
+        }
+    }
+    raise_send_budget(socket, geometry.transmit);
+    Ok(())
+}
+
+/// Lets one system call send a whole ring instead of 32 frames. Kernels that do not know the option refuse it; then
+/// `Queue::flush` makes more calls.
+fn raise_send_budget(socket: BorrowedFd<'_>, frames: u32) {
+    // SAFETY: the option takes a 32-bit integer, and `frames` is one that outlives the call.
+    let _unsupported = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            XDP_MAX_TX_SKB_BUDGET,
+            (&raw const frames).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+}
+
+fn bind_patiently(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+    let (ifindex, queue) = (geometry.ifindex, geometry.queue);
+    let flags = SocketAddrXdpFlags::XDP_COPY.union(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP);
+    let address = SocketAddrXdp::new(flags, ifindex, queue);
+    let deadline = Instant::now() + BUSY_PATIENCE;
+    loop {
+        match bind(socket, &address) {
+            Ok(()) => return Ok(()),
+            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(BUSY_PAUSE),
+            Err(Errno::BUSY) => {
+                return Err(CreateError::Busy { ifindex, queue, source: Errno::BUSY.into() });
+            }
+            Err(error) => {
+                return Err(CreateError::Bind { ifindex, queue, source: io::Error::from(error) });
+            }
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The application's side: a [`NicQueue`] over a granted AF_XDP socket.
+//!
+//! 1. Every chunk of the UMEM has one owner ([`BufferPool`]): free, the engine (as a [`Frame`]), the kernel to receive
+//!    into, or the kernel to send. A descriptor that comes out of a ring is copied, validated, and must name a chunk that
+//!    is the kernel's for that very purpose; otherwise it is counted and dropped.
+//! 2. *Receive*: take back what was sent, pop at most `limit` descriptors, give their slots back, then top up the fill
+//!    ring with free chunks. As many chunks as the fill ring has slots (at most half of all) are kept for
+//!    receiving: `allocate` does not touch what the fill ring is short of, so sending cannot starve receiving.
+//! 3. *Transmit*: push a descriptor; nobody sees it yet. *Flush*: publish them all in one store, and if the kernel asks for it
+//!    (always so on veth) make one `sendto` without data. The kernel may stop early, for lack of buffers or at the end of
+//!    its budget; as long as it makes progress it is asked again, at most [`kick_limit`] times. What is left stays
+//!    in the ring, and the next flush kicks again.
+//! 4. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever. ENETDOWN lasts
+//!    while the interface is down.
+//!
+//! Nothing here allocates after [`Queue::open`], and no call does more work than the rings have slots.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::io::Errno;
+use rustix::net::xdp::XdpDescOptions;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, recv, send, sockopt};
+use sietch_ring::{BufferPool, Mapping, Owner};
+
+use super::error::{Named, OpenError};
+use super::rings::{FrameDescriptor, Rings};
+use super::{Geometry, Granted};
+use crate::queue::{ETHERNET_HEADER, Frame, NicQueue, TransmitError};
+
+/// Frames that the kernel sends in one `sendto` if its budget could not be raised (`TX_BATCH_SIZE`).
+const KERNEL_SEND_BATCH: u32 = 32;
+
+/// What a queue has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Frames handed to the engine.
+    pub rx_frames: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames published to the kernel.
+    pub tx_frames: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// `sendto` calls.
+    pub kicks: u64,
+    /// Flushes after which frames stayed in the ring because the kernel took no more.
+    pub tx_backpressure: u64,
+    /// Frames dropped at transmit because they were shorter than an Ethernet header.
+    pub tx_runts: u64,
+    /// Frames dropped because they came in several buffers.
+    pub rx_multi_buffer: u64,
+    /// Frames dropped because they were longer than the MTU allows.
+    pub rx_oversize: u64,
+    /// Descriptors and completions dropped because they named no chunk that was the kernel's.
+    pub invalid_descriptors: u64,
+    /// Ring words that were impossible.
+    pub ring_violations: u64,
+}
+
+/// What the kernel dropped on the way to or from this queue (`XDP_STATISTICS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceDrops {
+    /// Received frames without a place to put them, for other reasons than those below.
+    pub rx_dropped: u64,
+    /// Received frames that met a full receive ring.
+    pub rx_ring_full: u64,
+    /// Received frames that met an empty fill ring.
+    pub rx_fill_empty: u64,
+    /// Entries of the fill ring that were wrong.
+    pub rx_invalid: u64,
+    /// Descriptors of the transmit ring that were wrong.
+    pub tx_invalid: u64,
+}
+
+/// One granted queue. One thread owns it; it may move to another.
+#[derive(Debug)]
+pub struct Queue {
+    mac: [u8; 6],
+    mtu: usize,
+    chunk_bits: u32,
+    /// Chunks kept for receiving.
+    fill_target: u32,
+    /// Chunks that are the kernel's to receive into.
+    filled: u32,
+    /// The rest of a frame in several buffers is still to come, and to be dropped.
+    in_multi_buffer: bool,
+    /// The error after which nothing works any more.
+    gone: Option<i32>,
+    /// Bytes pushed and not yet published.
+    unpublished_bytes: u64,
+    pool: BufferPool,
+    rings: Rings,
+    counters: QueueCounters,
+    umem: Mapping,
+    geometry: Geometry,
+    socket: OwnedFd,
+}
+
+/// How often one flush asks the kernel to send: often enough to empty the ring in the kernel's smallest batches, and
+/// once more for a completion ring that was full.
+fn kick_limit(transmit: u32) -> u32 {
+    transmit / KERNEL_SEND_BATCH + 2
+}
+
+impl Queue {
+    /// Opens what the control plane granted, as the station with address `mac` on a link of `mtu` bytes.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the grant is not what it should be, or was opened before.
+    pub fn open(granted: Granted, mac: [u8; 6], mtu: usize) -> Result<Self, OpenError> {
+        let Granted { socket, umem, geometry } = granted;
+        geometry.validate()?;
+        geometry.fits(mtu)?;
+        check_socket(socket.as_fd())?;
+        check_memory(umem.as_fd(), &geometry)?;
+        let umem = Mapping::of_file(&umem, 0, geometry.umem_bytes()).opening("mapping the UMEM")?;
+        // SAFETY: we own the socket. Whoever else duplicated it and opened it as a queue has moved its producer
+        // words, which `map` refuses.
+        let rings = unsafe { Rings::map(socket.as_fd(), &geometry) }?;
+        let mut queue = Self {
+            mac,
+            mtu,
+            chunk_bits: geometry.chunk_size.trailing_zeros(),
+            fill_target: geometry.fill.min(geometry.chunks / 2),
+            filled: 0,
+            in_multi_buffer: false,
+            gone: None,
+            unpublished_bytes: 0,
+            pool: BufferPool::new(geometry.chunks),
+            rings,
+            counters: QueueCounters::default(),
+            umem,
+            geometry,
+            socket,
+        };
+        queue.top_up();
+        Ok(queue)
+    }
+
+    /// What the grant said.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What the queue has done.
+    pub fn counters(&self) -> QueueCounters {
+        QueueCounters { ring_violations: self.rings.violations(), ..self.counters }
+    }
+
+    /// What the kernel dropped. A system call: not for the data path.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn device_drops(&self) -> io::Result<DeviceDrops> {
+        let statistics = sockopt::xdp_statistics(&self.socket)?;
+        Ok(DeviceDrops {
+            rx_dropped: statistics.rx_dropped,
+            rx_ring_full: statistics.rx_ring_full.unwrap_or(0),
+            rx_fill_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+            rx_invalid: statistics.rx_invalid_descs,
+            tx_invalid: statistics.tx_invalid_descs,
+        })
+    }
+
+    /// Whether the interface is there and up. A system call: not for the data path.
+    pub fn is_alive(&self) -> bool {
+        if self.gone.is_some() {
+            return false;
+        }
+        // Reads nothing (there is no data to read on such a socket), but the kernel checks the binding first.
+        let answer = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::DONTWAIT);
+        !matches!(answer, Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV | Errno::BADF))
+    }
+
+    /// Takes back the chunks of frames that have left.
+    fn reclaim(&mut self) -> u32 {
+        let completed = self.rings.completion.ready(self.geometry.completion);
+        for _ in 0..completed {
+            let Some(address) = self.rings.completion.pop() else { break };
+            let sent = self.chunk_of(address);
+            if !sent.is_some_and(|chunk| self.pool.put(chunk, Owner::Transmit)) {
+                self.counters.invalid_descriptors += 1;
+            }
+        }
+        self.rings.completion.release()
+    }
+
+    /// Gives the kernel free chunks to receive into, as far as it has fewer than it should.
+    fn top_up(&mut self) {
+        while self.filled < self.fill_target {
+            if self.rings.fill.room(1) == 0 {
+                break;
+            }
+            let Some(chunk) = self.pool.take(Owner::Receive) else { break };
+            let address = u64::from(chunk) << self.chunk_bits;
+            if self.rings.fill.push(address).is_err() {
+                break; // Not reached: there was room, and nobody else takes it.
+            }
+            self.filled += 1;
+        }
+        self.rings.fill.submit();
+    }
+
+    fn chunk_of(&self, address: u64) -> Option<u32> {
+        u32::try_from(address >> self.chunk_bits).ok()
+    }
+
+    /// The frame that `descriptor` announces, or `None` if it is dropped; then its chunk is free again.
+    fn accept(&mut self, descriptor: FrameDescriptor) -> Option<Frame> {
+        let chunk = self.chunk_of(descriptor.address);
+        let Some(chunk) = chunk.filter(|&chunk| self.pool.pass(chunk, Owner::Receive, Owner::Engine)) else {
+            self.counters.invalid_descriptors += 1;
+            return None;
+        };
+        self.filled = self.filled.saturating_sub(1);
+        let continues = descriptor.options & XdpDescOptions::XDP_PKT_CONTD.bits() != 0;
+        let (offset, length) = (self.offset_of(descriptor.address), descriptor.length as usize);
+        let limit = self.frame_limit();
+        let last_of_many = std::mem::replace(&mut self.in_multi_buffer, continues);
+        let fault = if continues || last_of_many {
+            // Counted once a frame, with its last buffer.
+            if continues { None } else { Some(&mut self.counters.rx_multi_buffer) }
+        } else if length > limit {
+            Some(&mut self.counters.rx_oversize)
+        } else if offset + limit > self.geometry.chunk_size as usize {
+            // No room for a reply in place.
+            Some(&mut self.counters.invalid_descriptors)
+        } else {
+            self.counters.rx_frames += 1;
+            self.counters.rx_bytes += length as u64;
+            // Both fit: they are below the chunk size.
+            return Some(Frame::from_parts(chunk, offset as u32, length as u32));
+        };
+        if let Some(counter) = fault {
+            *counter += 1;
+        }
+        let freed = self.pool.put(chunk, Owner::Engine);
+        debug_assert!(freed, "chunk {chunk} was passed to the engine above");
+        None
+    }
+
+    fn offset_of(&self, address: u64) -> usize {
+        (address & (u64::from(self.geometry.chunk_size) - 1)) as usize
+    }
+
+    /// The longest frame in bytes.
+    fn frame_limit(&self) -> usize {
+        self.mtu + ETHERNET_HEADER
+    }
+
+    /// Where the frame lies in the UMEM.
+    ///
+    /// # Panics
+    /// If the frame is not the engine's, or not of this queue: then its bytes may be the kernel's to write.
+    fn locate(&self, frame: &Frame) -> std::ops::Range<usize> {
+        let (chunk, offset, length) = frame.parts();
+        assert!(self.pool.owner(chunk) == Some(Owner::Engine), "frame of chunk {chunk} is not the engine's");
+        let (offset, length) = (offset as usize, length as usize);
+        assert!(
+            offset.saturating_add(length) <= self.geometry.chunk_size as usize,
+            "frame of {length} bytes at {offset} sticks out of its chunk"
+        );
+        let start = ((chunk as usize) << self.chunk_bits) + offset;
+        start..start + length
+    }
+
+    /// Asks the kernel to send what lies in the transmit ring.
+    fn kick(&mut self) -> io::Result<()> {
+        let mut left = self.rings.transmit.in_flight();
+        for _ in 0..kick_limit(self.geometry.transmit) {
+            self.counters.kicks += 1;
+            match send(&self.socket, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::BUSY | Errno::INTR) => {}
+                Err(error) => {
+                    if matches!(error, Errno::NXIO | Errno::NODEV) {
+                        self.gone = Some(error.raw_os_error());
+                    }
+                    return Err(error.into());
+                }
+            }
+            let before = std::mem::replace(&mut left, self.rings.transmit.in_flight());
+            if left == 0 {
+                return Ok(());
+            }
+            // Without progress only a full completion ring is worth another try.
+            if left >= before && self.reclaim() == 0 {
+                break;
+            }
+        }
+        self.counters.tx_backpressure += 1;
+        Ok(())
+    }
+}
+
+fn check_socket(socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+    match sockopt::socket_domain(socket) {
+        Ok(AddressFamily::XDP) => Ok(()),
+        Ok(_) => Err(OpenError::NotAfXdp(None)),
+        Err(error) => Err(OpenError::NotAfXdp(Some(error.into()))),
+    }
+}
+
+fn check_memory(umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), OpenError> {
+    let seals = fcntl_get_seals(umem).opening("reading the UMEM's seals")?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(OpenError::NotSealed);
+    }
+    let status = fstat(umem).opening("reading the UMEM's size")?;
+    let (expected, actual) = (geometry.umem_bytes() as u64, status.st_size.try_into().unwrap_or(0));
+    if actual == expected { Ok(()) } else { Err(OpenError::UmemSize { expected, actual }) }
+}
+
+impl AsFd for Queue {
+    /// Readable (POLLIN) when frames have arrived.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl NicQueue for Queue {
+    fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
+        self.reclaim();
+        let wanted = u32::try_from(limit).unwrap_or(u32::MAX).min(self.geometry.receive);
+        let ready = self.rings.receive.ready(wanted).min(wanted);
+        let before = out.len();
+        for _ in 0..ready {
+            let Some(descriptor) = self.rings.receive.pop() else { break };
+            out.extend(self.accept(descriptor));
+        }
+        self.rings.receive.release();
+        self.top_up();
+        out.len() - before
+    }
+
+    fn bytes(&self, frame: &Frame) -> &[u8] {
+        let range = self.locate(frame);
+        // SAFETY: the chunk is the engine's (`locate`), so neither the kernel nor another frame writes it while
+        // `self` is borrowed; no other process maps the UMEM for writing but the control plane, which does not.
+        unsafe { self.umem.bytes(range) }
+    }
+
+    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8] {
+        assert!(
+            length <= self.frame_limit(),
+            "a frame of {length} bytes exceeds the {} that the MTU allows",
+            self.frame_limit()
+        );
+        let (chunk, offset, _) = frame.parts();
+        // Fits a u32: below the limit above, which `open` checked against the chunk size.
+        *frame = Frame::from_parts(chunk, offset, length as u32);
+        let range = self.locate(frame);
+        // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
+        unsafe { self.umem.bytes_mut(range) }
+    }
+
+    fn allocate(&mut self) -> Option<Frame> {
+        let short = self.fill_target.saturating_sub(self.filled) as usize;
+        if self.pool.free() <= short {
+            self.reclaim();
+            if self.pool.free() <= short {
+                return None;
+            }
+        }
+        self.pool.take(Owner::Engine).map(|chunk| Frame::from_parts(chunk, 0, 0))
+    }
+
+    fn release(&mut self, frame: Frame) {
+        let (chunk, _, _) = frame.parts();
+        let freed = self.pool.put(chunk, Owner::Engine);
+        debug_assert!(freed, "chunk {chunk} was released but is not the engine's");
+    }
+
+    fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError> {
+        if self.rings.transmit.room(1) == 0 {
+            return Err(TransmitError::RingFull(frame));
+        }
+        let (chunk, offset, length) = frame.parts();
+        if (length as usize) < ETHERNET_HEADER {
+            // The kernel skips such a descriptor without ever completing it: the chunk would be lost.
+            self.counters.tx_runts += 1;
+            self.release(frame);
+            return Ok(());
+        }
+        let passed = self.pool.pass(chunk, Owner::Engine, Owner::Transmit);
+        debug_assert!(passed, "chunk {chunk} was transmitted but is not the engine's");
+        if passed {
+            let address = (u64::from(chunk) << self.chunk_bits) + u64::from(offset);
+            let descriptor = FrameDescriptor { address, length, options: 0 };
+            let pushed = self.rings.transmit.push(descriptor);
+            debug_assert!(pushed.is_ok(), "there was room, and nobody else takes it");
+            self.unpublished_bytes += u64::from(length);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(error) = self.gone {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        let published = self.rings.transmit.submit();
+        self.counters.tx_frames += u64::from(published);
+        self.counters.tx_bytes += std::mem::take(&mut self.unpublished_bytes);
+        if published == 0 && self.rings.transmit.in_flight() == 0 {
+            return Ok(());
+        }
+        if self.rings.transmit.needs_wakeup() { self.kick() } else { Ok(()) }
+    }
+
+    fn free_buffers(&self) -> usize {
+        self.pool.free()
+    }
+}

@@ -1,0 +1,141 @@
+//! Somebody in the application's own process scribbles over the rings that it shares with the kernel.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::xdp_mmap_offsets;
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
+};
+use sietch_nic::NicQueue;
+use sietch_nic::af_xdp::{Geometry, Queue};
+use sietch_ring::Mapping;
+
+use crate::namespace::{QUEUE_ADDRESS, QUEUE_MAC, with_veth};
+use crate::station::{ECHO_PORT, MTU, granted, kernel_socket, transmit};
+
+/// How far a producer word that the kernel reads is put ahead. The kernel walks every entry that such a word claims,
+/// so this bounds the time of the test, not what the queue survives.
+const KERNEL_WALK: u32 = 1 << 16;
+
+/// A second mapping of a socket's rings.
+struct Scribbler {
+    /// With the offsets of the producer and consumer words and of the first slot, the bytes in a slot, the
+    /// slots, and whether the kernel reads the producer word.
+    rings: Vec<(Mapping, [usize; 3], usize, u32, bool)>,
+    state: u64,
+}
+
+impl Scribbler {
+    fn over(socket: BorrowedFd<'_>, geometry: Geometry) -> Self {
+        let offsets = xdp_mmap_offsets(socket).expect("an AF_XDP socket");
+        let rings = [
+            (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill, 8, true),
+            (&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, geometry.completion, 8, false),
+            (&offsets.rx, XDP_PGOFF_RX_RING, geometry.receive, 16, false),
+            (&offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit, 16, true),
+        ]
+        .into_iter()
+        .map(|(offset, page, slots, width, kernel_reads)| {
+            let length = offset.desc as usize + slots as usize * width;
+            let mapping = Mapping::of_file(socket, page, length).expect("a ring of that size");
+            let places = [offset.producer, offset.consumer, offset.desc].map(|place| place as usize);
+            (mapping, places, width, slots, kernel_reads)
+        })
+        .collect();
+        Self { rings, state: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    /// A fixed sequence, so that a failure repeats.
+    fn random(&mut self) -> u32 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 16) as u32
+    }
+
+    /// One wild word in one ring: an index, or part of a descriptor.
+    fn scribble(&mut self) {
+        let (ring, what, value) = (self.random() as usize % 4, self.random() % 3, self.random());
+        let slot = self.random();
+        let (mapping, [producer, consumer, slots], width, count, kernel_reads) = &self.rings[ring];
+        let word = |offset| mapping.word(offset).expect("the kernel's own offset");
+        match what {
+            0 if *kernel_reads => {
+                word(*producer).fetch_add(value % KERNEL_WALK, Ordering::Relaxed);
+            }
+            0 => word(*producer).store(value, Ordering::Relaxed),
+            1 => word(*consumer).store(value, Ordering::Relaxed),
+            _ => {
+                let offset = slots + (slot % count) as usize * width + (value as usize % (width / 4)) * 4;
+                word(offset).store(value, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[test]
+fn scribbled_rings_neither_panic_nor_loop() {
+    with_veth("scribbled_rings_neither_panic_nor_loop", || {
+        let (granted, _redirect) = granted();
+        let socket = granted.socket.try_clone().expect("a descriptor to spare");
+        let geometry = granted.geometry;
+        let mut queue = Queue::open(granted, QUEUE_MAC, MTU).expect("a fresh grant");
+        let mut scribbler = Scribbler::over(socket.as_fd(), geometry);
+        let peer = kernel_socket();
+        let mut frames = Vec::new();
+        for _ in 0..5_000 {
+            peer.send_to(b"bait", (QUEUE_ADDRESS, ECHO_PORT)).expect("the route is up");
+            scribbler.scribble();
+            let taken = queue.receive(&mut frames, 64);
+            assert!(taken <= 64 && taken == frames.len());
+            for frame in frames.drain(..) {
+                // Every frame that is handed out can be read, whatever its descriptor said.
+                assert!(queue.bytes(&frame).len() <= MTU + 14);
+                queue.release(frame);
+            }
+            scribbler.scribble();
+            transmit(&mut queue, 9, b"bait");
+            scribbler.scribble();
+            queue.flush().expect("the interface is up");
+            assert!(queue.free_buffers() <= geometry.chunks as usize);
+        }
+        let counters = queue.counters();
+        assert!(counters.ring_violations > 0, "{counters:?}");
+        assert!(counters.invalid_descriptors > 0, "{counters:?}");
+    });
+}
+
+/// What a wild fill or transmit ring costs the kernel: `-- --ignored --nocapture`. See docs/spec/vnic.md.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn kernel_time_for_a_wild_producer_word() {
+    with_veth("kernel_time_for_a_wild_producer_word", || {
+        let (granted, _redirect) = granted();
+        let socket = granted.socket.try_clone().expect("a descriptor to spare");
+        let geometry = granted.geometry;
+        let mut queue = Queue::open(granted, QUEUE_MAC, MTU).expect("a fresh grant");
+        let scribbler = Scribbler::over(socket.as_fd(), geometry);
+        let peer = kernel_socket();
+        for (ring, name) in [(0, "fill"), (3, "transmit")] {
+            let (mapping, [producer, _, slots], width, count, _) = &scribbler.rings[ring];
+            let word = |offset| mapping.word(offset).expect("the kernel's own offset");
+            for slot in 0..*count as usize * width / 4 {
+                word(slots + slot * 4).store(u32::MAX, Ordering::Relaxed);
+            }
+            let claimed = 1_u32 << 26;
+            let start = Instant::now();
+            word(*producer).fetch_add(claimed, Ordering::Relaxed);
+            if ring == 0 {
+                peer.send_to(b"bait", (QUEUE_ADDRESS, ECHO_PORT)).expect("the route is up");
+            } else {
+                let _sent = rustix::net::send(&socket, &[], rustix::net::SendFlags::DONTWAIT);
+            }
+            let took = start.elapsed();
+            let whole: Duration = took * (1 << (32 - 26));
+            eprintln!("{name}: {claimed} invalid entries took {took:?}; 2^32 of them would take {whole:?}");
+        }
+        queue.receive(&mut Vec::new(), 64);
+    });
+}

@@ -1,0 +1,8 @@
+//! AF_XDP queues against the kernel's own stack across a veth pair.
+
+mod grants;
+mod hostile;
+mod namespace;
+mod redirect;
+mod station;
+mod traffic;
