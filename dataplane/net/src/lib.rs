@@ -1,1 +1,51 @@
-//! Placeholder header, replaced by the crate's own.
+//! The TCP/IP engine: sans-I/O, for one address on one [`sietch_nic::NicQueue`].
+//!
+//! # The walk of a packet
+//!
+//! 1. `engine`: [`Engine::receive`] takes a batch of frames. Each is read in place (`packet`): link, network and
+//!    transport headers, every checksum verified.
+//! 2. `flow_table`: a keyed hash of the peer's address and port and of our port finds the flow.
+//! 3. `fast`: if the segment is the next one of an established flow, its acknowledgement frees send buffer and its
+//!    payload goes to the receive ring (`buffers`). The application hears of it once a batch (`events`).
+//! 4. `slow`: everything else. Handshakes and strangers, recovery from loss, bytes out of order (`reassembly`), closing, resets,
+//!    timeouts (`timers`).
+//! 5. The application reads, consumes and sends (`engine/api.rs`).
+//! 6. `transmit`: [`Engine::emit`] cuts what the windows allow into segments, acknowledgements riding along, and rings the
+//!    doorbell once.
+//!
+//! No clock, no thread, no socket in here: time is an argument in nanoseconds, randomness a secret, packets a trait.
+//!
+//! # For who drives it
+//!
+//! `receive`, take events, let the application work, `emit`; then sleep until [`Engine::next_deadline`] or the queue's doorbell. `poll`
+//! does the two halves at once.
+#![forbid(unsafe_code)]
+
+pub mod buffers;
+pub mod congestion;
+mod engine;
+mod events;
+mod fast;
+mod flow;
+mod flow_table;
+pub mod limits;
+mod listener;
+mod metrics;
+mod neighbour;
+pub mod packet;
+pub mod reassembly;
+mod round_trip;
+mod sequence;
+mod siphash;
+mod slow;
+mod time_wait;
+pub mod timers;
+mod transmit;
+mod udp;
+
+pub use engine::{Config, ConnectError, Engine, FlowInfo, ListenError, PollResult};
+pub use events::{CloseReason, Event, EventKind};
+pub use flow::{FlowId, State};
+pub use metrics::Metrics;
+pub use sequence::Seq;
+pub use udp::{Datagram, DatagramError};

@@ -1,0 +1,185 @@
+//! Byte rings of flows, and the pool that their memory comes from.
+//!
+//! 1. An empty ring owns no memory. Its first byte takes a buffer of the smallest class from the pool; when the ring
+//!    runs out of room it moves into a buffer of a larger class (powers of two).
+//! 2. A ring that becomes empty gives its buffer back at once. The pool is a stack per class, so the next flow gets
+//!    memory that is still in the cache, and a flow that alternates between empty and full does not reach the allocator.
+//! 3. The pool counts every byte that it has lent, and refuses past its limit. It keeps at most
+//!    [`POOLED_BYTES`] for later.
+//!
+//! What it must never do: give out a byte that was not written into the ring that it is read from.
+
+use crate::limits::{POOLED_BYTES, SMALLEST_BUFFER};
+
+/// Size classes: 4 KiB up to 64 MiB.
+const CLASSES: usize = 15;
+
+/// Memory for rings.
+#[derive(Debug)]
+pub struct Pool {
+    free: [Vec<Box<[u8]>>; CLASSES],
+    pooled: usize,
+    used: usize,
+    limit: usize,
+}
+
+impl Pool {
+    /// A pool that lends at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { free: std::array::from_fn(|_| Vec::new()), pooled: 0, used: 0, limit }
+    }
+
+    /// Bytes lent to rings.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    fn class(bytes: usize) -> usize {
+        (bytes.max(SMALLEST_BUFFER).next_power_of_two() / SMALLEST_BUFFER).trailing_zeros() as usize
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<Box<[u8]>> {
+        let class = Self::class(bytes);
+        let size = SMALLEST_BUFFER << class;
+        if class >= CLASSES || self.used + size > self.limit {
+            return None;
+        }
+        self.used += size;
+        Some(match self.free[class].pop() {
+            Some(buffer) => {
+                self.pooled -= size;
+                buffer
+            }
+            None => vec![0; size].into_boxed_slice(),
+        })
+    }
+
+    fn give(&mut self, buffer: Box<[u8]>) {
+        let size = buffer.len();
+        if size == 0 {
+            return;
+        }
+        self.used -= size;
+        if self.pooled + size <= POOLED_BYTES {
+            self.pooled += size;
+            self.free[Self::class(size)].push(buffer);
+        }
+    }
+}
+
+/// A ring of bytes whose first `len` are in use. Bytes beyond may be written ahead of time with
+/// [`Ring::write_at`] (out-of-order data) and come into use with [`Ring::extend`].
+#[derive(Debug, Default)]
+pub struct Ring {
+    buffer: Box<[u8]>,
+    start: u32,
+    len: u32,
+}
+
+impl Ring {
+    /// Bytes in use.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether no byte is in use.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that fit without moving into another buffer.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Makes the capacity at least `needed`, up to `most`. Returns whether it is.
+    #[inline]
+    pub fn reserve(&mut self, pool: &mut Pool, needed: usize, most: usize) -> bool {
+        needed <= self.capacity() || self.grow(pool, needed, most)
+    }
+
+    #[cold]
+    fn grow(&mut self, pool: &mut Pool, needed: usize, most: usize) -> bool {
+        if needed > most {
+            return false;
+        }
+        let Some(mut buffer) = pool.take(needed) else { return false };
+        // What lies beyond `len` may be out-of-order data: it moves along.
+        let (first, second) = self.slices_at(0, self.capacity());
+        buffer[..first.len()].copy_from_slice(first);
+        buffer[first.len()..first.len() + second.len()].copy_from_slice(second);
+        pool.give(std::mem::replace(&mut self.buffer, buffer));
+        self.start = 0;
+        true
+    }
+
+    /// Gives the memory back, with whatever is in it.
+    pub fn release(&mut self, pool: &mut Pool) {
+        pool.give(std::mem::take(&mut self.buffer));
+        self.start = 0;
+        self.len = 0;
+    }
+
+    /// The bytes in use, in order.
+    #[inline]
+    pub fn slices(&self) -> (&[u8], &[u8]) {
+        self.slices_at(0, self.len())
+    }
+
+    /// `length` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If they lie beyond the capacity.
+    #[inline]
+    pub fn slices_at(&self, offset: usize, length: usize) -> (&[u8], &[u8]) {
+        assert!(offset + length <= self.capacity());
+        if length == 0 {
+            return (&[], &[]);
+        }
+        let begin = (self.start as usize + offset) & (self.capacity() - 1);
+        let first = length.min(self.capacity() - begin);
+        (&self.buffer[begin..begin + first], &self.buffer[..length - first])
+    }
+
+    /// Writes `data` at `offset` from the first byte in use.
+    ///
+    /// # Panics
+    /// If it does not fit the capacity.
+    #[inline]
+    pub fn write_at(&mut self, offset: usize, data: &[u8]) {
+        assert!(offset + data.len() <= self.capacity());
+        if data.is_empty() {
+            return;
+        }
+        let begin = (self.start as usize + offset) & (self.capacity() - 1);
+        let first = data.len().min(self.capacity() - begin);
+        self.buffer[begin..begin + first].copy_from_slice(&data[..first]);
+        self.buffer[..data.len() - first].copy_from_slice(&data[first..]);
+    }
+
+    /// Takes the next `bytes` into use.
+    ///
+    /// # Panics
+    /// If they lie beyond the capacity.
+    #[inline]
+    pub fn extend(&mut self, bytes: usize) {
+        assert!(self.len() + bytes <= self.capacity());
+        self.len += bytes as u32;
+    }
+
+    /// Drops the first `bytes`, or all if there are fewer.
+    #[inline]
+    pub fn consume(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.len());
+        if bytes > 0 {
+            self.start = ((self.start as usize + bytes) & (self.capacity() - 1)) as u32;
+            self.len -= bytes as u32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,405 @@
+//! The engine: one queue, one address, all its flows. It never waits, reads no clock and owns no thread.
+//!
+//! One turn of the loop that drives it:
+//!
+//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and processes them all: `dispatch` below, then
+//!    `fast` or `slow` for TCP. Nothing is sent yet but echo and ARP replies, which reuse the frame that asked. Then
+//!    timers that are due run (`slow/timeout.rs`).
+//! 2. The application takes the events and answers: reads, consumes, sends. That fills buffers and marks flows.
+//! 3. [`Engine::emit`] sends for every marked flow what its windows allow, acknowledgements riding on data, and rings the
+//!    doorbell once.
+//! 4. If nothing happened, the loop sleeps on the queue's doorbell until [`Engine::next_deadline`].
+//!
+//! [`Engine::poll`] is 1 and 3 in one call, for who has nothing to do in between.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use sietch_nic::{Frame, NicQueue};
+
+use crate::buffers::Pool;
+use crate::flow::{flag, payload_size};
+use crate::flow_table::{Directory, Entry, Flows, key};
+use crate::limits::{
+    self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH,
+    RECEIVE_BUFFER, SEND_BUFFER, TIME_WAITS,
+};
+use crate::listener::{Embryo, Listener, Slab};
+use crate::metrics::Metrics;
+use crate::neighbour::Neighbours;
+use crate::packet::{Malformed, arp, ethernet, icmp, ipv4, tcp, udp};
+use crate::siphash::Key;
+use crate::time_wait::TimeWait;
+use crate::timers::Timers;
+use crate::transmit::Reply;
+
+mod api;
+mod internet;
+mod output;
+
+pub use api::{ConnectError, FlowInfo, ListenError};
+
+/// What an engine is told once.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Our address. The engine answers for no other.
+    pub address: Ipv4Addr,
+    /// Bits of the address that name the network on the link.
+    pub prefix: u8,
+    /// The router to everywhere else.
+    pub gateway: Option<Ipv4Addr>,
+    /// Sixteen bytes from a source of true randomness, for sequence numbers and the flow table. A simulation passes its seed.
+    pub secret: [u8; 16],
+    /// Most flows.
+    pub flows: usize,
+    /// Most half-open passive connections.
+    pub embryos: usize,
+    /// Most connections in TIME-WAIT.
+    pub time_waits: usize,
+    /// Most bytes in buffers of all flows.
+    pub buffer_memory: usize,
+    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded to one.
+    pub receive_buffer: usize,
+    /// Most bytes in one flow's send buffer; likewise.
+    pub send_buffer: usize,
+    /// The ports from which outgoing connections pick theirs, first and last.
+    pub source_ports: (u16, u16),
+}
+
+impl Config {
+    /// The defaults of `limits` for an address on a link.
+    pub const fn new(address: Ipv4Addr, prefix: u8, secret: [u8; 16]) -> Self {
+        Self {
+            address,
+            prefix,
+            gateway: None,
+            secret,
+            flows: FLOWS,
+            embryos: EMBRYOS,
+            time_waits: TIME_WAITS,
+            buffer_memory: BUFFER_MEMORY,
+            receive_buffer: RECEIVE_BUFFER,
+            send_buffer: SEND_BUFFER,
+            source_ports: (FIRST_EPHEMERAL, LAST_EPHEMERAL),
+        }
+    }
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollResult {
+    /// Frames taken.
+    pub received: usize,
+    /// Frames handed to the device.
+    pub sent: usize,
+    /// Whether there is more to do at once: frames may be waiting, or something could not be sent for want of room.
+    pub more: bool,
+}
+
+/// What is to become of a frame once it has been read.
+enum Disposition {
+    Release,
+    /// Answer an ARP request in place.
+    AnswerArp(arp::Packet),
+    /// Answer an echo request in place.
+    Echo {
+        length: usize,
+    },
+}
+
+/// A TCP/IP engine for one address on one queue.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) address: u32,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: usize,
+    pub(crate) prefix: u8,
+    pub(crate) gateway: Option<u32>,
+    pub(crate) secret: Key,
+    pub(crate) receive_buffer: usize,
+    pub(crate) send_buffer: usize,
+    /// Scale of the windows that we announce to peers that scale.
+    pub(crate) own_shift: u8,
+    pub(crate) source_ports: (u16, u16),
+
+    /// The time of this turn, and the same in milliseconds for timestamps.
+    pub(crate) now: u64,
+    pub(crate) now_ms: u32,
+
+    pub(crate) directory: Directory,
+    pub(crate) flows: Flows,
+    pub(crate) pool: Pool,
+    pub(crate) embryos: Slab<Embryo>,
+    pub(crate) time_waits: Slab<TimeWait>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) flow_timers: Timers,
+    pub(crate) embryo_timers: Timers,
+    pub(crate) time_wait_timers: Timers,
+    pub(crate) neighbours: Neighbours,
+    /// Flows whose next hop is being asked for.
+    pub(crate) unresolved: Vec<u32>,
+    pub(crate) ports: Vec<crate::udp::Port>,
+    pub(crate) outgoing: std::collections::VecDeque<crate::udp::Outgoing>,
+
+    /// Flows with something to send.
+    pub(crate) dirty: Vec<u32>,
+    /// Flows with events.
+    pub(crate) ready: Vec<u32>,
+    /// Segments that belong to no flow.
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) arp_due: Vec<u32>,
+    pub(crate) echo_bucket: Bucket,
+    pub(crate) reset_bucket: Bucket,
+    pub(crate) unreachable_bucket: Bucket,
+    pub(crate) connects: u64,
+
+    batch: Vec<Frame>,
+    turn: Vec<u32>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Engine {
+    /// An engine for a queue with this link address and MTU.
+    pub fn new(config: &Config, mac: [u8; 6], mtu: usize) -> Self {
+        let bound = |bytes: usize| bytes.clamp(limits::SMALLEST_BUFFER, 64 << 20).next_power_of_two();
+        let receive_buffer = bound(config.receive_buffer);
+        let own_shift = (0..14).find(|shift| receive_buffer >> shift <= 0xffff).unwrap_or(14);
+        let secret = Key::new(config.secret);
+        Self {
+            address: config.address.to_bits(),
+            mac,
+            mtu: mtu.clamp(576, 65_535),
+            prefix: config.prefix.min(32),
+            gateway: config.gateway.map(Ipv4Addr::to_bits),
+            secret,
+            receive_buffer,
+            send_buffer: bound(config.send_buffer),
+            own_shift,
+            source_ports: config.source_ports,
+            now: 0,
+            now_ms: 0,
+            directory: Directory::new(secret),
+            flows: Flows::new(config.flows),
+            pool: Pool::new(config.buffer_memory),
+            embryos: Slab::new(config.embryos.max(1)),
+            time_waits: Slab::new(config.time_waits.max(1)),
+            listeners: Vec::new(),
+            flow_timers: Timers::default(),
+            embryo_timers: Timers::default(),
+            time_wait_timers: Timers::default(),
+            neighbours: Neighbours::new(),
+            unresolved: Vec::new(),
+            ports: Vec::new(),
+            outgoing: std::collections::VecDeque::new(),
+            dirty: Vec::new(),
+            ready: Vec::new(),
+            replies: Vec::new(),
+            arp_due: Vec::new(),
+            echo_bucket: Bucket::new(limits::ECHO_RATE),
+            reset_bucket: Bucket::new(limits::RESET_RATE),
+            unreachable_bucket: Bucket::new(limits::UNREACHABLE_RATE),
+            connects: 0,
+            batch: Vec::with_capacity(RECEIVE_BATCH),
+            turn: Vec::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// One whole turn without an application in between: receives, runs timers, sends. `now` is in nanoseconds and never goes back.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn poll<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<PollResult> {
+        let (received, more) = self.receive(queue, now);
+        let emitted = self.emit(queue, now)?;
+        Ok(PollResult { received, sent: emitted.sent, more: more || emitted.more })
+    }
+
+    /// Takes a batch of frames, processes it, and runs the timers that are due. Returns how many frames it took and whether more
+    /// may be waiting.
+    pub fn receive<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> (usize, bool) {
+        self.set_time(now);
+        let mut batch = std::mem::take(&mut self.batch);
+        let received = queue.receive(&mut batch, RECEIVE_BATCH);
+        for mut frame in batch.drain(..) {
+            self.metrics.frames_received += 1;
+            self.metrics.bytes_received += frame.len() as u64;
+            if frame.len() > self.mtu + ethernet::HEADER {
+                self.metrics.malformed += 1;
+                queue.release(frame);
+                continue;
+            }
+            match self.dispatch(queue.bytes(&frame)) {
+                Disposition::Release => queue.release(frame),
+                Disposition::AnswerArp(question) => {
+                    self.answer_arp(queue.bytes_mut(&mut frame, ethernet::HEADER + arp::LENGTH), &question);
+                    self.send_frame(queue, frame);
+                }
+                Disposition::Echo { length } => {
+                    self.answer_echo(queue.bytes_mut(&mut frame, length));
+                    self.send_frame(queue, frame);
+                }
+            }
+        }
+        self.batch = batch;
+        self.run_timers();
+        (received, received == RECEIVE_BATCH)
+    }
+
+    /// The time at which [`Engine::poll`] must be called again even if nothing arrives, or `None`. It may be earlier than
+    /// necessary; the call then does nothing.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if !self.dirty.is_empty() || !self.replies.is_empty() {
+            return Some(self.now);
+        }
+        let earliest = self
+            .flow_timers
+            .earliest()
+            .min(self.embryo_timers.earliest())
+            .min(self.time_wait_timers.earliest())
+            .min(self.neighbours.deadline());
+        (earliest != limits::NEVER).then_some(earliest)
+    }
+
+    /// Counters since the engine was made.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn set_time(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        // Wraps after 49 days, as timestamps do.
+        self.now_ms = (self.now / MILLISECOND) as u32;
+    }
+
+    /// Puts a flow on the list of those with something to send.
+    #[inline]
+    pub(crate) fn touch(&mut self, index: usize) {
+        let flow = &mut self.flows.hot[index];
+        if !flow.has(flag::DIRTY) {
+            flow.flags |= flag::DIRTY;
+            self.dirty.push(index as u32);
+        }
+    }
+
+    /// Notes events for the application.
+    #[inline]
+    pub(crate) fn raise(&mut self, index: usize, events: u8) {
+        let flow = &mut self.flows.hot[index];
+        if flow.has(flag::DETACHED) {
+            return;
+        }
+        flow.events |= events;
+        if !flow.has(flag::READY) {
+            flow.flags |= flag::READY;
+            self.ready.push(index as u32);
+        }
+    }
+
+    fn dispatch(&mut self, bytes: &[u8]) -> Disposition {
+        let Some((link, payload)) = ethernet::Header::parse(bytes) else {
+            self.metrics.malformed += 1;
+            return Disposition::Release;
+        };
+        let for_us = link.destination == self.mac;
+        match link.ethertype {
+            ethernet::IPV4 if for_us => self.dispatch_ipv4(&link, payload),
+            ethernet::ARP if for_us || link.destination == ethernet::BROADCAST => self.dispatch_arp(payload),
+            _ => {
+                self.metrics.frames_ignored += 1;
+                Disposition::Release
+            }
+        }
+    }
+
+    #[inline]
+    fn dispatch_ipv4(&mut self, link: &ethernet::Header, packet: &[u8]) -> Disposition {
+        let (header, payload) = match ipv4::Header::parse(packet) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.malformed(reason),
+        };
+        if header.destination != self.address || !self.may_be_source(header.source) {
+            self.metrics.foreign_address += 1;
+            return Disposition::Release;
+        }
+        if header.fragment {
+            self.metrics.fragments += 1;
+            return Disposition::Release;
+        }
+        match header.protocol {
+            ipv4::TCP => match tcp::Segment::parse(payload, header.source, header.destination) {
+                Ok(segment) => self.dispatch_segment(link.source, header.source, &segment),
+                Err(reason) => return self.malformed(reason),
+            },
+            ipv4::UDP => match udp::Datagram::parse(payload, header.source, header.destination) {
+                Ok(datagram) => self.receive_datagram(link.source, header.source, &datagram, packet),
+                Err(reason) => return self.malformed(reason),
+            },
+            ipv4::ICMP => match icmp::Message::parse(payload) {
+                Ok(message) => {
+                    return self.receive_icmp(
+                        &header,
+                        &message,
+                        ethernet::HEADER + ipv4::HEADER + payload.len(),
+                    );
+                }
+                Err(reason) => return self.malformed(reason),
+            },
+            _ => self.metrics.frames_ignored += 1,
+        }
+        Disposition::Release
+    }
+
+    #[inline]
+    fn dispatch_segment(&mut self, mac: [u8; 6], remote: u32, segment: &tcp::Segment<'_>) {
+        self.metrics.segments_received += 1;
+        match self.directory.find(key(remote, segment.source, segment.destination)) {
+            Some(Entry::Flow(index)) => {
+                let index = index as usize;
+                if self.fast_receive(index, segment) {
+                    self.metrics.segments_fast += 1;
+                } else {
+                    self.slow_receive(index, segment);
+                }
+            }
+            Some(Entry::Embryo(index)) => self.embryo_receive(index, mac, segment),
+            Some(Entry::TimeWait(index)) => self.time_wait_receive(index, mac, remote, segment),
+            None => self.stranger_receive(mac, remote, segment),
+        }
+    }
+
+    fn malformed(&mut self, reason: Malformed) -> Disposition {
+        match reason {
+            Malformed::Header => self.metrics.malformed += 1,
+            Malformed::Checksum => self.metrics.bad_checksum += 1,
+        }
+        Disposition::Release
+    }
+
+    /// Whether a packet may come from `source`: not from ourselves, nobody, everybody, a group or a loopback.
+    fn may_be_source(&self, source: u32) -> bool {
+        let first = source >> 24;
+        source != self.address && first != 0 && first != 127 && first < 224
+    }
+
+    /// Whether `address` is on our link.
+    fn on_link(&self, address: u32) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+        address & mask == self.address & mask
+    }
+
+    /// Where packets for `remote` go first.
+    pub(crate) fn next_hop(&self, remote: u32) -> Option<u32> {
+        if self.on_link(remote) { Some(remote) } else { self.gateway }
+    }
+
+    /// Largest segment that we take.
+    pub(crate) fn own_mss(&self) -> u16 {
+        u16::try_from(self.mtu - 40).unwrap_or(u16::MAX)
+    }
+
+    /// Payload of our full segments to a peer.
+    pub(crate) fn payload_size(&self, peer_mss: Option<u16>, timestamps: bool) -> u16 {
+        payload_size(peer_mss, self.mtu, timestamps)
+    }
+}

@@ -1,0 +1,429 @@
+//! What applications call.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::Engine;
+use crate::events::{Event, EventKind};
+use crate::flow::{FlowId, State, event, flag};
+use crate::flow_table::{Entry, key};
+use crate::limits::{LISTENERS, NEVER, UDP_PORTS, UDP_SEND_QUEUE};
+use crate::listener::Listener;
+use crate::neighbour::Resolution;
+use crate::packet::{ethernet, ipv4, udp as udp_format};
+use crate::sequence::Seq;
+use crate::udp::{Body, Datagram, DatagramError, NextHop, Outgoing, Port};
+
+/// Why a connection could not be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The peer is off the link and there is no gateway, or it is ourselves.
+    #[error("no route to {0}: it is off the link and there is no gateway")]
+    NoRoute(Ipv4Addr),
+    /// All source ports are in use towards this peer.
+    #[error("every source port towards {0} is in use: close connections, or allow more ports")]
+    NoPort(SocketAddrV4),
+    /// All flows are in use.
+    #[error("all flows are in use: close some, or raise the engine's limit")]
+    NoFlow,
+}
+
+/// Why a port cannot be listened on or bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody does already.
+    #[error("port {0} is in use: choose another, or release it first")]
+    InUse(u16),
+    /// Too many ports.
+    #[error("all port entries are in use: release one first")]
+    Full,
+}
+
+/// What there is to know about a flow. Times are in nanoseconds, windows in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct FlowInfo {
+    pub state: State,
+    pub local_port: u16,
+    pub remote: SocketAddrV4,
+    pub congestion_window: u32,
+    pub peer_window: u32,
+    pub segment_size: u16,
+    pub round_trip: u64,
+    pub retransmission_timeout: u64,
+    pub retransmits: u64,
+    pub unsent_or_unacknowledged: usize,
+    pub unread: usize,
+    pub timestamps: bool,
+}
+
+impl Engine {
+    /// Accepts connections to `port`; at most `backlog` may wait for the application to take their events.
+    ///
+    /// # Errors
+    /// The port is in use, or too many are.
+    pub fn listen(&mut self, port: u16, backlog: u32) -> Result<(), ListenError> {
+        if self.listeners.iter().any(|listener| listener.port == port) {
+            return Err(ListenError::InUse(port));
+        }
+        if self.listeners.len() >= LISTENERS {
+            return Err(ListenError::Full);
+        }
+        self.listeners.push(Listener { port, backlog: backlog.max(1), waiting: 0 });
+        Ok(())
+    }
+
+    /// Accepts no more connections to `port`. Those that exist go on.
+    pub fn unlisten(&mut self, port: u16) {
+        self.listeners.retain(|listener| listener.port != port);
+    }
+
+    /// Begins a connection from a port that is chosen at random (RFC 6056).
+    ///
+    /// # Errors
+    /// See [`ConnectError`]. Everything that happens later comes as an event.
+    pub fn connect(&mut self, remote: SocketAddrV4, now: u64) -> Result<FlowId, ConnectError> {
+        self.set_time(now);
+        let address = remote.ip().to_bits();
+        if !self.may_be_source(address) {
+            return Err(ConnectError::NoRoute(*remote.ip()));
+        }
+        let hop = self.next_hop(address).ok_or(ConnectError::NoRoute(*remote.ip()))?;
+        if self.flows.is_full() {
+            return Err(ConnectError::NoFlow);
+        }
+        let local_port = self.choose_port(remote).ok_or(ConnectError::NoPort(remote))?;
+        let index = self.flows.allocate().ok_or(ConnectError::NoFlow)?;
+        let (iss, ts_offset) = self.initial_sequence(address, remote.port(), local_port);
+        let flow = &mut self.flows.hot[index as usize];
+        flow.remote = address;
+        flow.remote_port = remote.port();
+        flow.local_port = local_port;
+        flow.state = State::SynSent;
+        flow.ts_offset = ts_offset;
+        flow.una = iss;
+        flow.nxt = iss;
+        flow.max = iss;
+        flow.rcv_shift = self.own_shift;
+        flow.flags = flag::SYN_DUE;
+        let cold = &mut self.flows.cold[index as usize];
+        cold.iss = iss;
+        cold.recover = iss;
+        cold.heard_at = self.now;
+        match self.neighbours.resolve(hop, self.now) {
+            Resolution::Known(mac) => flow.next_hop = mac,
+            Resolution::Pending => {
+                flow.flags |= flag::UNRESOLVED;
+                self.unresolved.push(index);
+                self.run_neighbours();
+            }
+        }
+        self.directory.insert(key(address, remote.port(), local_port), Entry::Flow(index));
+        self.touch(index as usize);
+        Ok(self.flows.id(index))
+    }
+
+    /// A port that is free towards `remote`: a keyed hash of the peer says where to begin, a counter moves on (RFC 6056 algorithm 3).
+    fn choose_port(&mut self, remote: SocketAddrV4) -> Option<u16> {
+        let (first, last) = self.source_ports;
+        let count = u64::from(last.checked_sub(first)?) + 1;
+        let begin = self
+            .secret
+            .hash_pair(u64::from(remote.ip().to_bits()) << 16 | u64::from(remote.port()), 0x706f_7274);
+        for _ in 0..count {
+            self.connects += 1;
+            let port = first + (begin.wrapping_add(self.connects) % count) as u16;
+            let name = key(remote.ip().to_bits(), remote.port(), port);
+            let listening = self.listeners.iter().any(|listener| listener.port == port);
+            if !listening && self.directory.find(name).is_none() {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    /// The initial sequence number of a connection (RFC 6528) and the offset of its timestamps (RFC 7323 section 5.4): a keyed hash of its name,
+    /// the former plus a clock of four microseconds.
+    pub(crate) fn initial_sequence(&self, remote: u32, remote_port: u16, local_port: u16) -> (Seq, u32) {
+        let hash = self.secret.hash_pair(key(remote, remote_port, local_port), u64::from(self.address));
+        (Seq((hash as u32).wrapping_add((self.now >> 12) as u32)), (hash >> 32) as u32)
+    }
+
+    /// Appends what has happened since the last call to `out`.
+    pub fn take_events(&mut self, out: &mut Vec<Event>) {
+        for index in std::mem::take(&mut self.ready) {
+            self.take_flow_events(index, out);
+        }
+        for port in &mut self.ports {
+            if std::mem::take(&mut port.ready) {
+                out.push(Event {
+                    flow: FlowId::NONE,
+                    user: 0,
+                    kind: EventKind::Datagram { port: port.port },
+                });
+            }
+        }
+    }
+
+    fn take_flow_events(&mut self, index: u32, out: &mut Vec<Event>) {
+        let flow = &mut self.flows.hot[index as usize];
+        if !flow.has(flag::READY) {
+            return;
+        }
+        flow.flags &= !flag::READY;
+        let events = std::mem::take(&mut flow.events);
+        let (remote, port) = (flow.remote_address(), flow.local_port);
+        let cold = &mut self.flows.cold[index as usize];
+        let (user, reason) = (cold.user, cold.reason);
+        let flow = self.flows.id(index);
+        let mut push = |bit: u8, kind: EventKind| {
+            if events & bit != 0 {
+                out.push(Event { flow, user, kind });
+            }
+        };
+        push(event::ACCEPTED, EventKind::Accepted { port, remote });
+        push(event::CONNECTED, EventKind::Connected);
+        push(event::READABLE, EventKind::Readable);
+        push(event::WRITABLE, EventKind::Writable);
+        push(event::PEER_CLOSED, EventKind::PeerClosed);
+        push(event::CLOSED, EventKind::Closed(reason));
+        if events & event::ACCEPTED != 0 {
+            self.settle_accept(index as usize);
+        }
+        if events & event::CLOSED != 0 {
+            self.flows.release(index, &mut self.pool);
+        }
+    }
+
+    /// A connection no longer waits to be taken by the application.
+    pub(crate) fn settle_accept(&mut self, index: usize) {
+        if std::mem::take(&mut self.flows.cold[index].pending_accept) {
+            let port = self.flows.hot[index].local_port;
+            if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+                listener.waiting = listener.waiting.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Attaches a number to a flow; every event of the flow carries it.
+    pub fn set_user(&mut self, flow: FlowId, user: u64) {
+        if let Some(index) = self.flows.index(flow) {
+            self.flows.cold[index].user = user;
+        }
+    }
+
+    /// The bytes that have arrived in order and were not consumed, in two pieces (the second is empty unless the ring wraps).
+    #[inline]
+    pub fn received(&self, flow: FlowId) -> (&[u8], &[u8]) {
+        self.flows.index(flow).map_or((&[], &[]), |index| self.flows.hot[index].rx.slices())
+    }
+
+    /// Copies received bytes into `out`, consumes them, and returns how many there were.
+    pub fn read(&mut self, flow: FlowId, out: &mut [u8]) -> usize {
+        let (first, second) = self.received(flow);
+        let one = first.len().min(out.len());
+        let two = second.len().min(out.len() - one);
+        out[..one].copy_from_slice(&first[..one]);
+        out[one..one + two].copy_from_slice(&second[..two]);
+        self.consume(flow, one + two);
+        one + two
+    }
+
+    /// Drops the first `bytes` of what was received; the window opens accordingly.
+    pub fn consume(&mut self, flow: FlowId, bytes: usize) {
+        let Some(index) = self.flows.index(flow) else { return };
+        let flow = &mut self.flows.hot[index];
+        flow.rx.consume(bytes);
+        if flow.rx.is_empty() && self.flows.cold[index].reassembly.is_none() {
+            flow.rx.release(&mut self.pool);
+        }
+        if flow.state == State::Closed || flow.state == State::TimeWait {
+            // Over but for what was left to read.
+            if flow.rx.is_empty() && flow.events & event::CLOSED == 0 {
+                let reason = self.flows.cold[index].reason;
+                self.finish(index, reason);
+            }
+            return;
+        }
+        let announced = flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize;
+        let gain = flow.window_gain(self.receive_buffer);
+        let mss = usize::from(flow.mss);
+        let starved = announced < 2 * mss && gain >= mss.min(self.receive_buffer / 2);
+        if flow.state.receives() && (starved || gain >= self.receive_buffer / 2) {
+            flow.flags |= flag::ACK_NOW;
+            self.touch(index);
+        }
+    }
+
+    /// Queues bytes for sending and returns how many were taken. If that is fewer than given, [`EventKind::Writable`] tells when there is
+    /// room again.
+    pub fn send(&mut self, flow: FlowId, data: &[u8]) -> usize {
+        let Some(index) = self.flows.index(flow) else { return 0 };
+        let flow = &mut self.flows.hot[index];
+        let open =
+            matches!(flow.state, State::SynSent | State::SynReceived | State::Established | State::CloseWait);
+        if !open || data.is_empty() {
+            return 0;
+        }
+        let mut taken = data.len().min(self.send_buffer - flow.tx.len().min(self.send_buffer));
+        if !flow.tx.reserve(&mut self.pool, flow.tx.len() + taken, self.send_buffer) {
+            taken = taken.min(flow.tx.capacity() - flow.tx.len());
+        }
+        if taken < data.len() {
+            flow.flags |= flag::WANTS_ROOM;
+        }
+        if taken > 0 {
+            flow.tx.write_at(flow.tx.len(), &data[..taken]);
+            flow.tx.extend(taken);
+            self.touch(index);
+        }
+        taken
+    }
+
+    /// Bytes that [`Engine::send`] would take now, memory permitting.
+    pub fn send_space(&self, flow: FlowId) -> usize {
+        self.flows.index(flow).map_or(0, |index| {
+            let flow = &self.flows.hot[index];
+            let open = matches!(
+                flow.state,
+                State::SynSent | State::SynReceived | State::Established | State::CloseWait
+            );
+            if open { self.send_buffer.saturating_sub(flow.tx.len()) } else { 0 }
+        })
+    }
+
+    /// Bytes queued for sending that the peer has not acknowledged.
+    pub fn unacknowledged(&self, flow: FlowId) -> usize {
+        self.flows.index(flow).map_or(0, |index| self.flows.hot[index].tx.len())
+    }
+
+    /// Whether the peer has closed its side and everything it sent was consumed: the end of the stream.
+    pub fn at_end(&self, flow: FlowId) -> bool {
+        self.flows.index(flow).is_some_and(|index| {
+            let flow = &self.flows.hot[index];
+            flow.rx.is_empty() && flow.has(flag::PEER_CLOSED)
+        })
+    }
+
+    /// Sends nothing more after what is queued: half-close.
+    pub fn shutdown_send(&mut self, flow: FlowId) {
+        if let Some(index) = self.flows.index(flow) {
+            self.close_send(index);
+        }
+    }
+
+    /// Lets go of the flow: what is queued is still sent, then it is closed. The id is stale at once and no event follows. If there is
+    /// received data that was not consumed, the peer gets a reset, for it will never be read (RFC 2525 section 2.17).
+    pub fn close(&mut self, flow: FlowId) {
+        if let Some(index) = self.flows.index(flow) {
+            self.detach(index);
+        }
+    }
+
+    /// Resets the connection and lets go of it.
+    pub fn abort(&mut self, flow: FlowId) {
+        if let Some(index) = self.flows.index(flow) {
+            self.abort_flow(index);
+        }
+    }
+
+    /// Probes the peer after `idle` nanoseconds of silence, and gives it up after some probes; `None` stops that.
+    pub fn set_keepalive(&mut self, flow: FlowId, idle: Option<u64>) {
+        let Some(index) = self.flows.index(flow) else { return };
+        let cold = &mut self.flows.cold[index];
+        cold.keepalive = idle.unwrap_or(0);
+        cold.idle_at = idle.map_or(NEVER, |idle| self.now.saturating_add(idle));
+        if cold.idle_at != NEVER {
+            self.flow_timers.no_later(index as u32, cold.idle_at);
+        }
+    }
+
+    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not unless asked to.
+    pub fn set_nagle(&mut self, flow: FlowId, on: bool) {
+        if let Some(index) = self.flows.index(flow) {
+            let flow = &mut self.flows.hot[index];
+            flow.flags = if on { flow.flags | flag::NAGLE } else { flow.flags & !flag::NAGLE };
+            self.touch(index);
+        }
+    }
+
+    /// What there is to know about a flow, or `None` if the id is stale.
+    pub fn flow_info(&self, flow: FlowId) -> Option<FlowInfo> {
+        let index = self.flows.index(flow)?;
+        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        Some(FlowInfo {
+            state: flow.state,
+            local_port: flow.local_port,
+            remote: flow.remote_address(),
+            congestion_window: flow.cwnd,
+            peer_window: flow.wnd,
+            segment_size: flow.mss,
+            round_trip: cold.round_trip.smoothed(),
+            retransmission_timeout: cold.round_trip.timeout(cold.backoff),
+            retransmits: cold.retransmits,
+            unsent_or_unacknowledged: flow.tx.len(),
+            unread: flow.rx.len(),
+            timestamps: flow.has(flag::TIMESTAMPS),
+        })
+    }
+
+    /// `(flows, half-open passive connections, connections in TIME-WAIT, bytes in buffers)` right now.
+    pub fn population(&self) -> (usize, usize, usize, usize) {
+        (self.flows.len(), self.embryos.len(), self.time_waits.len(), self.pool.used())
+    }
+
+    /// Binds a UDP port.
+    ///
+    /// # Errors
+    /// It is bound already, or too many are.
+    pub fn udp_bind(&mut self, port: u16) -> Result<(), ListenError> {
+        if self.ports.iter().any(|bound| bound.port == port) {
+            return Err(ListenError::InUse(port));
+        }
+        if self.ports.len() >= UDP_PORTS {
+            return Err(ListenError::Full);
+        }
+        self.ports.push(Port { port, received: std::collections::VecDeque::new(), ready: false });
+        Ok(())
+    }
+
+    /// Releases a UDP port and drops what waits in it.
+    pub fn udp_unbind(&mut self, port: u16) {
+        self.ports.retain(|bound| bound.port != port);
+    }
+
+    /// Takes the oldest datagram that waits at a bound port.
+    pub fn udp_receive(&mut self, port: u16) -> Option<Datagram> {
+        self.ports.iter_mut().find(|bound| bound.port == port)?.received.pop_front()
+    }
+
+    /// Queues a datagram from a bound port.
+    ///
+    /// # Errors
+    /// See [`DatagramError`].
+    pub fn udp_send(
+        &mut self,
+        source: u16,
+        remote: SocketAddrV4,
+        payload: &[u8],
+    ) -> Result<(), DatagramError> {
+        let limit = self.mtu - ipv4::HEADER - udp_format::HEADER;
+        if payload.len() > limit {
+            return Err(DatagramError::TooLong { limit });
+        }
+        if !self.ports.iter().any(|bound| bound.port == source) {
+            return Err(DatagramError::NotBound(source));
+        }
+        if self.outgoing.len() >= UDP_SEND_QUEUE {
+            return Err(DatagramError::QueueFull);
+        }
+        let address = remote.ip().to_bits();
+        let hop = self.next_hop(address).filter(|_| self.may_be_source(address));
+        let next_hop = NextHop::Address(hop.ok_or(DatagramError::NoRoute(*remote.ip()))?);
+        let body = Body::Datagram { source, destination: remote.port(), payload: payload.to_vec() };
+        self.outgoing.push_back(Outgoing { remote: address, next_hop, body });
+        Ok(())
+    }
+
+    /// Bytes of headers before the payload of a UDP datagram in a frame.
+    pub const UDP_OVERHEAD: usize = ethernet::HEADER + ipv4::HEADER + udp_format::HEADER;
+}

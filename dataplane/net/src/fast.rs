@@ -1,0 +1,140 @@
+//! The receive half of the fast path: a segment in its turn on an established flow. No allocation but for buffers from the pool, no
+//! look-up but the one that found the flow.
+//!
+//! 1. The flow is established, nothing is out of order and no loss is being repaired (one test of the flags); the segment
+//!    has only ACK (and PSH) set, starts with the next expected byte, fits the window, is not older than the last by its timestamp, and
+//!    acknowledges something sent. Anything else is `slow`.
+//! 2. The acknowledgement frees send buffer, may give a round-trip sample, and pushes the retransmission out.
+//! 3. The payload goes to the receive ring. The second unacknowledged segment asks for an ACK in the next emission, the
+//!    first only for one within [`DELAYED_ACK`]; either rides on data if there is any.
+
+use crate::congestion::CongestionControl;
+use crate::engine::Engine;
+use crate::flow::{State, event, flag};
+use crate::limits::{DELAYED_ACK, MILLISECOND, NEVER};
+use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment, URG};
+use crate::sequence::Seq;
+
+/// Flags of a flow with which the fast path cannot deal.
+const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETACHED;
+
+impl Engine {
+    /// Takes the segment if it is the common case; otherwise changes nothing and says no.
+    #[inline]
+    pub(crate) fn fast_receive(&mut self, index: usize, segment: &Segment<'_>) -> bool {
+        let flow = &mut self.flows.hot[index];
+        let length = segment.payload.len();
+        let advanced = segment.ack.since(flow.una);
+        if flow.state != State::Established
+            || flow.has(NOT_NOW)
+            || segment.flags & (SYN | FIN | RST | URG | ACK) != ACK
+            || segment.seq != flow.rcv_nxt
+            || advanced > flow.outstanding()
+            || (advanced == 0 && length == 0)
+            || length > flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize
+        {
+            return false;
+        }
+        let cold = &mut self.flows.cold[index];
+        let mut echo = None;
+        if flow.has(flag::TIMESTAMPS) {
+            match segment.options.timestamps {
+                Some((value, reply)) if !Seq(value).before(Seq(flow.ts_recent)) => {
+                    echo = Some(reply);
+                    // RFC 7323 section 4.3: only what answers our last acknowledgement is echoed.
+                    if !segment.seq.after(flow.last_ack) {
+                        flow.ts_recent = value;
+                        cold.ts_recent_at = self.now;
+                    }
+                }
+                _ => return false,
+            }
+        }
+        if length > 0 && !flow.rx.reserve(&mut self.pool, flow.rx.len() + length, self.receive_buffer) {
+            return false;
+        }
+        cold.heard_at = self.now;
+        cold.keepalive_probes = 0;
+        flow.wnd = u32::from(segment.window) << flow.snd_shift;
+        flow.wl1 = segment.seq;
+        flow.wl2 = segment.ack;
+        cold.largest_window = cold.largest_window.max(flow.wnd);
+        if length > 0 {
+            flow.rx.write_at(flow.rx.len(), segment.payload);
+            flow.rx.extend(length);
+            flow.rcv_nxt = flow.rcv_nxt.plus(length as u32);
+            self.metrics.payload_received += length as u64;
+            self.note_payload(index);
+        }
+        if advanced > 0 {
+            self.acknowledge(index, advanced, echo, true);
+        } else if self.flows.hot[index].tx.len() > self.flows.hot[index].outstanding() as usize {
+            // The window may have opened.
+            self.touch(index);
+        }
+        true
+    }
+
+    /// Payload arrived in order: tell the application, and see to its acknowledgement.
+    #[inline]
+    pub(crate) fn note_payload(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        flow.unacknowledged = flow.unacknowledged.saturating_add(1);
+        if flow.unacknowledged >= 2 {
+            flow.flags |= flag::ACK_NOW;
+            self.touch(index);
+        } else if cold.ack_at == NEVER {
+            cold.ack_at = self.now + DELAYED_ACK;
+            self.flow_timers.no_later(index as u32, cold.ack_at);
+        }
+        self.raise(index, event::READABLE);
+    }
+
+    /// `advanced` more bytes (or our FIN) are acknowledged. Says whether our FIN was among them. `grow` lets the congestion window grow.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, index: usize, advanced: u32, echo: Option<u32>, grow: bool) -> bool {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let in_flight = flow.outstanding();
+        let data = (advanced as usize).min(flow.tx.len());
+        flow.tx.consume(data);
+        flow.una = flow.una.plus(advanced);
+        flow.nxt = flow.nxt.max(flow.una);
+        flow.duplicates = 0;
+        self.metrics.payload_acknowledged += data as u64;
+        if cold.timed_at != 0 && flow.una.after(cold.timed) {
+            cold.round_trip.sample(self.now - cold.timed_at);
+            cold.timed_at = 0;
+        } else if cold.backoff > 0
+            && let Some(echo) = echo
+        {
+            // Retransmitted data cannot be timed, but their timestamps tell the copies apart (RFC 7323 section 4.1).
+            let elapsed = self.now_ms.wrapping_add(flow.ts_offset).wrapping_sub(echo);
+            if elapsed < 600_000 {
+                cold.round_trip.sample(u64::from(elapsed) * MILLISECOND);
+            }
+        }
+        cold.backoff = 0;
+        if grow && in_flight.saturating_mul(2) >= flow.cwnd {
+            cold.congestion.acknowledged(data as u32, u32::from(flow.mss));
+            flow.cwnd = cold.congestion.window();
+        }
+        if flow.una == flow.max {
+            cold.retransmit_at = NEVER;
+            flow.flags &= !flag::PERSIST;
+        } else {
+            cold.retransmit_at = self.now + cold.round_trip.timeout(0);
+            self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        }
+        let room = flow.has(flag::WANTS_ROOM) && flow.tx.len() <= self.send_buffer / 2;
+        if flow.tx.is_empty() {
+            flow.tx.release(&mut self.pool);
+        } else if flow.tx.len() > flow.nxt.since(flow.una) as usize {
+            self.touch(index);
+        }
+        if room {
+            self.flows.hot[index].flags &= !flag::WANTS_ROOM;
+            self.raise(index, event::WRITABLE);
+        }
+        data < advanced as usize
+    }
+}

@@ -1,0 +1,330 @@
+//! The state of a connection: hot (two cache lines, touched by every segment) and cold.
+
+use std::net::SocketAddrV4;
+
+use crate::buffers::Ring;
+use crate::congestion::{CongestionControl, NewReno};
+use crate::limits::{NEVER, SMALLEST_MSS};
+use crate::packet::tcp;
+use crate::reassembly::Reassembly;
+use crate::round_trip::RoundTrip;
+use crate::sequence::Seq;
+
+/// Names a flow. A stale id (its flow has ended) is harmless: every call with it does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl FlowId {
+    /// The id of no flow: of an event that concerns a UDP port.
+    pub const NONE: Self = Self { index: u32::MAX, generation: u32::MAX };
+
+    /// The id as a number, for a table or a message.
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The id with this number. Any number is harmless.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// States of RFC 9293 section 3.3.2. LISTEN, passive SYN-RECEIVED and TIME-WAIT have smaller homes of their own (`listener`, `time_wait`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the names are those of the RFC")]
+pub enum State {
+    #[default]
+    Closed,
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    TimeWait,
+}
+
+impl State {
+    /// Whether both sides have synchronised (RFC 9293 section 3.5.1, group 3).
+    #[inline]
+    pub const fn is_synchronised(self) -> bool {
+        !matches!(self, Self::Closed | Self::SynSent | Self::SynReceived)
+    }
+
+    /// Whether we may have data or a FIN to send.
+    #[inline]
+    pub const fn sends(self) -> bool {
+        matches!(self, Self::Established | Self::CloseWait | Self::FinWait1 | Self::Closing | Self::LastAck)
+    }
+
+    /// Whether the peer may still send data.
+    #[inline]
+    pub const fn receives(self) -> bool {
+        matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
+    }
+}
+
+/// Bits of [`Flow::flags`].
+pub(crate) mod flag {
+    /// The peer sends timestamps, and so do we.
+    pub const TIMESTAMPS: u32 = 1 << 0;
+    /// In the list of flows with something to send.
+    pub const DIRTY: u32 = 1 << 1;
+    /// An acknowledgement must leave at the next emission.
+    pub const ACK_NOW: u32 = 1 << 2;
+    /// Something off the fast path is going on: out-of-order data wait, or losses are being repaired.
+    pub const SLOW: u32 = 1 << 3;
+    /// Losses are being repaired (NewReno fast recovery).
+    pub const RECOVERY: u32 = 1 << 4;
+    /// Send the first unacknowledged segment again at the next emission.
+    pub const RESEND: u32 = 1 << 5;
+    /// The retransmission deadline is that of a window probe.
+    pub const PERSIST: u32 = 1 << 6;
+    /// Send a window probe at the next emission.
+    pub const PROBE: u32 = 1 << 7;
+    /// Our SYN, or SYN and ACK, must leave at the next emission.
+    pub const SYN_DUE: u32 = 1 << 8;
+    /// The next hop's link address is not known yet.
+    pub const UNRESOLVED: u32 = 1 << 9;
+    /// The application has let go of the flow.
+    pub const DETACHED: u32 = 1 << 10;
+    /// The application was told that the send buffer is full.
+    pub const WANTS_ROOM: u32 = 1 << 11;
+    /// Small segments wait for the acknowledgement of earlier ones (Nagle).
+    pub const NAGLE: u32 = 1 << 12;
+    /// The peer has sent its FIN and all before it has arrived.
+    pub const PEER_CLOSED: u32 = 1 << 13;
+    /// In the list of flows with events.
+    pub const READY: u32 = 1 << 14;
+    /// Send a keepalive probe at the next emission.
+    pub const KEEPALIVE_DUE: u32 = 1 << 15;
+    /// The application closed its side before the handshake was over.
+    pub const FIN_QUEUED: u32 = 1 << 16;
+}
+
+/// Bits of [`Flow::events`].
+pub(crate) mod event {
+    pub const ACCEPTED: u8 = 1 << 0;
+    pub const CONNECTED: u8 = 1 << 1;
+    pub const READABLE: u8 = 1 << 2;
+    pub const WRITABLE: u8 = 1 << 3;
+    pub const PEER_CLOSED: u8 = 1 << 4;
+    pub const CLOSED: u8 = 1 << 5;
+}
+
+/// What every segment touches. First line: the receive side and what names the flow. Second line: the send side.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Flow {
+    /// Bytes received in order and not consumed; behind them, out-of-order bytes at their place.
+    pub rx: Ring,
+    pub remote: u32,
+    pub remote_port: u16,
+    pub local_port: u16,
+    /// Next byte expected.
+    pub rcv_nxt: Seq,
+    /// Right edge of the window that we have announced. It never moves back.
+    pub rcv_edge: Seq,
+    /// The peer's latest timestamp (RFC 7323 TS.Recent).
+    pub ts_recent: u32,
+    /// The acknowledgement number that we sent last (RFC 7323 Last.ACK.sent).
+    pub last_ack: Seq,
+    pub flags: u32,
+    pub state: State,
+    pub events: u8,
+    /// Payload bytes in a full segment.
+    pub mss: u16,
+    /// Scale of the windows that the peer announces.
+    pub snd_shift: u8,
+    /// Scale of the windows that we announce.
+    pub rcv_shift: u8,
+    /// Segments received and not acknowledged.
+    pub unacknowledged: u8,
+    /// Duplicate acknowledgements in a row.
+    pub duplicates: u8,
+    pub generation: u32,
+
+    /// Bytes to send, the first of which is `una` (once our SYN is acknowledged).
+    pub tx: Ring,
+    /// First byte not acknowledged.
+    pub una: Seq,
+    /// Next byte to send. Moves back to `una` at a timeout.
+    pub nxt: Seq,
+    /// Highest byte ever sent, plus one.
+    pub max: Seq,
+    /// The peer's window in bytes.
+    pub wnd: u32,
+    /// Sequence and acknowledgement numbers of the segment that last updated it.
+    pub wl1: Seq,
+    pub wl2: Seq,
+    /// The congestion window: a copy of what `Cold::congestion` says.
+    pub cwnd: u32,
+    /// What is added to the clock for our timestamps.
+    pub ts_offset: u32,
+    /// The next hop's link address.
+    pub next_hop: [u8; 6],
+    /// Duplicate acknowledgements to send: one for each segment that came out of order.
+    pub owed: u8,
+    pub spare: u8,
+}
+
+const _: () = assert!(size_of::<Flow>() == 128);
+const _: () = assert!(std::mem::offset_of!(Flow, tx) == 64);
+
+/// What the common segment touches little of, or nothing.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Cold {
+    /// When to retransmit, or to probe the window.
+    pub retransmit_at: u64,
+    /// When to acknowledge at the latest.
+    pub ack_at: u64,
+    /// When the peer was last heard.
+    pub heard_at: u64,
+    /// When the segment that is being timed was sent; zero if none is.
+    pub timed_at: u64,
+    /// An acknowledgement beyond this ends the timing.
+    pub timed: Seq,
+    /// Retransmissions or probes in a row.
+    pub backoff: u8,
+    /// Keepalive probes in a row.
+    pub keepalive_probes: u8,
+    pub reason: crate::events::CloseReason,
+    pub congestion: NewReno,
+    pub user: u64,
+
+    pub round_trip: RoundTrip,
+    /// When keepalive, FIN-WAIT-2 or the challenge spacing next needs a look.
+    pub idle_at: u64,
+    /// Idle time before keepalive probes; zero means none.
+    pub keepalive: u64,
+    pub challenged_at: u64,
+    /// When `ts_recent` was last updated.
+    pub ts_recent_at: u64,
+    /// When data was last sent: for the idle restart.
+    pub sent_at: u64,
+    /// What `max` was when the last loss was found (RFC 6582).
+    pub recover: Seq,
+    /// Sequence number of the peer's FIN, if it came out of order.
+    pub peer_fin: Option<Seq>,
+    /// The largest window that the peer has announced.
+    pub largest_window: u32,
+    /// Initial sequence number.
+    pub iss: Seq,
+    pub retransmits: u64,
+    pub reassembly: Option<Box<Reassembly>>,
+    /// Whether the application has taken the flow's Accepted event, if it had one.
+    pub pending_accept: bool,
+}
+
+impl Default for Cold {
+    fn default() -> Self {
+        Self {
+            retransmit_at: NEVER,
+            ack_at: NEVER,
+            heard_at: 0,
+            timed_at: 0,
+            timed: Seq(0),
+            backoff: 0,
+            keepalive_probes: 0,
+            reason: crate::events::CloseReason::Normal,
+            congestion: NewReno::new(0),
+            user: 0,
+            round_trip: RoundTrip::default(),
+            idle_at: NEVER,
+            keepalive: 0,
+            challenged_at: 0,
+            ts_recent_at: 0,
+            sent_at: 0,
+            recover: Seq(0),
+            peer_fin: None,
+            largest_window: 0,
+            iss: Seq(0),
+            retransmits: 0,
+            reassembly: None,
+            pending_accept: false,
+        }
+    }
+}
+
+impl Flow {
+    #[inline]
+    pub const fn has(&self, flags: u32) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// What every frame of the flow has in common.
+    #[inline]
+    pub const fn path(&self, mac: [u8; 6], local: u32) -> tcp::Path {
+        tcp::Path {
+            mac,
+            next_hop: self.next_hop,
+            local,
+            remote: self.remote,
+            local_port: self.local_port,
+            remote_port: self.remote_port,
+        }
+    }
+
+    /// The peer's address and port.
+    pub fn remote_address(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.remote.into(), self.remote_port)
+    }
+
+    /// Bytes between the oldest unacknowledged and the highest ever sent.
+    #[inline]
+    pub const fn outstanding(&self) -> u32 {
+        self.max.since(self.una)
+    }
+
+    /// The window to announce now, in units of the scale, and moves the announced edge along (RFC 9293 section 3.8.6: it never shrinks;
+    /// section 3.8.6.2.2: it opens by a full segment or half the buffer, or not at all).
+    #[inline]
+    pub fn announce(&mut self, buffer: usize) -> u16 {
+        let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
+        // Rounding up to a unit must not announce more than the buffer takes.
+        let limit = buffer.saturating_sub(slack);
+        let free = limit.saturating_sub(self.rx.len()) as u32;
+        let current = self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned();
+        let step = (limit as u32 / 2).min(u32::from(self.mss));
+        let window = if free >= current.saturating_add(step) { free } else { current };
+        let units = window.div_ceil(1 << self.rcv_shift).min(0xffff);
+        self.rcv_edge = self.rcv_edge.max(self.rcv_nxt.plus(units << self.rcv_shift));
+        units as u16
+    }
+
+    /// How far the edge could be moved beyond what is announced.
+    #[inline]
+    pub fn window_gain(&self, buffer: usize) -> usize {
+        let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
+        let free = buffer.saturating_sub(slack).saturating_sub(self.rx.len());
+        free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)
+    }
+}
+
+impl Cold {
+    /// The earliest of the flow's deadlines.
+    #[inline]
+    pub fn deadline(&self) -> u64 {
+        self.retransmit_at.min(self.ack_at).min(self.idle_at)
+    }
+
+    /// Starts congestion control for segments of `mss` bytes and returns the window.
+    pub fn start_congestion(&mut self, mss: u16) -> u32 {
+        self.congestion = NewReno::new(u32::from(mss));
+        self.congestion.window()
+    }
+}
+
+/// The payload of our full segments to a peer that takes segments of `mss` bytes.
+pub(crate) fn payload_size(peer_mss: Option<u16>, mtu: usize, timestamps: bool) -> u16 {
+    let own = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
+    let size = peer_mss.unwrap_or(crate::limits::DEFAULT_MSS).clamp(SMALLEST_MSS, own.max(SMALLEST_MSS));
+    if timestamps { size - tcp::TIMESTAMP_OPTION as u16 } else { size }
+}

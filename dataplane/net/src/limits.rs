@@ -1,0 +1,129 @@
+//! Every bound of the engine, with its reason. Times are in nanoseconds.
+
+/// Nanoseconds in a millisecond.
+pub const MILLISECOND: u64 = 1_000_000;
+/// Nanoseconds in a second.
+pub const SECOND: u64 = 1_000 * MILLISECOND;
+/// A deadline that never comes.
+pub const NEVER: u64 = u64::MAX;
+
+/// Frames taken in one receive: enough to amortise the doorbell, few enough that a batch of full frames stays
+/// in the second-level cache (64 x 1.5 KiB) and that its last frame waits some tens of microseconds.
+pub const RECEIVE_BATCH: usize = 64;
+/// Segments that one flow sends before the next flow's turn, so that a bulk flow cannot starve the others.
+pub const BURST: usize = 64;
+/// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
+pub const FLOWS: usize = 65_536;
+/// Default bound on the bytes in send and receive buffers of all flows together.
+pub const BUFFER_MEMORY: usize = 512 << 20;
+/// Default bound on one flow's receive buffer: the window that fills 10 Gbit/s at 400 microseconds.
+pub const RECEIVE_BUFFER: usize = 512 << 10;
+/// Default bound on one flow's send buffer.
+pub const SEND_BUFFER: usize = 512 << 10;
+/// The smallest buffer: two full segments of an ordinary Ethernet and the commonest request sizes.
+pub const SMALLEST_BUFFER: usize = 4096;
+/// Bytes of free buffers that the pool keeps instead of giving them back to the allocator.
+pub const POOLED_BYTES: usize = 16 << 20;
+/// Out-of-order ranges that one flow keeps; a segment that would start one more is dropped (its sender repeats it).
+pub const REASSEMBLY_RANGES: usize = 64;
+/// Listening ports.
+pub const LISTENERS: usize = 1024;
+/// Half-open passive connections of all listeners together, 96 bytes each: a SYN flood costs 1.5 MiB.
+pub const EMBRYOS: usize = 16_384;
+/// Connections in TIME-WAIT, 64 bytes each; the oldest is forgotten for a new one.
+pub const TIME_WAITS: usize = 32_768;
+/// Stateless replies (RST, SYN-ACK, challenge ACK) queued between two flushes; more are dropped, their
+/// senders repeat themselves.
+pub const REPLIES: usize = 1024;
+/// Neighbours whose link address is remembered.
+pub const NEIGHBOURS: usize = 1024;
+/// Time for which a neighbour's link address is trusted without being asked for again.
+pub const NEIGHBOUR_LIFETIME: u64 = 60 * SECOND;
+/// Spacing of ARP requests for one address (RFC 1122 section 2.3.2.1: at most one a second).
+pub const ARP_INTERVAL: u64 = SECOND;
+/// ARP requests before an address counts as unreachable.
+pub const ARP_TRIES: u8 = 3;
+/// UDP ports bound.
+pub const UDP_PORTS: usize = 1024;
+/// Datagrams waiting in one UDP port for the application; more are dropped, as UDP may.
+pub const UDP_RECEIVE_QUEUE: usize = 256;
+/// Datagrams waiting to be sent, or for their neighbour's link address.
+pub const UDP_SEND_QUEUE: usize = 1024;
+/// ICMP echo replies a second: a ping flood is answered up to here.
+pub const ECHO_RATE: u64 = 20_000;
+/// Resets a second for segments that belong to no flow.
+pub const RESET_RATE: u64 = 2_000;
+/// ICMP port-unreachable messages a second (RFC 1812 section 4.3.2.8).
+pub const UNREACHABLE_RATE: u64 = 100;
+/// Spacing of challenge ACKs of one flow. Per flow, because a shared budget is a side channel (CVE-2016-5696).
+pub const CHALLENGE_INTERVAL: u64 = 500 * MILLISECOND;
+
+/// Smallest retransmission timeout. RFC 6298 says one second; Linux and most others wait 200 ms.
+pub const RTO_MIN: u64 = 200 * MILLISECOND;
+/// Largest retransmission timeout (RFC 6298 section 2.4: at least 60 s).
+pub const RTO_MAX: u64 = 60 * SECOND;
+/// Retransmission timeout before a round trip was measured (RFC 6298 section 2.1).
+pub const RTO_INITIAL: u64 = SECOND;
+/// Retransmissions of data before the connection is given up: over 400 s, past R2 of RFC 1122 (100 s).
+pub const RETRANSMITS: u8 = 15;
+/// Retransmissions of a SYN: 127 s with the initial timeout of a second.
+pub const SYN_RETRANSMITS: u8 = 6;
+/// Retransmissions of a SYN-ACK: 63 s.
+pub const SYN_ACK_RETRANSMITS: u8 = 5;
+/// Unanswered probes (or probes of a flow without an application) before the connection is given up.
+pub const ORPHAN_PROBES: u8 = 8;
+/// How long an ACK may wait for company (RFC 1122 section 4.2.3.2: under 500 ms; senders' RTO_MIN is 200 ms).
+pub const DELAYED_ACK: u64 = 40 * MILLISECOND;
+/// TIME-WAIT: twice a maximum segment lifetime of 30 s, as Linux has it.
+pub const TIME_WAIT: u64 = 60 * SECOND;
+/// FIN-WAIT-2 without an application: a peer that never closes cannot hold memory.
+pub const FIN_WAIT_2: u64 = 60 * SECOND;
+/// Spacing of keepalive probes once the idle time has passed.
+pub const KEEPALIVE_INTERVAL: u64 = 15 * SECOND;
+/// Keepalive probes without an answer before the connection is given up.
+pub const KEEPALIVE_PROBES: u8 = 5;
+/// Age at which a timestamp no longer guards against old segments (RFC 7323 section 5.5: 24 days).
+pub const TIMESTAMP_AGE: u64 = 24 * 24 * 3600 * SECOND;
+/// Segment size of a peer that names none (RFC 9293 section 3.7.1).
+pub const DEFAULT_MSS: u16 = 536;
+/// Smallest segment size that a peer or an ICMP message may force on us: below it, headers are all there is.
+pub const SMALLEST_MSS: u16 = 88;
+/// Initial congestion window in segments (RFC 6928).
+pub const INITIAL_WINDOW: u32 = 10;
+/// First port of the dynamic range from which outgoing connections pick (RFC 6056 section 3.2 allows 1024 up).
+pub const FIRST_EPHEMERAL: u16 = 32_768;
+/// Last port of that range.
+pub const LAST_EPHEMERAL: u16 = 65_535;
+
+/// A token bucket that bounds how often something stateless is sent.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    rate: u64,
+    tokens: u64,
+    refilled_at: u64,
+}
+
+impl Bucket {
+    /// A full bucket of `rate` tokens, refilled at `rate` tokens a second.
+    pub(crate) const fn new(rate: u64) -> Self {
+        Self { rate, tokens: rate, refilled_at: 0 }
+    }
+
+    /// Takes a token if there is one.
+    pub(crate) fn take(&mut self, now: u64) -> bool {
+        let elapsed = now.saturating_sub(self.refilled_at);
+        if elapsed >= SECOND {
+            self.tokens = self.rate;
+            self.refilled_at = now;
+        } else {
+            let earned = elapsed * self.rate / SECOND;
+            if earned > 0 {
+                self.tokens = (self.tokens + earned).min(self.rate);
+                self.refilled_at = now;
+            }
+        }
+        let granted = self.tokens > 0;
+        self.tokens -= u64::from(granted);
+        granted
+    }
+}

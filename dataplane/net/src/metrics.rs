@@ -1,0 +1,113 @@
+//! Counters: plain 64-bit words, one writer, never reset.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the engine has counted since it was made.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Metrics {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Metrics {
+            /// Calls `visit` with the name and value of every counter.
+            pub fn each(&self, mut visit: impl FnMut(&'static str, u64)) {
+                $(visit(stringify!($name), self.$name);)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames received.
+    frames_received,
+    /// Bytes in them.
+    bytes_received,
+    /// Frames sent.
+    frames_sent,
+    /// Bytes in them.
+    bytes_sent,
+    /// Sends put off because the queue had no buffer or no room.
+    transmit_stalls,
+    /// Frames for another link address or of a protocol that the engine does not speak.
+    frames_ignored,
+    /// Packets whose headers are malformed.
+    malformed,
+    /// Packets whose checksum is wrong.
+    bad_checksum,
+    /// Packets for another address, or from one that cannot be a source.
+    foreign_address,
+    /// IPv4 fragments, which are not reassembled.
+    fragments,
+    /// ARP requests answered.
+    arp_replies,
+    /// ARP requests sent.
+    arp_requests,
+    /// Packets dropped because their next hop is unknown.
+    unresolved,
+    /// ICMP echo requests answered.
+    echo_replies,
+    /// ICMP errors taken to heart by a flow.
+    icmp_errors,
+    /// Things not sent because a rate limit said so.
+    rate_limited,
+    /// Datagrams received.
+    datagrams_received,
+    /// Datagrams sent.
+    datagrams_sent,
+    /// Datagrams dropped for want of room.
+    datagrams_dropped,
+    /// TCP segments received with a valid checksum.
+    segments_received,
+    /// … of which the fast path took.
+    segments_fast,
+    /// TCP segments sent.
+    segments_sent,
+    /// … of which carried no data, SYN, FIN or RST.
+    acks_sent,
+    /// Payload bytes delivered in order.
+    payload_received,
+    /// Payload bytes acknowledged by peers.
+    payload_acknowledged,
+    /// Connections opened by us.
+    connections_opened,
+    /// Connections accepted.
+    connections_accepted,
+    /// Connections that ended in order.
+    connections_closed,
+    /// Connections that a peer reset.
+    connections_reset,
+    /// Connections that we reset.
+    connections_aborted,
+    /// Connections given up because the peer fell silent.
+    connections_timed_out,
+    /// Attempts to connect that were refused or had no route.
+    connections_failed,
+    /// SYNs that found the SYN queue full and displaced the oldest.
+    syn_overflow,
+    /// Handshakes held back because the accept queue or the flow table was full.
+    accept_overflow,
+    /// Segments sent again.
+    retransmits,
+    /// Retransmission timeouts.
+    timeouts,
+    /// Losses found by duplicate acknowledgements.
+    fast_retransmits,
+    /// Probes of a closed window.
+    window_probes,
+    /// Keepalive probes.
+    keepalive_probes,
+    /// Resets sent.
+    resets_sent,
+    /// Challenge ACKs sent (RFC 5961).
+    challenge_acks,
+    /// Segments refused by PAWS (RFC 7323).
+    paws_drops,
+    /// Segments outside the window.
+    out_of_window,
+    /// Segments kept out of order.
+    out_of_order,
+    /// Segments dropped because buffers or ranges were used up.
+    buffer_drops,
+    /// Connections in TIME-WAIT forgotten early, to make room or for a new connection.
+    time_wait_recycled,
+}

@@ -1,0 +1,24 @@
+//! Wire formats: what is read leniently is a parsed value that borrows the frame; what is written is legal by
+//! construction. Nothing here panics on any received byte, and every checksum is verified.
+
+pub mod arp;
+pub mod checksum;
+pub mod ethernet;
+pub mod icmp;
+pub mod ipv4;
+pub mod tcp;
+pub mod udp;
+
+/// Why a packet was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// It is too short, or its lengths contradict each other.
+    #[error("the header is cut short or contradicts itself")]
+    Header,
+    /// Its checksum is wrong.
+    #[error("the checksum is wrong")]
+    Checksum,
+}
+
+#[cfg(test)]
+mod tests;

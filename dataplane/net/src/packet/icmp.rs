@@ -1,0 +1,114 @@
+//! ICMP (RFC 792): echo, and the errors that concern a flow.
+//!
+//! ```text
+//!  0      1      2          4                8
+//!  | type | code | checksum | rest of header | payload: for an error, the IPv4 header and 8 bytes of its cause
+//! ```
+
+use super::{Malformed, checksum, ipv4};
+
+/// Bytes in an ICMP header.
+pub const HEADER: usize = 8;
+/// Type of an echo reply.
+pub const ECHO_REPLY: u8 = 0;
+/// Type of "destination unreachable".
+pub const UNREACHABLE: u8 = 3;
+/// Type of an echo request.
+pub const ECHO_REQUEST: u8 = 8;
+/// Code of "port unreachable".
+pub const PORT_UNREACHABLE: u8 = 3;
+/// Code of "fragmentation needed and DF set" (RFC 1191).
+pub const FRAGMENTATION_NEEDED: u8 = 4;
+
+/// A message as received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Type.
+    pub kind: u8,
+    /// Code within the type.
+    pub code: u8,
+    /// The rest of the header: identifier and sequence number, or the next hop's MTU in the low half.
+    pub rest: u32,
+    /// What follows.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// Too short, or a wrong checksum.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let header = bytes.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
+        if !checksum::is_valid(checksum::sum(bytes)) {
+            return Err(Malformed::Checksum);
+        }
+        Ok(Self {
+            kind: header[0],
+            code: header[1],
+            rest: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+            payload: &bytes[HEADER..],
+        })
+    }
+}
+
+/// The packet of ours that an error quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote {
+    /// Its source address: ours, if the error is honest.
+    pub source: u32,
+    /// Its destination.
+    pub destination: u32,
+    /// Its protocol.
+    pub protocol: u8,
+    /// Its ports.
+    pub ports: (u16, u16),
+    /// Its sequence number, for TCP.
+    pub sequence: u32,
+}
+
+impl Quote {
+    /// Reads the quoted packet. Its checksum cannot be verified: it was cut.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let fixed = bytes.first_chunk::<{ ipv4::HEADER }>()?;
+        let length = usize::from(fixed[0] & 0x0f) * 4;
+        if fixed[0] >> 4 != 4 || length < ipv4::HEADER {
+            return None;
+        }
+        let [a, b, c, d, e, f, g, h] = *bytes.get(length..)?.first_chunk::<8>()?;
+        Some(Self {
+            source: u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]),
+            destination: u32::from_be_bytes([fixed[16], fixed[17], fixed[18], fixed[19]]),
+            protocol: fixed[9],
+            ports: (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])),
+            sequence: u32::from_be_bytes([e, f, g, h]),
+        })
+    }
+}
+
+/// Writes a message whose payload is already in place behind the header.
+///
+/// # Panics
+/// If `out` is shorter than a header.
+pub fn emit(out: &mut [u8], kind: u8, code: u8, rest: u32) {
+    out[0] = kind;
+    out[1] = code;
+    out[2..4].fill(0);
+    out[4..8].copy_from_slice(&rest.to_be_bytes());
+    seal(out);
+}
+
+/// Turns a request in place into its reply (RFC 792: only the type changes).
+///
+/// # Panics
+/// If `out` is shorter than a header.
+pub fn turn_echo(out: &mut [u8]) {
+    out[0] = ECHO_REPLY;
+    out[2..4].fill(0);
+    seal(out);
+}
+
+fn seal(out: &mut [u8]) {
+    let check = checksum::finish(checksum::sum(out));
+    out[2..4].copy_from_slice(&check);
+}

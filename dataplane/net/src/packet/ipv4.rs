@@ -1,0 +1,75 @@
+//! IPv4 (RFC 791).
+//!
+//! ```text
+//!  0     1     2        4    6             8     9          10         12       16            20
+//!  | 4:5 | TOS | length | id | flags:offset | TTL | protocol | checksum | source | destination | options
+//! ```
+//!
+//! What we send never fragments (DF is set), so its identification means nothing and is zero (RFC 6864).
+
+use super::{Malformed, checksum};
+
+/// Bytes in a header without options.
+pub const HEADER: usize = 20;
+/// Protocol number of ICMP.
+pub const ICMP: u8 = 1;
+/// Protocol number of TCP.
+pub const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub const UDP: u8 = 17;
+/// Hops that our packets may travel (RFC 1700).
+pub const TTL: u8 = 64;
+
+/// What an IPv4 header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Sender.
+    pub source: u32,
+    /// Receiver.
+    pub destination: u32,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Whether this is a part of a packet.
+    pub fragment: bool,
+    /// Bytes in the header, options included.
+    pub header_length: usize,
+}
+
+impl Header {
+    /// Reads a header and returns it with its payload, without the padding that a link may have added.
+    ///
+    /// # Errors
+    /// Too short, not version 4, lengths that do not fit, or a wrong checksum.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
+        let fixed = bytes.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
+        let header_length = usize::from(fixed[0] & 0x0f) * 4;
+        let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if fixed[0] >> 4 != 4 || header_length < HEADER || total < header_length || bytes.len() < total {
+            return Err(Malformed::Header);
+        }
+        if !checksum::is_valid(checksum::sum(&bytes[..header_length])) {
+            return Err(Malformed::Checksum);
+        }
+        let header = Self {
+            source: u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]),
+            destination: u32::from_be_bytes([fixed[16], fixed[17], fixed[18], fixed[19]]),
+            protocol: fixed[9],
+            fragment: u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0,
+            header_length,
+        };
+        Ok((header, &bytes[header_length..total]))
+    }
+}
+
+/// Writes a header without options for `payload` bytes of `protocol`.
+#[inline]
+pub fn emit(out: &mut [u8; HEADER], source: u32, destination: u32, protocol: u8, payload: usize) {
+    let total = u16::try_from(HEADER + payload).unwrap_or(u16::MAX).to_be_bytes();
+    let [s0, s1, s2, s3] = source.to_be_bytes();
+    let [d0, d1, d2, d3] = destination.to_be_bytes();
+    *out = [0x45, 0, total[0], total[1], 0, 0, 0x40, 0, TTL, protocol, 0, 0, s0, s1, s2, s3, d0, d1, d2, d3];
+    let check = checksum::finish(checksum::sum(out));
+    out[10] = check[0];
+    out[11] = check[1];
+}

@@ -1,0 +1,354 @@
+//! The slow path: every segment that is not the next one of an established flow. The order of the checks is that of
+//! RFC 9293 section 3.10.7.4, with RFC 5961 against blind attacks and RFC 7323 against old segments.
+//!
+//! 1. Timestamp (PAWS), then sequence number: what is old or out of the window is answered with an ACK, at most.
+//! 2. RST counts only with exactly the next expected number; SYN never; either of them in the window gets a challenge ACK.
+//! 3. The acknowledgement: new, duplicate, or out of range. NewReno's recovery lives here (RFC 6582).
+//! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
+//! 5. FIN, once all before it has arrived.
+//!
+//! `handshake` has the states before ESTABLISHED and the segments of strangers, `close` the ends of a flow, `timeout` what happens by itself.
+
+use crate::congestion::CongestionControl;
+use crate::engine::Engine;
+use crate::events::CloseReason;
+use crate::flow::{State, event, flag};
+use crate::limits::{CHALLENGE_INTERVAL, TIMESTAMP_AGE};
+use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment};
+use crate::sequence::Seq;
+
+mod close;
+mod handshake;
+mod timeout;
+
+/// Most duplicate acknowledgements owed at a time: past these the peer's recovery gains nothing.
+const MOST_OWED: u8 = 32;
+
+impl Engine {
+    /// Takes a segment of a flow, whatever its state.
+    pub(crate) fn slow_receive(&mut self, index: usize, segment: &Segment<'_>) {
+        match self.flows.hot[index].state {
+            State::Closed | State::TimeWait => {}
+            State::SynSent => self.syn_sent_receive(index, segment),
+            _ => self.synchronised_receive(index, segment),
+        }
+    }
+
+    fn synchronised_receive(&mut self, index: usize, segment: &Segment<'_>) {
+        if self.answers_simultaneous_open(index, segment) {
+            self.established(index, segment);
+            self.acknowledge_now(index);
+            return;
+        }
+        if !self.passes_timestamp(index, segment) || !self.passes_window(index, segment) {
+            return;
+        }
+        let flow = &self.flows.hot[index];
+        if segment.has(RST) {
+            if segment.seq == flow.rcv_nxt {
+                self.peer_reset(index);
+            } else {
+                self.challenge(index);
+            }
+            return;
+        }
+        if segment.has(SYN) {
+            self.challenge(index);
+            return;
+        }
+        if !segment.has(ACK) {
+            return;
+        }
+        self.flows.cold[index].heard_at = self.now;
+        self.flows.cold[index].keepalive_probes = 0;
+        self.note_timestamp(index, segment);
+        if self.flows.hot[index].state == State::SynReceived {
+            if segment.ack != self.flows.hot[index].max {
+                self.reset_reply(index, segment.ack);
+                return;
+            }
+            self.established(index, segment);
+        } else if !self.take_acknowledgement(index, segment) {
+            return;
+        }
+        self.take_payload(index, segment);
+        self.take_fin(index, segment);
+    }
+
+    /// RFC 7323 section 5.3. A segment from the past is answered with an ACK; one without a timestamp on a flow that has them is dropped.
+    fn passes_timestamp(&mut self, index: usize, segment: &Segment<'_>) -> bool {
+        let flow = &self.flows.hot[index];
+        if !flow.has(flag::TIMESTAMPS) || segment.has(RST) {
+            return true;
+        }
+        let Some((value, _)) = segment.options.timestamps else {
+            self.metrics.paws_drops += 1;
+            return false;
+        };
+        let old = Seq(value).before(Seq(flow.ts_recent))
+            && self.now.saturating_sub(self.flows.cold[index].ts_recent_at) < TIMESTAMP_AGE;
+        if old {
+            self.metrics.paws_drops += 1;
+            self.answer_unacceptable(index, segment);
+        }
+        !old
+    }
+
+    /// RFC 9293 section 3.4, table 6. An ACK just past a full window, or any at a closed one, passes: its sender cannot do better.
+    fn passes_window(&mut self, index: usize, segment: &Segment<'_>) -> bool {
+        let flow = &self.flows.hot[index];
+        let window = flow.rcv_edge.distance(flow.rcv_nxt).max(0);
+        let first = segment.seq.distance(flow.rcv_nxt);
+        let last = first.saturating_add(segment.length().cast_signed());
+        let acceptable = if segment.length() == 0 {
+            (0..=window).contains(&first)
+        } else {
+            last > 0 && (first < window || first == 0)
+        };
+        if !acceptable {
+            self.metrics.out_of_window += 1;
+            if !segment.has(RST) {
+                self.answer_unacceptable(index, segment);
+            }
+        }
+        acceptable
+    }
+
+    /// A segment with data (a retransmission whose ACK was lost, a window probe) is acknowledged always; one without, at a bounded
+    /// rate, or two peers that disagree would talk forever.
+    fn answer_unacceptable(&mut self, index: usize, segment: &Segment<'_>) {
+        if segment.length() > 0 && !segment.has(SYN) {
+            self.acknowledge_now(index);
+        } else {
+            self.challenge(index);
+        }
+    }
+
+    /// Sends a challenge ACK, unless one went out a moment ago (RFC 5961 section 7).
+    fn challenge(&mut self, index: usize) {
+        let cold = &mut self.flows.cold[index];
+        if cold.challenged_at != 0 && self.now.saturating_sub(cold.challenged_at) < CHALLENGE_INTERVAL {
+            self.metrics.rate_limited += 1;
+            return;
+        }
+        cold.challenged_at = self.now.max(1);
+        self.metrics.challenge_acks += 1;
+        self.acknowledge_now(index);
+    }
+
+    pub(crate) fn acknowledge_now(&mut self, index: usize) {
+        self.flows.hot[index].flags |= flag::ACK_NOW;
+        self.touch(index);
+    }
+
+    fn note_timestamp(&mut self, index: usize, segment: &Segment<'_>) {
+        let flow = &mut self.flows.hot[index];
+        if let (true, Some((value, _))) = (flow.has(flag::TIMESTAMPS), segment.options.timestamps)
+            && !segment.seq.after(flow.last_ack)
+        {
+            flow.ts_recent = value;
+            self.flows.cold[index].ts_recent_at = self.now;
+        }
+    }
+
+    /// Says whether the rest of the segment counts.
+    fn take_acknowledgement(&mut self, index: usize, segment: &Segment<'_>) -> bool {
+        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let ahead = segment.ack.distance(flow.una);
+        let oldest = -i64::from(cold.largest_window.max(u32::from(flow.mss)));
+        // RFC 5961 section 5.
+        if segment.ack.after(flow.max) || i64::from(ahead) < oldest {
+            self.challenge(index);
+            return false;
+        }
+        let window = u32::from(segment.window) << flow.snd_shift;
+        let same_window = window == flow.wnd;
+        if ahead > 0 {
+            if self.take_new_acknowledgement(index, segment) {
+                return self.fin_acknowledged(index);
+            }
+        } else if ahead == 0 && segment.length() == 0 && same_window && flow.outstanding() > 0 && flow.wnd > 0
+        {
+            self.take_duplicate(index);
+        }
+        self.update_window(index, segment, window);
+        true
+    }
+
+    /// Says whether our FIN was acknowledged.
+    fn take_new_acknowledgement(&mut self, index: usize, segment: &Segment<'_>) -> bool {
+        let flow = &self.flows.hot[index];
+        let advanced = segment.ack.since(flow.una);
+        let echo = segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
+        if !flow.has(flag::RECOVERY) {
+            return self.acknowledge(index, advanced, echo, true);
+        }
+        let fin = self.acknowledge(index, advanced, echo, false);
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let mss = u32::from(flow.mss);
+        if flow.una.before(cold.recover) {
+            cold.congestion.partial(advanced, mss);
+            flow.flags |= flag::RESEND;
+        } else {
+            cold.congestion.exit_recovery(flow.outstanding(), mss);
+            flow.flags &= !flag::RECOVERY;
+        }
+        flow.cwnd = cold.congestion.window();
+        self.refresh_slow(index);
+        self.touch(index);
+        fin
+    }
+
+    fn take_duplicate(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let mss = u32::from(flow.mss);
+        flow.duplicates = flow.duplicates.saturating_add(1);
+        if flow.has(flag::RECOVERY) {
+            cold.congestion.duplicate(mss);
+            flow.cwnd = cold.congestion.window();
+        } else if flow.duplicates == 3 && flow.una.after(cold.recover) {
+            cold.recover = flow.max;
+            cold.congestion.enter_recovery(flow.outstanding(), mss);
+            flow.cwnd = cold.congestion.window();
+            flow.flags |= flag::RECOVERY | flag::RESEND | flag::SLOW;
+            self.metrics.fast_retransmits += 1;
+        }
+        self.touch(index);
+    }
+
+    fn update_window(&mut self, index: usize, segment: &Segment<'_>, window: u32) {
+        let flow = &mut self.flows.hot[index];
+        let newer = flow.wl1.before(segment.seq) || (flow.wl1 == segment.seq && !flow.wl2.after(segment.ack));
+        if segment.ack.before(flow.una) || !newer {
+            return;
+        }
+        let opened = window > flow.wnd;
+        flow.wnd = window;
+        flow.wl1 = segment.seq;
+        flow.wl2 = segment.ack;
+        let cold = &mut self.flows.cold[index];
+        cold.largest_window = cold.largest_window.max(window);
+        if opened {
+            self.touch(index);
+        }
+    }
+
+    /// The flow is off the fast path while data wait out of order or losses are repaired.
+    fn refresh_slow(&mut self, index: usize) {
+        let waiting = self.flows.cold[index].reassembly.is_some();
+        let flow = &mut self.flows.hot[index];
+        if waiting || flow.has(flag::RECOVERY) {
+            flow.flags |= flag::SLOW;
+        } else {
+            flow.flags &= !flag::SLOW;
+        }
+    }
+
+    fn take_payload(&mut self, index: usize, segment: &Segment<'_>) {
+        if segment.payload.is_empty() {
+            return;
+        }
+        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        if !flow.state.receives() {
+            self.acknowledge_now(index);
+            return;
+        }
+        if flow.has(flag::DETACHED) {
+            // Nobody will read it (RFC 9293 section 3.6.1).
+            let seq = segment.ack;
+            self.reset_reply(index, seq);
+            self.metrics.connections_aborted += 1;
+            self.finish(index, CloseReason::Reset);
+            return;
+        }
+        let skip = flow.rcv_nxt.distance(segment.seq).max(0).cast_unsigned() as usize;
+        let end = cold.peer_fin.map_or(flow.rcv_edge, |fin| fin.min(flow.rcv_edge));
+        let room = end.distance(segment.seq).max(0).cast_unsigned() as usize;
+        let payload = segment.payload.get(skip..segment.payload.len().min(room)).unwrap_or_default();
+        if payload.is_empty() {
+            self.acknowledge_now(index);
+            return;
+        }
+        let offset = segment.seq.plus(skip as u32).since(flow.rcv_nxt) as usize;
+        self.place_payload(index, offset, payload);
+    }
+
+    /// Puts `payload`, which lies in the window, to its place `offset` bytes beyond the next expected one.
+    fn place_payload(&mut self, index: usize, offset: usize, payload: &[u8]) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let place = flow.rx.len() + offset;
+        if !flow.rx.reserve(&mut self.pool, place + payload.len(), self.receive_buffer) {
+            self.metrics.buffer_drops += 1;
+            self.acknowledge_now(index);
+            return;
+        }
+        let start = flow.rcv_nxt.plus(offset as u32);
+        let end = start.plus(payload.len() as u32);
+        if offset > 0 {
+            flow.owed = (flow.owed + 1).min(MOST_OWED);
+            if cold.reassembly.get_or_insert_default().insert(start, end) {
+                flow.rx.write_at(place, payload);
+                self.metrics.out_of_order += 1;
+            } else {
+                self.metrics.buffer_drops += 1;
+            }
+            self.refresh_slow(index);
+            self.touch(index);
+            return;
+        }
+        flow.rx.write_at(place, payload);
+        let next = match &mut cold.reassembly {
+            Some(reassembly) => reassembly.advance(end),
+            None => end,
+        };
+        let delivered = next.since(flow.rcv_nxt) as usize;
+        flow.rx.extend(delivered);
+        flow.rcv_nxt = next;
+        self.metrics.payload_received += delivered as u64;
+        if cold.reassembly.is_some() {
+            // Filling a gap is acknowledged at once (RFC 5681 section 4.2).
+            flow.flags |= flag::ACK_NOW;
+            if cold.reassembly.as_ref().is_some_and(|reassembly| reassembly.is_empty()) {
+                cold.reassembly = None;
+            }
+            self.touch(index);
+        }
+        self.refresh_slow(index);
+        self.note_payload(index);
+    }
+
+    fn take_fin(&mut self, index: usize, segment: &Segment<'_>) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if !flow.state.receives() {
+            if segment.has(FIN) && flow.state != State::Closed {
+                self.acknowledge_now(index);
+            }
+            return;
+        }
+        if segment.has(FIN) && cold.peer_fin.is_none() {
+            let fin = segment.seq.plus(segment.payload.len() as u32);
+            if !fin.before(flow.rcv_nxt) && !fin.after(flow.rcv_edge) {
+                cold.peer_fin = Some(fin);
+            }
+            if fin != flow.rcv_nxt {
+                self.acknowledge_now(index);
+            }
+        }
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if cold.peer_fin != Some(flow.rcv_nxt) {
+            return;
+        }
+        flow.rcv_nxt = flow.rcv_nxt.plus(1);
+        flow.flags |= flag::PEER_CLOSED;
+        // Whatever lies beyond a FIN was never sent.
+        cold.reassembly = None;
+        self.refresh_slow(index);
+        self.acknowledge_now(index);
+        self.raise(index, event::PEER_CLOSED);
+        match self.flows.hot[index].state {
+            State::Established => self.flows.hot[index].state = State::CloseWait,
+            State::FinWait1 => self.flows.hot[index].state = State::Closing,
+            _ => self.enter_time_wait(index),
+        }
+    }
+}

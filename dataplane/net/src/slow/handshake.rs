@@ -1,0 +1,394 @@
+//! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a connection in TIME-WAIT.
+
+use crate::engine::Engine;
+use crate::events::CloseReason;
+use crate::flow::{State, event, flag};
+use crate::flow_table::{Entry, key};
+use crate::limits::{CHALLENGE_INTERVAL, REPLIES};
+use crate::listener::Embryo;
+use crate::packet::tcp::{ACK, FIN, Fields, Options, Path, RST, SYN, Segment};
+use crate::sequence::Seq;
+use crate::time_wait::TimeWait;
+use crate::transmit::Reply;
+
+impl Engine {
+    pub(super) fn reply(&mut self, reply: Reply) {
+        if self.replies.len() < REPLIES {
+            self.replies.push(reply);
+        } else {
+            self.metrics.rate_limited += 1;
+        }
+    }
+
+    fn path_to(&self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) -> Path {
+        Path {
+            mac: self.mac,
+            next_hop: mac,
+            local: self.address,
+            remote,
+            local_port: segment.destination,
+            remote_port: segment.source,
+        }
+    }
+
+    /// A segment that belongs to nothing that exists: a SYN for a listener, or a mistake that a reset clears up
+    /// (RFC 9293 section 3.10.7.1).
+    pub(crate) fn stranger_receive(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+        if segment.has(RST) {
+            return;
+        }
+        let listens = self.listeners.iter().any(|listener| listener.port == segment.destination);
+        if listens && segment.flags & (SYN | ACK | FIN) == SYN {
+            self.conceive(mac, remote, segment);
+            return;
+        }
+        self.reset_stranger(mac, remote, segment);
+    }
+
+    fn reset_stranger(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+        if !self.reset_bucket.take(self.now) {
+            self.metrics.rate_limited += 1;
+            return;
+        }
+        let (seq, ack, flags) = if segment.has(ACK) {
+            (segment.ack, Seq(0), RST)
+        } else {
+            (Seq(0), segment.seq.plus(segment.length()), RST | ACK)
+        };
+        self.metrics.resets_sent += 1;
+        let fields = Fields { seq, ack, flags, window: 0, options: Options::None };
+        self.reply(Reply { path: self.path_to(mac, remote, segment), fields });
+    }
+
+    /// Makes an embryo of a SYN and answers it.
+    fn conceive(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+        if self.embryos.is_full() {
+            self.metrics.syn_overflow += 1;
+            if let Some(oldest) = self.embryos.oldest() {
+                self.forget_embryo(oldest);
+            }
+        }
+        let (iss, ts_offset) = self.initial_sequence(remote, segment.source, segment.destination);
+        let index = self.embryos.insert(Embryo {
+            remote,
+            remote_port: segment.source,
+            local_port: segment.destination,
+            irs: segment.seq,
+            iss,
+            mac,
+            peer_mss: segment.options.mss,
+            shift: segment.options.shift,
+            timestamps: segment.options.timestamps.is_some(),
+            ts_recent: segment.options.timestamps.map_or(0, |stamps| stamps.0),
+            ts_offset,
+            retransmits: 0,
+            sent_at: self.now,
+            challenged_at: 0,
+        });
+        self.directory.insert(key(remote, segment.source, segment.destination), Entry::Embryo(index));
+        self.answer_syn(index);
+    }
+
+    pub(super) fn forget_embryo(&mut self, index: u32) -> Option<Embryo> {
+        let embryo = self.embryos.remove(index)?;
+        self.embryo_timers.set(index, crate::limits::NEVER);
+        self.directory
+            .remove(key(embryo.remote, embryo.remote_port, embryo.local_port), Entry::Embryo(index));
+        Some(embryo)
+    }
+
+    /// Sends the SYN-ACK of an embryo (again) and arms its timer.
+    pub(super) fn answer_syn(&mut self, index: u32) {
+        let now = self.now;
+        let Some(embryo) = self.embryos.get_mut(index) else { return };
+        embryo.sent_at = now;
+        let embryo = *embryo;
+        let deadline = now + crate::round_trip::RoundTrip::default().timeout(embryo.retransmits);
+        self.embryo_timers.set(index, deadline);
+        let stamps = (self.now_ms.wrapping_add(embryo.ts_offset), embryo.ts_recent);
+        let options = Options::Syn {
+            mss: self.own_mss(),
+            shift: embryo.shift.map(|_| self.own_shift),
+            timestamps: embryo.timestamps.then_some(stamps),
+        };
+        let fields = Fields {
+            seq: embryo.iss,
+            ack: embryo.irs.plus(1),
+            flags: SYN | ACK,
+            window: self.receive_buffer.min(0xffff) as u16,
+            options,
+        };
+        self.reply(Reply { path: self.embryo_path(&embryo), fields });
+    }
+
+    fn embryo_path(&self, embryo: &Embryo) -> Path {
+        Path {
+            mac: self.mac,
+            next_hop: embryo.mac,
+            local: self.address,
+            remote: embryo.remote,
+            local_port: embryo.local_port,
+            remote_port: embryo.remote_port,
+        }
+    }
+
+    /// A segment for a half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
+    pub(crate) fn embryo_receive(&mut self, index: u32, mac: [u8; 6], segment: &Segment<'_>) {
+        let Some(&embryo) = self.embryos.get(index) else { return };
+        let next = embryo.irs.plus(1);
+        let window = self.receive_buffer.min(0xffff) as u32;
+        if segment.has(SYN) && segment.seq == embryo.irs && !segment.has(ACK | RST) {
+            // Our answer was lost, or is late.
+            self.answer_syn(index);
+            return;
+        }
+        let old = embryo.timestamps
+            && segment.options.timestamps.is_some_and(|stamps| Seq(stamps.0).before(Seq(embryo.ts_recent)));
+        let in_window = segment.seq.since(next) < window;
+        if !in_window || (old && !segment.has(RST)) || (segment.has(SYN) && !segment.has(RST)) {
+            self.challenge_embryo(index, segment);
+            return;
+        }
+        if segment.has(RST) {
+            if segment.seq == next {
+                self.forget_embryo(index);
+            } else {
+                self.challenge_embryo(index, segment);
+            }
+            return;
+        }
+        if !segment.has(ACK) {
+            return;
+        }
+        if segment.ack != embryo.iss.plus(1) {
+            self.reset_stranger(mac, embryo.remote, segment);
+            return;
+        }
+        self.hatch(index, segment);
+    }
+
+    fn challenge_embryo(&mut self, index: u32, segment: &Segment<'_>) {
+        let (now, now_ms) = (self.now, self.now_ms);
+        let Some(embryo) = self.embryos.get_mut(index) else { return };
+        let recently =
+            embryo.challenged_at != 0 && now.saturating_sub(embryo.challenged_at) < CHALLENGE_INTERVAL;
+        if segment.has(RST) && segment.seq.since(embryo.irs.plus(1)) > 0xffff || recently {
+            return;
+        }
+        embryo.challenged_at = now.max(1);
+        let embryo = *embryo;
+        let options = if embryo.timestamps {
+            Options::Timestamps(now_ms.wrapping_add(embryo.ts_offset), embryo.ts_recent)
+        } else {
+            Options::None
+        };
+        let window = (self.receive_buffer >> embryo.shift.map_or(0, |_| self.own_shift)).min(0xffff) as u16;
+        let fields = Fields {
+            seq: embryo.iss.plus(1),
+            ack: embryo.irs.plus(1),
+            flags: ACK,
+            window: window.min(0x7fff),
+            options,
+        };
+        self.metrics.challenge_acks += 1;
+        self.reply(Reply { path: self.embryo_path(&embryo), fields });
+    }
+
+    /// The handshake is complete: the embryo becomes a flow, if there is room.
+    fn hatch(&mut self, embryo_index: u32, segment: &Segment<'_>) {
+        let Some(&embryo) = self.embryos.get(embryo_index) else { return };
+        let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == embryo.local_port)
+        else {
+            // Nobody listens any more.
+            self.forget_embryo(embryo_index);
+            self.reset_stranger(embryo.mac, embryo.remote, segment);
+            return;
+        };
+        if listener.waiting >= listener.backlog || self.flows.is_full() {
+            self.metrics.accept_overflow += 1;
+            return;
+        }
+        listener.waiting += 1;
+        self.forget_embryo(embryo_index);
+        let Some(index) = self.flows.allocate() else { return };
+        self.directory.insert(key(embryo.remote, embryo.remote_port, embryo.local_port), Entry::Flow(index));
+        let flow = &mut self.flows.hot[index as usize];
+        flow.remote = embryo.remote;
+        flow.remote_port = embryo.remote_port;
+        flow.local_port = embryo.local_port;
+        flow.next_hop = embryo.mac;
+        flow.ts_offset = embryo.ts_offset;
+        flow.ts_recent = embryo.ts_recent;
+        flow.rcv_nxt = embryo.irs.plus(1);
+        flow.last_ack = flow.rcv_nxt;
+        flow.una = embryo.iss;
+        flow.max = embryo.iss.plus(1);
+        flow.nxt = flow.max;
+        if let Some(shift) = embryo.shift {
+            flow.snd_shift = shift;
+            flow.rcv_shift = self.own_shift;
+        }
+        flow.rcv_edge = flow.rcv_nxt.plus(self.receive_buffer.min(0xffff) as u32);
+        flow.state = State::SynReceived;
+        let cold = &mut self.flows.cold[index as usize];
+        cold.iss = embryo.iss;
+        cold.recover = embryo.iss;
+        cold.ts_recent_at = self.now;
+        cold.heard_at = self.now;
+        cold.pending_accept = true;
+        if embryo.retransmits == 0 {
+            cold.round_trip.sample(self.now.saturating_sub(embryo.sent_at));
+        }
+        self.adopt_options(index as usize, embryo.peer_mss, embryo.timestamps);
+        self.metrics.connections_accepted += 1;
+        self.raise(index as usize, event::ACCEPTED);
+        self.slow_receive(index as usize, segment);
+    }
+
+    /// Sets what follows from the options of the peer's SYN.
+    fn adopt_options(&mut self, index: usize, peer_mss: Option<u16>, timestamps: bool) {
+        let mss = self.payload_size(peer_mss, timestamps);
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if timestamps {
+            flow.flags |= flag::TIMESTAMPS;
+        }
+        flow.mss = mss;
+        flow.cwnd = cold.start_congestion(mss);
+    }
+
+    /// SYN-RECEIVED becomes ESTABLISHED with this segment.
+    pub(super) fn established(&mut self, index: usize, segment: &Segment<'_>) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if cold.timed_at != 0 {
+            cold.round_trip.sample(self.now - cold.timed_at);
+            cold.timed_at = 0;
+        }
+        // `una` steps over our SYN; data that the application queued already lie behind it.
+        flow.una = cold.iss.plus(1);
+        flow.nxt = flow.una;
+        flow.max = flow.una;
+        let shift = if segment.has(SYN) { 0 } else { flow.snd_shift };
+        flow.wnd = u32::from(segment.window) << shift;
+        flow.wl1 = segment.seq;
+        flow.wl2 = segment.ack;
+        cold.largest_window = flow.wnd;
+        cold.backoff = 0;
+        cold.retransmit_at = crate::limits::NEVER;
+        flow.flags &= !flag::SYN_DUE;
+        flow.state = if flow.has(flag::FIN_QUEUED) { State::FinWait1 } else { State::Established };
+        if !cold.pending_accept && flow.events & event::ACCEPTED == 0 {
+            self.metrics.connections_opened += 1;
+            self.raise(index, event::CONNECTED);
+        }
+        self.touch(index);
+    }
+
+    /// The SYN-ACK that answers our own SYN-ACK when both sides opened at once carries the number of their SYN, which is out of
+    /// the window by the letter of RFC 9293 section 3.10.7.4; figure 8 there takes it all the same.
+    pub(super) fn answers_simultaneous_open(&self, index: usize, segment: &Segment<'_>) -> bool {
+        let flow = &self.flows.hot[index];
+        flow.state == State::SynReceived
+            && segment.flags & (SYN | ACK | RST) == SYN | ACK
+            && segment.seq == flow.rcv_nxt.minus(1)
+            && segment.ack == flow.max
+    }
+
+    pub(super) fn syn_sent_receive(&mut self, index: usize, segment: &Segment<'_>) {
+        let flow = &self.flows.hot[index];
+        let acknowledged = segment.has(ACK);
+        if acknowledged && (segment.ack != flow.max || flow.max == self.flows.cold[index].iss) {
+            if !segment.has(RST) {
+                self.reset_reply(index, segment.ack);
+            }
+            return;
+        }
+        if segment.has(RST) {
+            if acknowledged {
+                self.metrics.connections_failed += 1;
+                self.finish(index, CloseReason::Refused);
+            }
+            return;
+        }
+        if !segment.has(SYN) {
+            return;
+        }
+        let own_shift = self.own_shift;
+        let window = self.receive_buffer.min(0xffff) as u32;
+        let flow = &mut self.flows.hot[index];
+        flow.rcv_nxt = segment.seq.plus(1);
+        flow.last_ack = flow.rcv_nxt;
+        flow.rcv_edge = flow.rcv_nxt.plus(window);
+        (flow.snd_shift, flow.rcv_shift) = segment.options.shift.map_or((0, 0), |shift| (shift, own_shift));
+        flow.ts_recent = segment.options.timestamps.map_or(0, |stamps| stamps.0);
+        self.flows.cold[index].ts_recent_at = self.now;
+        self.flows.cold[index].heard_at = self.now;
+        self.adopt_options(index, segment.options.mss, segment.options.timestamps.is_some());
+        if acknowledged {
+            self.established(index, segment);
+            self.acknowledge_now(index);
+        } else {
+            let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+            flow.state = State::SynReceived;
+            flow.flags |= flag::SYN_DUE;
+            cold.timed_at = 0;
+            self.touch(index);
+        }
+    }
+
+    /// A segment for a connection in TIME-WAIT.
+    pub(crate) fn time_wait_receive(&mut self, index: u32, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+        let Some(&waiting) = self.time_waits.get(index) else { return };
+        if segment.has(RST) {
+            // RFC 1337: a reset does not end TIME-WAIT early.
+            return;
+        }
+        let stamp = segment.options.timestamps.map(|stamps| stamps.0);
+        if segment.flags & (SYN | ACK) == SYN && waiting.may_be_reused(segment.seq, stamp) {
+            self.metrics.time_wait_recycled += 1;
+            self.forget_time_wait(index);
+            self.stranger_receive(mac, remote, segment);
+            return;
+        }
+        if segment.has(FIN) && segment.seq.plus(segment.length()) == waiting.rcv_nxt {
+            self.time_wait_timers.set(index, self.now + crate::limits::TIME_WAIT);
+        } else if waiting.acknowledged_at != 0
+            && self.now.saturating_sub(waiting.acknowledged_at) < CHALLENGE_INTERVAL
+        {
+            self.metrics.rate_limited += 1;
+            return;
+        }
+        self.acknowledge_time_wait(index);
+    }
+
+    pub(super) fn forget_time_wait(&mut self, index: u32) {
+        if let Some(waiting) = self.time_waits.remove(index) {
+            self.time_wait_timers.set(index, crate::limits::NEVER);
+            self.directory
+                .remove(key(waiting.remote, waiting.remote_port, waiting.local_port), Entry::TimeWait(index));
+        }
+    }
+
+    /// Sends the last acknowledgement of a connection in TIME-WAIT.
+    pub(super) fn acknowledge_time_wait(&mut self, index: u32) {
+        let (now, now_ms, mac, local) = (self.now, self.now_ms, self.mac, self.address);
+        let Some(waiting) = self.time_waits.get_mut(index) else { return };
+        waiting.acknowledged_at = now.max(1);
+        let TimeWait {
+            remote,
+            remote_port,
+            local_port,
+            snd_nxt,
+            rcv_nxt,
+            window,
+            timestamps,
+            mac: next_hop,
+            ..
+        } = *waiting;
+        let options = timestamps.map_or(Options::None, |(recent, offset)| {
+            Options::Timestamps(now_ms.wrapping_add(offset), recent)
+        });
+        let fields = Fields { seq: snd_nxt, ack: rcv_nxt, flags: ACK, window, options };
+        self.metrics.acks_sent += 1;
+        self.reply(Reply { path: Path { mac, next_hop, local, remote, local_port, remote_port }, fields });
+    }
+}

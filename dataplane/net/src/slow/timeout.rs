@@ -1,0 +1,175 @@
+//! What happens by itself: delayed acknowledgements, retransmission (RFC 6298), window probes (RFC 9293 section 3.8.6.1), keepalive
+//! (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and of half-open connections.
+
+use crate::congestion::CongestionControl;
+use crate::engine::Engine;
+use crate::flow::{State, flag};
+use crate::limits::{
+    FIN_WAIT_2, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX,
+    SYN_ACK_RETRANSMITS, SYN_RETRANSMITS,
+};
+use crate::neighbour::Resolution;
+
+impl Engine {
+    /// Runs everything whose time has come.
+    pub(crate) fn run_timers(&mut self) {
+        let now = self.now;
+        while let Some(index) = self.flow_timers.pop(now) {
+            self.flow_due(index as usize);
+        }
+        while let Some(index) = self.embryo_timers.pop(now) {
+            self.embryo_due(index);
+        }
+        while let Some(index) = self.time_wait_timers.pop(now) {
+            self.forget_time_wait(index);
+        }
+        self.run_neighbours();
+    }
+
+    fn flow_due(&mut self, index: usize) {
+        let now = self.now;
+        let generation = self.flows.hot[index].generation;
+        if self.flows.cold[index].ack_at <= now {
+            self.flows.cold[index].ack_at = NEVER;
+            self.acknowledge_now(index);
+        }
+        if self.flows.cold[index].retransmit_at <= now {
+            self.retransmission_due(index);
+        }
+        if self.flows.hot[index].generation == generation && self.flows.cold[index].idle_at <= now {
+            self.idle_due(index);
+        }
+        let deadline = self.flows.cold[index].deadline();
+        if deadline != NEVER {
+            self.flow_timers.no_later(index as u32, deadline);
+        }
+    }
+
+    fn retransmission_due(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        cold.retransmit_at = NEVER;
+        match flow.state {
+            State::Closed | State::TimeWait => {}
+            State::SynSent | State::SynReceived => {
+                if cold.backoff >= SYN_RETRANSMITS {
+                    self.metrics.connections_failed += 1;
+                    self.give_up(index);
+                    return;
+                }
+                cold.backoff += 1;
+                self.metrics.timeouts += 1;
+                self.metrics.retransmits += 1;
+                self.flows.hot[index].flags |= flag::SYN_DUE;
+                // The next deadline comes with the SYN itself; should it not leave, this one stands.
+                self.rearm(index);
+                self.touch(index);
+            }
+            _ if flow.has(flag::PERSIST) || (flow.wnd == 0 && !flow.tx.is_empty()) => self.probe_due(index),
+            _ => self.data_due(index),
+        }
+        self.look_up_again(index);
+    }
+
+    fn rearm(&mut self, index: usize) {
+        let cold = &mut self.flows.cold[index];
+        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+    }
+
+    /// The oldest data (or our FIN) were not acknowledged in time: go back to them with a window of one segment.
+    fn data_due(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if flow.outstanding() == 0 {
+            return;
+        }
+        if cold.backoff >= RETRANSMITS {
+            self.give_up(index);
+            return;
+        }
+        let mss = u32::from(flow.mss);
+        if cold.backoff == 0 {
+            cold.congestion.timed_out(flow.outstanding(), mss);
+        }
+        flow.cwnd = cold.congestion.window().min(mss);
+        cold.backoff += 1;
+        cold.timed_at = 0;
+        cold.recover = flow.max;
+        flow.nxt = flow.una;
+        flow.duplicates = 0;
+        flow.flags &= !(flag::RECOVERY | flag::RESEND);
+        if cold.reassembly.is_none() {
+            flow.flags &= !flag::SLOW;
+        }
+        self.metrics.timeouts += 1;
+        self.rearm(index);
+        self.touch(index);
+    }
+
+    /// The window is closed: ask whether it still is. A peer that answers may keep it closed as long as it likes, except towards a flow that
+    /// has no application any more.
+    fn probe_due(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let silent = self.now.saturating_sub(cold.heard_at) > 8 * RTO_MAX && cold.backoff >= ORPHAN_PROBES;
+        if silent || (flow.has(flag::DETACHED) && cold.backoff >= ORPHAN_PROBES) {
+            self.give_up(index);
+            return;
+        }
+        flow.flags |= flag::PERSIST | flag::PROBE;
+        flow.flags &= !(flag::RECOVERY | flag::RESEND);
+        flow.nxt = flow.una;
+        flow.duplicates = 0;
+        cold.timed_at = 0;
+        cold.backoff = cold.backoff.saturating_add(1);
+        self.rearm(index);
+        self.touch(index);
+    }
+
+    /// After a timeout the way to the peer is looked up again: its link address may have changed.
+    fn look_up_again(&mut self, index: usize) {
+        let flow = &self.flows.hot[index];
+        if flow.state == State::Closed || flow.has(flag::UNRESOLVED) {
+            return;
+        }
+        let Some(hop) = self.next_hop(flow.remote) else { return };
+        if let Resolution::Known(mac) = self.neighbours.resolve(hop, self.now) {
+            self.flows.hot[index].next_hop = mac;
+        }
+    }
+
+    fn idle_due(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        cold.idle_at = NEVER;
+        let silence = self.now.saturating_sub(cold.heard_at);
+        if flow.has(flag::DETACHED) {
+            if flow.state == State::FinWait2 && silence >= FIN_WAIT_2 {
+                self.finish(index, crate::events::CloseReason::TimedOut);
+            } else if flow.state == State::FinWait2 {
+                cold.idle_at = cold.heard_at + FIN_WAIT_2;
+            }
+            return;
+        }
+        if cold.keepalive == 0 || !flow.state.is_synchronised() {
+            return;
+        }
+        if silence < cold.keepalive {
+            cold.idle_at = cold.heard_at + cold.keepalive;
+        } else if cold.keepalive_probes >= KEEPALIVE_PROBES {
+            self.give_up(index);
+        } else {
+            cold.keepalive_probes += 1;
+            cold.idle_at = self.now + KEEPALIVE_INTERVAL.min(cold.keepalive);
+            flow.flags |= flag::KEEPALIVE_DUE;
+            self.touch(index);
+        }
+    }
+
+    fn embryo_due(&mut self, index: u32) {
+        let Some(embryo) = self.embryos.get_mut(index) else { return };
+        if embryo.retransmits >= SYN_ACK_RETRANSMITS {
+            self.forget_embryo(index);
+            return;
+        }
+        embryo.retransmits += 1;
+        self.metrics.retransmits += 1;
+        self.answer_syn(index);
+    }
+}

@@ -1,0 +1,343 @@
+//! Segments on their way out: the send half of the fast path.
+//!
+//! 1. What may be sent is the smaller of the peer's window and the congestion window, less what is in flight. It is cut into full
+//!    segments; a short one leaves only if it ends the data (and Nagle is off, or nothing is in flight), or if it fills half of the
+//!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1).
+//! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if nothing else did.
+//! 3. The payload goes from the ring into the frame once, summed on its way.
+//! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed.
+
+use sietch_nic::{Frame, NicQueue};
+
+use crate::congestion::CongestionControl;
+use crate::engine::Engine;
+use crate::flow::{State, flag};
+use crate::limits::{BURST, NEVER};
+use crate::packet::tcp::{self, ACK, FIN, Fields, Options, PSH, SYN};
+use crate::sequence::Seq;
+
+/// The queue had no buffer or no room.
+#[derive(Debug)]
+pub(crate) struct Stalled;
+
+/// A segment that belongs to no flow: a reset, a SYN-ACK of an embryo, an ACK from TIME-WAIT.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub path: tcp::Path,
+    pub fields: Fields,
+}
+
+/// A segment of a flow.
+#[derive(Clone, Copy, Debug)]
+struct Outbound {
+    seq: Seq,
+    flags: u8,
+    offset: usize,
+    length: usize,
+}
+
+impl Engine {
+    /// Sends what a flow has to send. Says whether there is more, its burst being used up.
+    pub(crate) fn transmit_flow<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+    ) -> Result<bool, Stalled> {
+        let flow = &self.flows.hot[index];
+        if flow.has(flag::UNRESOLVED) {
+            return Ok(false);
+        }
+        match flow.state {
+            State::Closed | State::TimeWait => return Ok(false),
+            State::SynSent | State::SynReceived => return self.transmit_syn(queue, index).map(|()| false),
+            _ => {}
+        }
+        if flow.has(flag::RESEND | flag::PROBE | flag::KEEPALIVE_DUE) || flow.owed > 0 {
+            self.transmit_special(queue, index)?;
+        }
+        for _ in 0..BURST {
+            let Some(segment) = self.next_segment(index) else {
+                if self.flows.hot[index].has(flag::ACK_NOW) {
+                    self.transmit_ack(queue, index)?;
+                }
+                return Ok(false);
+            };
+            self.transmit_data(queue, index, segment)?;
+        }
+        Ok(true)
+    }
+
+    /// The next segment of new data that may leave.
+    #[inline]
+    fn next_segment(&mut self, index: usize) -> Option<Outbound> {
+        let flow = &self.flows.hot[index];
+        if !flow.state.sends() {
+            return None;
+        }
+        let offset = flow.nxt.since(flow.una) as usize;
+        let unsent = flow.tx.len().checked_sub(offset)?;
+        let closing = !matches!(flow.state, State::Established | State::CloseWait);
+        if unsent == 0 && !closing {
+            return None;
+        }
+        let mss = usize::from(flow.mss);
+        // Limited transmit (RFC 3042): the first two duplicates each let one new segment out.
+        let extra = if flow.has(flag::RECOVERY) { 0 } else { usize::from(flow.duplicates.min(2)) * mss };
+        let window = (flow.wnd as usize).min(flow.cwnd as usize + extra);
+        let length = unsent.min(window.saturating_sub(offset)).min(mss);
+        let last = length == unsent;
+        let held = if last {
+            // Nagle (RFC 9293 section 3.7.4).
+            !closing && length < mss && offset > 0 && flow.has(flag::NAGLE)
+        } else {
+            length < mss && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
+        };
+        if held {
+            if offset == 0 {
+                self.arm_probe(index);
+            }
+            return None;
+        }
+        let mut flags = ACK;
+        if last {
+            flags |= PSH;
+            if closing {
+                flags |= FIN;
+            }
+        }
+        Some(Outbound { seq: flow.nxt, flags, offset, length })
+    }
+
+    /// Nothing is in flight and nothing may leave: from now on the window is probed.
+    fn arm_probe(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if cold.retransmit_at == NEVER {
+            flow.flags |= flag::PERSIST;
+            cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+            self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        }
+    }
+
+    #[inline]
+    fn transmit_data<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+        segment: Outbound,
+    ) -> Result<(), Stalled> {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if flow.una == flow.max && self.now.saturating_sub(cold.sent_at) > cold.round_trip.timeout(0) {
+            cold.congestion.idle(u32::from(flow.mss));
+            flow.cwnd = cold.congestion.window();
+        }
+        self.transmit_segment(queue, index, segment)?;
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        flow.nxt = segment.seq.plus(segment.length as u32 + u32::from(segment.flags & FIN != 0));
+        if flow.nxt.after(flow.max) {
+            if cold.timed_at == 0 && segment.seq == flow.max {
+                cold.timed = segment.seq;
+                cold.timed_at = self.now.max(1);
+            }
+            flow.max = flow.nxt;
+        } else {
+            cold.retransmits += 1;
+            self.metrics.retransmits += 1;
+        }
+        if flow.has(flag::PERSIST) {
+            flow.flags &= !flag::PERSIST;
+            cold.backoff = 0;
+            cold.retransmit_at = NEVER;
+        }
+        if cold.retransmit_at == NEVER {
+            cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+            self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        }
+        cold.sent_at = self.now;
+        Ok(())
+    }
+
+    /// Writes one segment of a flow into a frame and queues it. The acknowledgement in it settles every debt.
+    #[inline]
+    fn transmit_segment<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+        segment: Outbound,
+    ) -> Result<(), Stalled> {
+        let mut frame = self.allocate(queue)?;
+        let flow = &mut self.flows.hot[index];
+        let options = if flow.has(flag::TIMESTAMPS) {
+            Options::Timestamps(self.now_ms.wrapping_add(flow.ts_offset), flow.ts_recent)
+        } else {
+            Options::None
+        };
+        let window = flow.announce(self.receive_buffer);
+        let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
+        let path = flow.path(self.mac, self.address);
+        let bytes = queue.bytes_mut(&mut frame, tcp::frame_length(&options, segment.length));
+        tcp::emit(bytes, &path, &fields, flow.tx.slices_at(segment.offset, segment.length));
+        self.queue_frame(queue, frame)?;
+        let flow = &mut self.flows.hot[index];
+        flow.last_ack = flow.rcv_nxt;
+        flow.flags &= !flag::ACK_NOW;
+        flow.unacknowledged = 0;
+        self.flows.cold[index].ack_at = NEVER;
+        self.metrics.segments_sent += 1;
+        Ok(())
+    }
+
+    fn transmit_ack<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        // After a retransmission timeout `nxt` lies back; an ACK carries the highest number sent, else it may look old.
+        let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
+        self.transmit_segment(queue, index, Outbound { seq, flags: ACK, offset: 0, length: 0 })?;
+        self.metrics.acks_sent += 1;
+        Ok(())
+    }
+
+    /// Duplicate acknowledgements, the first segment again, window probes, keepalive probes.
+    #[cold]
+    fn transmit_special<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        // One for each segment that came out of order (RFC 5681 section 4.2): the peer counts them.
+        while self.flows.hot[index].owed > 0 {
+            self.transmit_ack(queue, index)?;
+            self.flows.hot[index].owed -= 1;
+        }
+        if self.flows.hot[index].has(flag::RESEND) {
+            self.transmit_again(queue, index)?;
+            self.flows.hot[index].flags &= !flag::RESEND;
+        }
+        if self.flows.hot[index].has(flag::PROBE) {
+            self.transmit_probe(queue, index)?;
+            self.flows.hot[index].flags &= !flag::PROBE;
+        }
+        if self.flows.hot[index].has(flag::KEEPALIVE_DUE) {
+            let seq = self.flows.hot[index].una.minus(1);
+            self.transmit_segment(queue, index, Outbound { seq, flags: ACK, offset: 0, length: 0 })?;
+            self.flows.hot[index].flags &= !flag::KEEPALIVE_DUE;
+            self.metrics.keepalive_probes += 1;
+        }
+        Ok(())
+    }
+
+    fn transmit_again<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        let sent = flow.outstanding() as usize;
+        let length = flow.tx.len().min(sent).min(usize::from(flow.mss));
+        if sent == 0 || !flow.state.sends() {
+            return Ok(());
+        }
+        let fin = sent > flow.tx.len() && length == flow.tx.len();
+        let flags = if fin { ACK | PSH | FIN } else { ACK };
+        self.transmit_segment(queue, index, Outbound { seq: flow.una, flags, offset: 0, length })?;
+        let cold = &mut self.flows.cold[index];
+        // Karn: what was sent twice is not timed.
+        cold.timed_at = 0;
+        cold.retransmits += 1;
+        cold.sent_at = self.now;
+        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+        self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        self.metrics.retransmits += 1;
+        Ok(())
+    }
+
+    /// One byte into a closed window (RFC 9293 section 3.8.6.1), or all that fits a window which is silly but will not open further.
+    fn transmit_probe<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        if flow.tx.is_empty() || !flow.state.sends() {
+            return Ok(());
+        }
+        let length = flow.tx.len().min(flow.wnd.max(1) as usize).min(usize::from(flow.mss));
+        let segment = Outbound { seq: flow.una, flags: ACK | PSH, offset: 0, length };
+        self.metrics.window_probes += 1;
+        if flow.wnd > 0 {
+            return self.transmit_data(queue, index, segment);
+        }
+        self.transmit_segment(queue, index, segment)?;
+        let flow = &mut self.flows.hot[index];
+        flow.max = flow.max.max(flow.una.plus(1));
+        Ok(())
+    }
+
+    fn transmit_syn<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        if !flow.has(flag::SYN_DUE) {
+            return Ok(());
+        }
+        let mut frame = self.allocate(queue)?;
+        let flow = &mut self.flows.hot[index];
+        let cold = &mut self.flows.cold[index];
+        let answering = flow.state == State::SynReceived;
+        let stamp = (self.now_ms.wrapping_add(flow.ts_offset), flow.ts_recent);
+        let options = Options::Syn {
+            mss: u16::try_from(self.mtu - 40).unwrap_or(u16::MAX),
+            shift: (!answering || flow.rcv_shift > 0).then_some(self.own_shift),
+            timestamps: (!answering || flow.has(flag::TIMESTAMPS)).then_some(stamp),
+        };
+        // The window of a SYN is never scaled (RFC 7323 section 2.2).
+        let window = self.receive_buffer.min(0xffff) as u16;
+        let flags = if answering { SYN | ACK } else { SYN };
+        let fields = Fields { seq: cold.iss, ack: flow.rcv_nxt, flags, window, options };
+        let path = flow.path(self.mac, self.address);
+        tcp::emit(queue.bytes_mut(&mut frame, tcp::frame_length(&options, 0)), &path, &fields, (&[], &[]));
+        self.queue_frame(queue, frame)?;
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        flow.flags &= !(flag::SYN_DUE | flag::ACK_NOW);
+        flow.nxt = cold.iss.plus(1);
+        flow.max = flow.nxt;
+        if cold.backoff == 0 && !answering {
+            cold.timed = cold.iss;
+            cold.timed_at = self.now.max(1);
+        } else {
+            cold.timed_at = 0;
+        }
+        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+        self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        self.metrics.segments_sent += 1;
+        Ok(())
+    }
+
+    /// Sends a segment that belongs to no flow.
+    pub(crate) fn transmit_reply<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        reply: &Reply,
+    ) -> Result<(), Stalled> {
+        let mut frame = self.allocate(queue)?;
+        let bytes = queue.bytes_mut(&mut frame, tcp::frame_length(&reply.fields.options, 0));
+        tcp::emit(bytes, &reply.path, &reply.fields, (&[], &[]));
+        self.queue_frame(queue, frame)?;
+        self.metrics.segments_sent += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn allocate<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<Frame, Stalled> {
+        queue.allocate().ok_or_else(|| {
+            self.metrics.transmit_stalls += 1;
+            Stalled
+        })
+    }
+
+    #[inline]
+    pub(crate) fn queue_frame<Q: NicQueue>(&mut self, queue: &mut Q, frame: Frame) -> Result<(), Stalled> {
+        let length = frame.len() as u64;
+        match queue.transmit(frame) {
+            Ok(()) => {
+                self.metrics.frames_sent += 1;
+                self.metrics.bytes_sent += length;
+                Ok(())
+            }
+            Err(error) => {
+                queue.release(error.into_frame());
+                self.metrics.transmit_stalls += 1;
+                Err(Stalled)
+            }
+        }
+    }
+
+    /// Sends a frame that may as well be lost.
+    pub(crate) fn send_frame<Q: NicQueue>(&mut self, queue: &mut Q, frame: Frame) {
+        let _ = self.queue_frame(queue, frame);
+    }
+}

@@ -1,0 +1,63 @@
+//! UDP ports: bounded queues of datagrams in both directions.
+
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+
+/// A datagram that has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Who sent it.
+    pub remote: SocketAddrV4,
+    /// What it carries.
+    pub payload: Vec<u8>,
+}
+
+/// Why a datagram was not taken for sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatagramError {
+    /// It does not fit the MTU: the engine does not fragment.
+    #[error("the datagram has more bytes than the largest that the link carries, {limit}: send smaller ones")]
+    TooLong {
+        /// The longest payload.
+        limit: usize,
+    },
+    /// The queue is full.
+    #[error("the send queue is full: emit and try again")]
+    QueueFull,
+    /// The source port is not bound.
+    #[error("UDP port {0} is not bound: bind it before sending from it")]
+    NotBound(u16),
+    /// There is no way to the destination.
+    #[error("no route to {0}: it is off the link and there is no gateway")]
+    NoRoute(std::net::Ipv4Addr),
+}
+
+/// A bound port.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub port: u16,
+    pub received: VecDeque<Datagram>,
+    pub ready: bool,
+}
+
+/// A datagram or an ICMP message on its way out.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub remote: u32,
+    pub next_hop: NextHop,
+    pub body: Body,
+}
+
+/// Where it goes first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NextHop {
+    Link([u8; 6]),
+    Address(u32),
+}
+
+/// What it is.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Datagram { source: u16, destination: u16, payload: Vec<u8> },
+    PortUnreachable { quote: Vec<u8> },
+}
