@@ -32,11 +32,16 @@ use crate::keyspace::{Data, Random};
 use crate::resp::Reply;
 use crate::shard::Peers;
 
+pub mod collection;
 pub mod connection;
+pub mod hash;
 pub mod keys;
+pub mod list;
 pub mod pubsub;
 pub mod scan;
 pub mod server;
+pub mod set;
+pub mod sorted_set;
 pub mod string;
 pub mod transaction;
 
@@ -267,10 +272,14 @@ impl Command {
 /// All families. A family that is added stands here and nowhere else.
 const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
+    hash::COMMANDS,
     keys::COMMANDS,
+    list::COMMANDS,
     pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    set::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];
@@ -346,6 +355,8 @@ pub struct Context<'a> {
     pub table: &'a Table,
     /// The row of the command that runs.
     pub command: Command,
+    /// Why the log failed, if it has: commands that write are refused.
+    pub failed: Option<&'a str>,
     /// Whether the command runs inside EXEC (or a replay) and must not block.
     pub must_not_block: bool,
 }

@@ -1,0 +1,168 @@
+//! Commands about the connection itself.
+
+use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
+use crate::client::{Closing, ReplyMode};
+
+mod clients;
+
+const ALWAYS: Flags =
+    flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE).and(flag::FAST).and(flag::NO_AUTH);
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    Command::new("auth", -2, ALWAYS, Keys::None, "connection", auth),
+    Command::new("client", -2, flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE), Keys::None, "connection", clients::client),
+    Command::new("echo", 2, flag::FAST.and(flag::LOADING).and(flag::STALE), Keys::None, "connection", echo),
+    Command::new("hello", -1, ALWAYS, Keys::None, "connection", hello),
+    Command::new("ping", -1, flag::FAST, Keys::None, "connection", ping),
+    Command::new("quit", -1, ALWAYS, Keys::None, "connection", quit),
+    Command::new("reset", 1, ALWAYS, Keys::None, "connection", reset),
+    Command::new("select", 2, flag::LOADING.and(flag::STALE).and(flag::FAST), Keys::None, "connection", select),
+];
+
+/// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+fn ping(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    if arguments.len() > 2 {
+        return Err(Fault::arity("ping"));
+    }
+    if context.client.is_subscriber() && !context.client.resp3 {
+        context.reply.array(2);
+        context.reply.bulk(b"pong");
+        context.reply.bulk(arguments.get(1).copied().unwrap_or_default());
+        return Ok(());
+    }
+    match arguments.get(1) {
+        Some(text) => context.reply.bulk(text),
+        None => context.reply.bytes.extend_from_slice(b"+PONG\r\n"),
+    }
+    Ok(())
+}
+
+fn echo(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    context.reply.bulk(arguments[1]);
+    Ok(())
+}
+
+fn quit(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    context.reply.ok();
+    context.client.closing = Closing::AfterOutput;
+    Ok(())
+}
+
+fn select(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let number = integer(arguments[1])?;
+    let number = usize::try_from(number)
+        .ok()
+        .filter(|&number| number < context.data.store_ref().databases().len())
+        .ok_or(Fault::of("ERR DB index is out of range"))?;
+    context.client.database = number;
+    context.data.select(number);
+    context.reply.ok();
+    Ok(())
+}
+
+const NO_PASSWORD: Fault = Fault::of(
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+);
+const WRONG_PASSWORD: Fault =
+    Fault::of("WRONGPASS invalid username-password pair or user is disabled.");
+
+fn auth(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    match arguments {
+        [_, _] => Err(NO_PASSWORD),
+        [_, user, _] => authenticate(context, user),
+        _ => Err(Fault::SYNTAX),
+    }
+}
+
+/// As in Redis without a password: the default user is let in with any.
+fn authenticate(context: &mut Context<'_>, user: &[u8]) -> Outcome {
+    if user != b"default" {
+        return Err(WRONG_PASSWORD);
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+/// Whether a client's name has only printable characters.
+pub(super) fn valid_name(name: &[u8]) -> bool {
+    name.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let mut resp3 = context.client.resp3;
+    let mut name = None;
+    if let Some(version) = arguments.get(1) {
+        let version = crate::number::parse_integer(version)
+            .ok_or(Fault::of("ERR Protocol version is not an integer or out of range"))?;
+        resp3 = match version {
+            2 => false,
+            3 => true,
+            _ => return Err(Fault::of("NOPROTO unsupported protocol version")),
+        };
+    }
+    let mut rest = arguments.get(2..).unwrap_or_default();
+    loop {
+        rest = match rest {
+            [] => break,
+            [word, user, _, tail @ ..] if is(word, "auth") => {
+                if *user != b"default" {
+                    return Err(WRONG_PASSWORD);
+                }
+                tail
+            }
+            [word, text, tail @ ..] if is(word, "setname") => {
+                if !valid_name(text) {
+                    return Err(clients::BAD_NAME);
+                }
+                name = Some(*text);
+                tail
+            }
+            [word, ..] => {
+                let mut text = b"ERR Syntax error in HELLO option '".to_vec();
+                text.extend_from_slice(word);
+                text.push(b'\'');
+                return Err(Fault::new(text));
+            }
+        };
+    }
+    if let Some(name) = name {
+        context.client.name = name.to_vec();
+    }
+    context.client.resp3 = resp3;
+    context.reply.resp3 = resp3;
+    let reply = &mut context.reply;
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(if resp3 { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.integer(context.client.number as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn reset(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    context.client.transaction = None;
+    super::transaction::forget_watches(context);
+    context.peers.unsubscribe_all(context.client);
+    let client = &mut *context.client;
+    client.database = 0;
+    client.name.clear();
+    client.resp3 = false;
+    client.reply_mode = ReplyMode::On;
+    client.no_evict = false;
+    context.reply.resp3 = false;
+    context.reply.simple("RESET");
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! CLIENT.
+
+use super::{valid_name, ReplyMode};
+use crate::client::{Client, ClientId, Closing};
+use crate::commands::{Context, Fault, Outcome, integer, is};
+
+pub(super) const BAD_NAME: Fault =
+    Fault::of("ERR Client names cannot contain spaces, newlines or special characters.");
+
+pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let lowered = arguments[1].to_ascii_lowercase();
+    let count = arguments.len();
+    match (lowered.as_slice(), count) {
+        (b"id", 2) => context.reply.integer(context.client.number as i64),
+        (b"getname", 2) => {
+            let name = (!context.client.name.is_empty()).then_some(context.client.name.as_slice());
+            context.reply.bulk_or_nil(name);
+        }
+        (b"setname", 3) => {
+            if !valid_name(arguments[2]) {
+                return Err(BAD_NAME);
+            }
+            context.client.name = arguments[2].to_vec();
+            context.reply.ok();
+        }
+        (b"setinfo", 4) => return set_info(context, arguments),
+        (b"info", 2) => {
+            let line = describe(context.client, context.data.now().monotonic_ns);
+            context.reply.verbatim(&line);
+        }
+        (b"list", _) => return list(context, arguments),
+        (b"kill", 3..) => return kill(context, arguments),
+        (b"reply", 3) => return reply_mode(context, arguments[2]),
+        (b"unblock", 3 | 4) => return unblock(context, arguments),
+        (b"no-evict", 3) => {
+            context.client.no_evict = on_or_off(arguments[2])?;
+            context.reply.ok();
+        }
+        (b"no-touch", 3) => {
+            on_or_off(arguments[2])?;
+            context.reply.ok();
+        }
+        (b"getredir", 2) => context.reply.integer(-1),
+        (b"tracking" | b"caching" | b"trackinginfo" | b"pause" | b"unpause", _) => {
+            return Err(Fault::new(format!(
+                "ERR CLIENT {} is not supported by Sietch",
+                String::from_utf8_lossy(&lowered).to_ascii_uppercase()
+            )));
+        }
+        (b"help", 2) => crate::commands::server::help(context, "CLIENT", HELP),
+        (
+            b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"reply" | b"unblock"
+            | b"no-evict" | b"no-touch" | b"getredir",
+            _,
+        ) => {
+            let name = String::from_utf8_lossy(&lowered).into_owned();
+            return Err(Fault::arity(&format!("client|{name}")));
+        }
+        _ => return Err(Fault::unknown_subcommand("CLIENT", arguments[1])),
+    }
+    Ok(())
+}
+
+const HELP: &[&str] = &[
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "KILL <ip:port> | <option> <value> [<option> <value> [...]]",
+    "    Kill connections by address, or by ADDR, LADDR, ID, TYPE, USER, SKIPME.",
+    "LIST [TYPE (NORMAL|PUBSUB)] [ID <client-id> [<client-id> ...]]",
+    "    Return information about client connections.",
+    "NO-EVICT (ON|OFF)",
+    "    Protect current client connection from eviction.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Control the replies sent to the current connection.",
+    "SETINFO <option> <value>",
+    "    Set the name or the version of the client library.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    Unblock the specified blocked client.",
+];
+
+fn on_or_off(argument: &[u8]) -> Result<bool, Fault> {
+    if is(argument, "on") {
+        Ok(true)
+    } else if is(argument, "off") {
+        Ok(false)
+    } else {
+        Err(Fault::SYNTAX)
+    }
+}
+
+fn set_info(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (attribute, value) = (arguments[2], arguments[3]);
+    let library = is(attribute, "lib-name");
+    if !library && !is(attribute, "lib-ver") {
+        let mut text = b"ERR Unrecognized option '".to_vec();
+        text.extend_from_slice(attribute);
+        text.push(b'\'');
+        return Err(Fault::new(text));
+    }
+    if !valid_name(value) {
+        let name = if library { "lib-name" } else { "lib-ver" };
+        return Err(Fault::new(format!(
+            "ERR {name} cannot contain spaces, newlines or special characters."
+        )));
+    }
+    if library {
+        context.client.library = value.to_vec();
+    } else {
+        context.client.library_version = value.to_vec();
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+fn reply_mode(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
+    if is(mode, "on") {
+        context.client.reply_mode = ReplyMode::On;
+        context.reply.ok();
+    } else if is(mode, "off") {
+        context.client.reply_mode = ReplyMode::Off;
+    } else if is(mode, "skip") {
+        if context.client.reply_mode != ReplyMode::Off {
+            context.client.reply_mode = ReplyMode::SkipThis;
+        }
+    } else {
+        return Err(Fault::SYNTAX);
+    }
+    Ok(())
+}
+
+/// One line of CLIENT LIST.
+fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
+    let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
+    let mut flags = String::new();
+    if client.is_subscriber() {
+        flags.push('P');
+    }
+    if client.in_transaction() {
+        flags.push('x');
+    }
+    if client.blocked.is_some() {
+        flags.push('b');
+    }
+    if client.no_evict {
+        flags.push('e');
+    }
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    let mut line = format!("id={} addr={} laddr={} fd=-1 name=", client.number, client.peer, client.local)
+        .into_bytes();
+    line.extend_from_slice(&client.name);
+    let multi = client
+        .transaction
+        .as_ref()
+        .map_or(-1, |transaction| transaction.queue.len() as i64);
+    line.extend_from_slice(
+        format!(
+            " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user=default redir=-1 resp={}",
+            seconds(client.connected_ns),
+            seconds(client.active_ns),
+            flags,
+            client.database,
+            client.channels.len(),
+            client.patterns.len(),
+            multi,
+            client.input.len(),
+            client.input.capacity() - client.input.len(),
+            client.transaction.as_ref().map_or(0, |transaction| transaction.bytes),
+            client.output.pending(),
+            client.output.pending(),
+            client.memory(),
+            client.last_command,
+            if client.resp3 { 3 } else { 2 },
+        )
+        .as_bytes(),
+    );
+    line.extend_from_slice(b" lib-name=");
+    line.extend_from_slice(&client.library);
+    line.extend_from_slice(b" lib-ver=");
+    line.extend_from_slice(&client.library_version);
+    line.push(b'\n');
+    line
+}
+
+/// Whether CLIENT's TYPE word fits this client.
+fn type_filter(word: &[u8]) -> Result<fn(&Client) -> bool, Fault> {
+    if is(word, "normal") {
+        Ok(|client| !client.is_subscriber())
+    } else if is(word, "pubsub") {
+        Ok(Client::is_subscriber)
+    } else if is(word, "master") || is(word, "replica") || is(word, "slave") {
+        Ok(|_| false)
+    } else {
+        let mut text = b"ERR Unknown client type '".to_vec();
+        text.extend_from_slice(word);
+        text.push(b'\'');
+        Err(Fault::new(text))
+    }
+}
+
+fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let mut kind: fn(&Client) -> bool = |_| true;
+    let mut numbers: Option<Vec<u64>> = None;
+    match &arguments[2..] {
+        [] => {}
+        [word, name] if is(word, "type") => kind = type_filter(name)?,
+        [word, ids @ ..] if is(word, "id") && !ids.is_empty() => {
+            let parsed: Option<Vec<u64>> = ids
+                .iter()
+                .map(|id| crate::number::parse_integer(id).and_then(|id| u64::try_from(id).ok()))
+                .collect();
+            numbers = Some(parsed.ok_or(Fault::of("ERR Invalid client ID"))?);
+        }
+        _ => return Err(Fault::SYNTAX),
+    }
+    let now = context.data.now().monotonic_ns;
+    let mut lines: Vec<(u64, Vec<u8>)> = context
+        .peers
+        .iter()
+        .chain(std::iter::once(&*context.client))
+        .filter(|client| kind(client))
+        .filter(|client| numbers.as_ref().is_none_or(|numbers| numbers.contains(&client.number)))
+        .map(|client| (client.number, describe(client, now)))
+        .collect();
+    lines.sort_unstable();
+    let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();
+    context.reply.verbatim(&text);
+    Ok(())
+}
+
+struct KillFilter {
+    number: Option<u64>,
+    address: Option<Vec<u8>>,
+    local: Option<Vec<u8>>,
+    kind: Option<fn(&Client) -> bool>,
+    other_user: bool,
+    skip_me: bool,
+}
+
+impl KillFilter {
+    fn fits(&self, client: &Client) -> bool {
+        self.number.is_none_or(|number| client.number == number)
+            && self.address.as_ref().is_none_or(|at| *at == client.peer.to_string().as_bytes())
+            && self.local.as_ref().is_none_or(|at| *at == client.local.to_string().as_bytes())
+            && self.kind.is_none_or(|kind| kind(client))
+            && !self.other_user
+    }
+}
+
+fn kill_filter(arguments: &[&[u8]]) -> Result<KillFilter, Fault> {
+    let mut filter = KillFilter {
+        number: None,
+        address: None,
+        local: None,
+        kind: None,
+        other_user: false,
+        skip_me: true,
+    };
+    for pair in arguments.chunks(2) {
+        let [word, value] = pair else {
+            return Err(Fault::SYNTAX);
+        };
+        if is(word, "id") {
+            let id = integer(value).ok().and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0);
+            filter.number = Some(id.ok_or(Fault::of("ERR client-id should be greater than 0"))?);
+        } else if is(word, "addr") {
+            filter.address = Some(value.to_vec());
+        } else if is(word, "laddr") {
+            filter.local = Some(value.to_vec());
+        } else if is(word, "type") {
+            filter.kind = Some(type_filter(value)?);
+        } else if is(word, "user") {
+            if *value != b"default" {
+                let mut text = b"ERR No such user '".to_vec();
+                text.extend_from_slice(value);
+                text.push(b'\'');
+                return Err(Fault::new(text));
+            }
+        } else if is(word, "skipme") && (is(value, "yes") || is(value, "no")) {
+            filter.skip_me = is(value, "yes");
+        } else {
+            return Err(Fault::SYNTAX);
+        }
+    }
+    Ok(filter)
+}
+
+fn kill(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let old_form = arguments.len() == 3;
+    let filter = if old_form {
+        let mut filter = kill_filter(&[])?;
+        filter.address = Some(arguments[2].to_vec());
+        filter.skip_me = false;
+        filter
+    } else {
+        kill_filter(&arguments[2..])?
+    };
+    let doomed: Vec<ClientId> =
+        context.peers.iter().filter(|client| filter.fits(client)).map(Client::id).collect();
+    let mut killed = doomed.len();
+    for id in doomed {
+        context.peers.close(id, Closing::Now);
+    }
+    if !filter.skip_me && filter.fits(context.client) {
+        context.client.closing = Closing::AfterOutput;
+        killed += 1;
+    }
+    if !old_form {
+        context.reply.count(killed);
+    } else if killed > 0 {
+        context.reply.ok();
+    } else {
+        return Err(Fault::of("ERR No such client"));
+    }
+    Ok(())
+}
+
+fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let with_error = match arguments.get(3) {
+        None => false,
+        Some(word) if is(word, "timeout") => false,
+        Some(word) if is(word, "error") => true,
+        Some(_) => {
+            return Err(Fault::of("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+    };
+    let number = integer(arguments[2])?;
+    let found = context
+        .peers
+        .iter()
+        .find(|client| client.number as i64 == number && client.blocked.is_some())
+        .map(Client::id);
+    if let Some(id) = found {
+        context.peers.unblock_requests.push((id, with_error));
+    }
+    context.reply.integer(i64::from(found.is_some()));
+    Ok(())
+}

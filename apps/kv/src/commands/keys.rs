@@ -1,0 +1,208 @@
+//! Commands about keys of any type.
+//!
+//! `keys/expiry.rs` has EXPIRE and TTL and their kin, `keys/sort.rs` SORT, `keys/object.rs` OBJECT, DUMP and RESTORE.
+
+use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
+use crate::glob;
+use crate::index::Keyed;
+use crate::keyspace::{Data, NEVER};
+use crate::value::Value;
+
+mod expiry;
+mod object;
+mod sort;
+
+const ONE: Keys = Keys::Range(1, 1, 1);
+const TWO: Keys = Keys::Range(1, 2, 1);
+const ALL: Keys = Keys::Range(1, -1, 1);
+const READ: super::Flags = flag::READONLY.and(flag::FAST);
+const WRITE: super::Flags = flag::WRITE.and(flag::FAST);
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    Command::new("copy", -3, flag::WRITE.and(flag::DENY_OOM), TWO, "generic", copy),
+    Command::new("del", -2, flag::WRITE, ALL, "generic", del),
+    Command::new("dump", 2, flag::READONLY, ONE, "generic", object::dump),
+    Command::new("exists", -2, READ, ALL, "generic", exists),
+    Command::new("expire", -3, WRITE, ONE, "generic", expiry::expire),
+    Command::new("expireat", -3, WRITE, ONE, "generic", expiry::expireat),
+    Command::new("expiretime", 2, READ, ONE, "generic", expiry::expiretime),
+    Command::new("keys", 2, flag::READONLY, Keys::None, "generic", keys),
+    Command::new("move", 3, WRITE, ONE, "generic", move_key),
+    Command::new("object", -2, flag::READONLY, Keys::Range(2, 2, 1), "generic", object::object),
+    Command::new("persist", 2, WRITE, ONE, "generic", expiry::persist),
+    Command::new("pexpire", -3, WRITE, ONE, "generic", expiry::pexpire),
+    Command::new("pexpireat", -3, WRITE, ONE, "generic", expiry::pexpireat),
+    Command::new("pexpiretime", 2, READ, ONE, "generic", expiry::pexpiretime),
+    Command::new("pttl", 2, READ, ONE, "generic", expiry::pttl),
+    Command::new("randomkey", 1, flag::READONLY, Keys::None, "generic", randomkey),
+    Command::new("rename", 3, flag::WRITE, TWO, "generic", rename),
+    Command::new("renamenx", 3, WRITE, TWO, "generic", renamenx),
+    Command::new("restore", -4, flag::WRITE.and(flag::DENY_OOM), ONE, "generic", object::restore),
+    Command::new("sort", -2, flag::WRITE.and(flag::DENY_OOM).and(flag::MOVABLE_KEYS), ONE, "generic", sort::sort),
+    Command::new("sort_ro", -2, flag::READONLY.and(flag::MOVABLE_KEYS), ONE, "generic", sort::sort_ro),
+    Command::new("touch", -2, READ, ALL, "generic", touch),
+    Command::new("ttl", 2, READ, ONE, "generic", expiry::ttl),
+    Command::new("type", 2, READ, ONE, "generic", type_name),
+    Command::new("unlink", -2, WRITE, ALL, "generic", del),
+];
+
+/// Deletes a key and records it; whether it was there.
+pub(super) fn delete(data: &mut Data<'_>, key: &[u8]) -> bool {
+    let Some(value) = data.remove(key) else {
+        return false;
+    };
+    data.store().discard(value);
+    data.effect_delete(key);
+    true
+}
+
+fn del(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let deleted = arguments[1..].iter().filter(|key| delete(&mut context.data, key)).count();
+    context.reply.count(deleted);
+    Ok(())
+}
+
+fn exists(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let found = arguments[1..].iter().filter(|key| context.data.read(key).is_some()).count();
+    context.reply.count(found);
+    Ok(())
+}
+
+fn touch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    exists(context, arguments)
+}
+
+fn type_name(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let name = context.data.peek(arguments[1]).map_or("none", |entry| entry.value.type_name());
+    context.reply.simple(name);
+    Ok(())
+}
+
+fn keys(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let pattern = arguments[1];
+    let place = context.reply.defer();
+    let mut count = 0;
+    let Context { data, reply, .. } = context;
+    data.for_each(&mut |entry| {
+        if pattern == b"*" || glob::matches(pattern, entry.key()) {
+            reply.bulk(entry.key());
+            count += 1;
+        }
+    });
+    context.reply.fill(place, count);
+    Ok(())
+}
+
+fn randomkey(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    let key = context.data.random_key();
+    context.reply.bulk_or_nil(key.as_deref());
+    Ok(())
+}
+
+/// Moves a value and its expiry to another key, which is replaced.
+fn put(data: &mut Data<'_>, key: &[u8], value: Value, expire_at: u64) {
+    data.insert(key, value);
+    if expire_at != NEVER {
+        data.set_expiry(key, expire_at);
+    }
+    data.effect_rebuild(key);
+}
+
+fn rename(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (from, to) = (arguments[1], arguments[2]);
+    if !context.data.exists(from) {
+        return Err(Fault::NO_SUCH_KEY);
+    }
+    if from != to
+        && let Some((value, expire_at)) = context.data.remove_entry(from)
+    {
+        context.data.effect_delete(from);
+        put(&mut context.data, to, value, expire_at);
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+fn renamenx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (from, to) = (arguments[1], arguments[2]);
+    if !context.data.exists(from) {
+        return Err(Fault::NO_SUCH_KEY);
+    }
+    if from == to || context.data.exists(to) {
+        context.reply.integer(0);
+        return Ok(());
+    }
+    if let Some((value, expire_at)) = context.data.remove_entry(from) {
+        context.data.effect_delete(from);
+        put(&mut context.data, to, value, expire_at);
+    }
+    context.reply.integer(1);
+    Ok(())
+}
+
+/// The number of a database other than, or the same as, the selected one.
+fn database(context: &Context<'_>, argument: &[u8], out_of_range: &Fault) -> Result<usize, Fault> {
+    usize::try_from(integer(argument)?)
+        .ok()
+        .filter(|&number| number < context.data.store_ref().databases().len())
+        .ok_or_else(|| out_of_range.clone())
+}
+
+fn copy(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (from, to) = (arguments[1], arguments[2]);
+    let here = context.data.database();
+    let (mut there, mut replace) = (here, false);
+    let mut rest = &arguments[3..];
+    loop {
+        rest = match rest {
+            [] => break,
+            [word, tail @ ..] if is(word, "replace") => {
+                replace = true;
+                tail
+            }
+            [word, number, tail @ ..] if is(word, "db") => {
+                there = database(context, number, &Fault::of("ERR DB index is out of range"))?;
+                tail
+            }
+            _ => return Err(Fault::SYNTAX),
+        };
+    }
+    if from == to && here == there {
+        return Err(Fault::of("ERR source and destination objects are the same"));
+    }
+    let found = context.data.peek(from).map(|entry| (entry.value.clone(), entry.expire_at()));
+    context.data.select(there);
+    let copied = match found {
+        Some((value, expire_at)) if replace || !context.data.exists(to) => {
+            put(&mut context.data, to, value, expire_at);
+            true
+        }
+        _ => false,
+    };
+    context.data.select(here);
+    context.reply.integer(i64::from(copied));
+    Ok(())
+}
+
+fn move_key(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let here = context.data.database();
+    let there = database(context, arguments[2], &Fault::of("ERR DB index is out of range"))?;
+    if here == there {
+        return Err(Fault::of("ERR source and destination objects are the same"));
+    }
+    context.data.select(there);
+    let taken = context.data.exists(key);
+    context.data.select(here);
+    let moved = if taken { None } else { context.data.remove_entry(key) };
+    let done = moved.is_some();
+    if let Some((value, expire_at)) = moved {
+        context.data.effect_delete(key);
+        context.data.select(there);
+        put(&mut context.data, key, value, expire_at);
+        context.data.select(here);
+    }
+    context.reply.integer(i64::from(done));
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! OBJECT, DUMP and RESTORE.
+//!
+//! DUMP's payload is Sietch's own: the bytes `SIETCH1`, the effects that build the value under an empty key (see
+//! `journal.rs`), and eight bytes of checksum. RESTORE takes nothing else, in particular no payload of Redis.
+
+use super::{Context, Fault, NEVER, Outcome, delete, integer};
+use crate::commands::{flag, is};
+use crate::journal::{self, Reader};
+
+const MAGIC: &[u8] = b"SIETCH1";
+/// Kind byte of the record of effects inside a payload.
+const PAYLOAD: u8 = 3;
+
+pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let subcommand = arguments[1].to_ascii_lowercase();
+    match (subcommand.as_slice(), arguments.len()) {
+        (b"help", 2) => {
+            crate::commands::server::help(
+                context,
+                "OBJECT",
+                &[
+                    "ENCODING <key>",
+                    "    Return the kind of internal representation used in order to store the value",
+                    "    associated with a <key>.",
+                    "FREQ <key>",
+                    "    Return the access frequency index of the <key>. The returned integer is",
+                    "    proportional to the logarithm of the recent access frequency of the key.",
+                    "IDLETIME <key>",
+                    "    Return the idle time of the <key>, that is the approximated number of",
+                    "    seconds elapsed since the last access to the key.",
+                    "REFCOUNT <key>",
+                    "    Return the number of references of the value associated with the specified",
+                    "    <key>.",
+                ],
+            );
+            return Ok(());
+        }
+        (b"encoding" | b"refcount" | b"idletime" | b"freq", 3) => {}
+        (b"encoding" | b"refcount" | b"idletime" | b"freq" | b"help", _) => {
+            let name = String::from_utf8_lossy(&subcommand).into_owned();
+            return Err(Fault::arity(&format!("object|{name}")));
+        }
+        _ => return Err(Fault::unknown_subcommand("OBJECT", arguments[1])),
+    }
+    let now = context.data.now();
+    let frequencies = context.data.settings().policy.counts_frequency();
+    let Some(entry) = context.data.peek(arguments[2]) else {
+        context.reply.nil();
+        return Ok(());
+    };
+    match subcommand.as_slice() {
+        b"encoding" => context.reply.bulk(entry.value.encoding().as_bytes()),
+        b"refcount" => context.reply.integer(1),
+        b"idletime" if frequencies => {
+            return Err(Fault::of("ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."));
+        }
+        b"idletime" => context.reply.integer((entry.idle_ms(now) / 1000) as i64),
+        _ if !frequencies => {
+            return Err(Fault::of("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."));
+        }
+        _ => context.reply.integer(i64::from(entry.frequency(now))),
+    }
+    Ok(())
+}
+
+/// FNV-1a: it finds accidents; nothing here defends against a forged payload but the checks of RESTORE.
+fn checksum(bytes: &[u8]) -> [u8; 8] {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+        .to_le_bytes()
+}
+
+pub(super) fn dump(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let Some(entry) = context.data.peek(arguments[1]) else {
+        context.reply.nil();
+        return Ok(());
+    };
+    let mut payload = MAGIC.to_vec();
+    payload.push(PAYLOAD);
+    entry.value.commands(b"", &mut |command| journal::encode(&mut payload, 0, command));
+    let sum = checksum(&payload);
+    payload.extend_from_slice(&sum);
+    context.reply.bulk(&payload);
+    Ok(())
+}
+
+struct RestoreOptions {
+    replace: bool,
+    absolute: bool,
+}
+
+fn options(arguments: &[&[u8]]) -> Result<RestoreOptions, Fault> {
+    let mut options = RestoreOptions { replace: false, absolute: false };
+    let mut rest = arguments;
+    loop {
+        rest = match rest {
+            [] => return Ok(options),
+            [word, tail @ ..] if is(word, "replace") => {
+                options.replace = true;
+                tail
+            }
+            [word, tail @ ..] if is(word, "absttl") => {
+                options.absolute = true;
+                tail
+            }
+            [word, seconds, tail @ ..] if is(word, "idletime") => {
+                if integer(seconds)? < 0 {
+                    return Err(Fault::of("ERR Invalid IDLETIME value, must be >= 0"));
+                }
+                tail
+            }
+            [word, frequency, tail @ ..] if is(word, "freq") => {
+                if !(0..=255).contains(&integer(frequency)?) {
+                    return Err(Fault::of("ERR Invalid FREQ value, must be >= 0 and <= 255"));
+                }
+                tail
+            }
+            _ => return Err(Fault::SYNTAX),
+        };
+    }
+}
+
+const BAD_PAYLOAD: Fault = Fault::of("ERR DUMP payload version or checksum are wrong");
+const BAD_FORMAT: Fault = Fault::of("ERR Bad data format");
+
+/// The commands in a payload, all of them harmless: they build one value.
+fn commands(payload: &[u8]) -> Result<Vec<Vec<&[u8]>>, Fault> {
+    let split = payload.len().checked_sub(8).ok_or(BAD_PAYLOAD)?;
+    let (body, sum) = payload.split_at(split);
+    if checksum(body) != sum {
+        return Err(BAD_PAYLOAD);
+    }
+    let record = body.strip_prefix(MAGIC).ok_or(BAD_PAYLOAD)?;
+    let mut reader = Reader::new(record, PAYLOAD, 0).map_err(|_| BAD_PAYLOAD)?;
+    let mut all: Vec<Vec<&[u8]>> = Vec::new();
+    let mut arguments = Vec::new();
+    while reader.effect(&mut arguments).map_err(|_| BAD_FORMAT)?.is_some() {
+        let builds = [&b"SET"[..], b"RPUSH", b"SADD", b"HSET", b"ZADD"].contains(&arguments[0]);
+        let same = all.first().is_none_or(|first| first[0] == arguments[0] && arguments[0] != b"SET");
+        let plain = arguments[0] != b"SET" || arguments.len() == 3;
+        if !builds || !same || !plain {
+            return Err(BAD_FORMAT);
+        }
+        all.push(arguments.clone());
+    }
+    if all.is_empty() { Err(BAD_FORMAT) } else { Ok(all) }
+}
+
+pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let options = options(&arguments[4..])?;
+    if !options.replace && context.data.exists(key) {
+        return Err(Fault::of("BUSYKEY Target key name already exists."));
+    }
+    let ttl = u64::try_from(integer(arguments[2])?)
+        .map_err(|_| Fault::of("ERR Invalid TTL value, must be >= 0"))?;
+    let commands = commands(arguments[3])?;
+    let now = context.data.now().unix_ms;
+    let deadline = match ttl {
+        0 => NEVER,
+        ttl if options.absolute => ttl,
+        ttl => now.saturating_add(ttl).min(i64::MAX as u64),
+    };
+    delete(&mut context.data, key);
+    let mark = context.reply.bytes.len();
+    for mut command in commands {
+        command.get_mut(1).map(|place| *place = key).ok_or(BAD_FORMAT)?;
+        let row = context
+            .table
+            .find(command[0])
+            .filter(|(_, row)| row.flags.has(flag::WRITE) && row.accepts(command.len()));
+        let Some((_, row)) = row else {
+            delete(&mut context.data, key);
+            return Err(BAD_FORMAT);
+        };
+        let outcome = (row.handler)(context, &command);
+        context.reply.bytes.truncate(mark);
+        if outcome.is_err() {
+            delete(&mut context.data, key);
+            return Err(BAD_FORMAT);
+        }
+    }
+    if deadline != NEVER {
+        if deadline <= now {
+            delete(&mut context.data, key);
+        } else {
+            context.data.set_expiry(key, deadline);
+            context.data.effect(&[b"PEXPIREAT", key, deadline.to_string().as_bytes()]);
+        }
+    }
+    context.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! Publish and subscribe.
+
+use super::{Command, Context, Fault, Keys, Outcome, flag, is};
+use crate::client::ClientId;
+use crate::glob;
+use crate::resp::Reply;
+
+const SUBSCRIPTION: super::Flags =
+    flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    Command::new("subscribe", -2, SUBSCRIPTION, Keys::None, "pubsub", subscribe),
+    Command::new("unsubscribe", -1, SUBSCRIPTION, Keys::None, "pubsub", unsubscribe),
+    Command::new("psubscribe", -2, SUBSCRIPTION, Keys::None, "pubsub", psubscribe),
+    Command::new("punsubscribe", -1, SUBSCRIPTION, Keys::None, "pubsub", punsubscribe),
+    Command::new("publish", 3, flag::PUBSUB.and(flag::LOADING).and(flag::STALE).and(flag::FAST), Keys::None, "pubsub", publish),
+    Command::new("pubsub", -2, flag::PUBSUB.and(flag::LOADING).and(flag::STALE), Keys::None, "pubsub", pubsub),
+];
+
+/// One confirmation of a (un)subscription.
+fn confirm(context: &mut Context<'_>, kind: &[u8], channel: Option<&[u8]>) {
+    context.reply.push(3);
+    context.reply.bulk(kind);
+    context.reply.bulk_or_nil(channel);
+    context.reply.count(context.client.subscriptions());
+}
+
+fn subscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    for &channel in &arguments[1..] {
+        context.peers.subscribe(context.client, channel);
+        confirm(context, b"subscribe", Some(channel));
+    }
+    Ok(())
+}
+
+fn psubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    for &pattern in &arguments[1..] {
+        context.peers.subscribe_pattern(context.client, pattern);
+        confirm(context, b"psubscribe", Some(pattern));
+    }
+    Ok(())
+}
+
+fn unsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    if arguments.len() > 1 {
+        for &channel in &arguments[1..] {
+            context.peers.unsubscribe(context.client, channel);
+            confirm(context, b"unsubscribe", Some(channel));
+        }
+        return Ok(());
+    }
+    let channels: Vec<Box<[u8]>> = context.client.channels.iter().cloned().collect();
+    for channel in &channels {
+        context.peers.unsubscribe(context.client, channel);
+        confirm(context, b"unsubscribe", Some(channel));
+    }
+    if channels.is_empty() {
+        confirm(context, b"unsubscribe", None);
+    }
+    Ok(())
+}
+
+fn punsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    if arguments.len() > 1 {
+        for &pattern in &arguments[1..] {
+            context.peers.unsubscribe_pattern(context.client, pattern);
+            confirm(context, b"punsubscribe", Some(pattern));
+        }
+        return Ok(());
+    }
+    let patterns: Vec<Box<[u8]>> = context.client.patterns.iter().cloned().collect();
+    for pattern in &patterns {
+        context.peers.unsubscribe_pattern(context.client, pattern);
+        confirm(context, b"punsubscribe", Some(pattern));
+    }
+    if patterns.is_empty() {
+        confirm(context, b"punsubscribe", None);
+    }
+    Ok(())
+}
+
+fn write_message(reply: &mut Reply, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
+    match pattern {
+        None => {
+            reply.push(3);
+            reply.bulk(b"message");
+        }
+        Some(pattern) => {
+            reply.push(4);
+            reply.bulk(b"pmessage");
+            reply.bulk(pattern);
+        }
+    }
+    reply.bulk(channel);
+    reply.bulk(message);
+}
+
+fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (channel, message) = (arguments[1], arguments[2]);
+    let limit = context.data.settings().output_limit_pubsub;
+    let mut receivers: Vec<(ClientId, Option<Vec<u8>>)> =
+        context.peers.subscribers(channel).into_iter().map(|id| (id, None)).collect();
+    for (pattern, subscribers) in context.peers.patterns() {
+        if glob::matches(pattern, channel) {
+            receivers.extend(subscribers.iter().map(|&id| (id, Some(pattern.to_vec()))));
+        }
+    }
+    for (id, pattern) in &receivers {
+        if *id == context.client.id() {
+            write_message(&mut context.reply, pattern.as_deref(), channel, message);
+            continue;
+        }
+        context.peers.send(*id, limit, |resp3, bytes| {
+            let mut reply = Reply::new(std::mem::take(bytes), resp3);
+            write_message(&mut reply, pattern.as_deref(), channel, message);
+            *bytes = reply.bytes;
+        });
+    }
+    context.reply.count(receivers.len());
+    Ok(())
+}
+
+fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let subcommand = arguments[1];
+    if is(subcommand, "channels") && arguments.len() <= 3 {
+        let pattern = arguments.get(2);
+        let names: Vec<Vec<u8>> = context
+            .peers
+            .channels()
+            .filter(|(channel, _)| pattern.is_none_or(|pattern| glob::matches(pattern, channel)))
+            .map(|(channel, _)| channel.to_vec())
+            .collect();
+        context.reply.array(names.len());
+        names.iter().for_each(|name| context.reply.bulk(name));
+    } else if is(subcommand, "numsub") {
+        context.reply.map(arguments.len() - 2);
+        for channel in &arguments[2..] {
+            context.reply.bulk(channel);
+            context.reply.count(context.peers.subscribers(channel).len());
+        }
+    } else if is(subcommand, "numpat") && arguments.len() == 2 {
+        context.reply.count(context.peers.patterns().count());
+    } else if is(subcommand, "help") && arguments.len() == 2 {
+        super::server::help(
+            context,
+            "PUBSUB",
+            &[
+                "CHANNELS [<pattern>]",
+                "    Return the currently active channels matching a <pattern> (default: '*').",
+                "NUMPAT",
+                "    Return number of subscriptions to patterns.",
+                "NUMSUB [<channel> ...]",
+                "    Return the number of subscribers for the specified channels, excluding",
+                "    pattern subscriptions(default: no channels).",
+            ],
+        );
+    } else if is(subcommand, "channels") || is(subcommand, "numpat") {
+        let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
+        return Err(Fault::arity(&format!("pubsub|{name}")));
+    } else {
+        return Err(Fault::unknown_subcommand("PUBSUB", subcommand));
+    }
+    Ok(())
+}

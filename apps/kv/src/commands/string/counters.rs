@@ -1,0 +1,69 @@
+//! Strings as numbers.
+
+use super::{Context, Fault, Outcome, integer, string, string_mut};
+use crate::number::Extended;
+use crate::value::{Digits, StringValue, Value};
+
+/// Adds to the integer at a key.
+fn add(context: &mut Context<'_>, key: &[u8], delta: i64, arguments: &[&[u8]]) -> Outcome {
+    let sum = match context.data.write(key) {
+        None => {
+            context.data.insert(key, Value::String(StringValue::Integer(delta)));
+            delta
+        }
+        Some(value) => {
+            let string = string_mut(value)?;
+            let sum = string
+                .integer()
+                .ok_or(Fault::NOT_INTEGER)?
+                .checked_add(delta)
+                .ok_or(Fault::OVERFLOW)?;
+            *string = StringValue::Integer(sum);
+            context.data.changed(key);
+            sum
+        }
+    };
+    context.data.effect(arguments);
+    context.reply.integer(sum);
+    Ok(())
+}
+
+pub(super) fn incr(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    add(context, arguments[1], 1, arguments)
+}
+
+pub(super) fn decr(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    add(context, arguments[1], -1, arguments)
+}
+
+pub(super) fn incrby(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let delta = integer(arguments[2])?;
+    add(context, arguments[1], delta, arguments)
+}
+
+pub(super) fn decrby(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let delta = integer(arguments[2])?
+        .checked_neg()
+        .ok_or(Fault::of("ERR decrement would overflow"))?;
+    add(context, arguments[1], delta, arguments)
+}
+
+pub(super) fn incrbyfloat(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let mut digits = Digits::default();
+    let current = match string(context.data.read(key))? {
+        Some(string) => string.bytes(&mut digits).to_vec(),
+        None => b"0".to_vec(),
+    };
+    let current = Extended::parse(&current).ok_or(Fault::NOT_FLOAT)?;
+    let delta = Extended::parse(arguments[2]).ok_or(Fault::NOT_FLOAT)?;
+    let sum = current.add(delta);
+    if !sum.is_finite() {
+        return Err(Fault::NOT_A_NUMBER);
+    }
+    let text = sum.print().into_bytes();
+    context.data.insert_keeping_expiry(key, Value::String(StringValue::from_bytes(&text)));
+    context.data.effect(&[b"SET", key, &text, b"KEEPTTL"]);
+    context.reply.bulk(&text);
+    Ok(())
+}

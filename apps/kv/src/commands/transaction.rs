@@ -1,0 +1,120 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! 1. MULTI makes the shard queue what follows. A command that is refused at that time breaks the transaction: EXEC answers
+//!    EXECABORT.
+//! 2. WATCH notes a key's version; EXEC answers nil if one has changed, or if a key's time is over that was not when the
+//!    watch began.
+//! 3. EXEC runs the queue in one go. Its effects are in one log record, so it is atomic in a crash, too.
+
+use super::{Command, Context, Fault, Keys, Outcome, flag};
+use crate::client::{Transaction, Watch};
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    Command::new("multi", 1, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", multi),
+    Command::new("exec", 1, flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", exec),
+    Command::new("discard", 1, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", discard),
+    Command::new("watch", -2, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::Range(1, -1, 1), "transactions", watch),
+    Command::new("unwatch", 1, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", unwatch),
+];
+
+/// Whether a command runs at once inside MULTI instead of being queued.
+pub fn runs_inside(name: &str) -> bool {
+    matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+fn multi(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    if context.client.in_transaction() {
+        return Err(Fault::of("ERR MULTI calls can not be nested"));
+    }
+    context.client.transaction = Some(Transaction::default());
+    context.reply.ok();
+    Ok(())
+}
+
+fn discard(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    if context.client.transaction.take().is_none() {
+        return Err(Fault::of("ERR DISCARD without MULTI"));
+    }
+    forget_watches(context);
+    context.reply.ok();
+    Ok(())
+}
+
+/// Ends all watches of the client.
+pub(super) fn forget_watches(context: &mut Context<'_>) {
+    for watch in std::mem::take(&mut context.client.watches) {
+        context.data.store().unwatch(&watch.place);
+    }
+}
+
+fn watch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    if context.client.in_transaction() {
+        return Err(Fault::of("ERR WATCH inside MULTI is not allowed"));
+    }
+    let database = context.data.database();
+    let now = context.data.now();
+    for &key in &arguments[1..] {
+        let place = (database, key.into());
+        if context.client.watches.iter().any(|watch| watch.place == place) {
+            continue;
+        }
+        let overdue = context.data.store_ref().is_overdue(database, key, now);
+        let version = context.data.store().watch(place.clone());
+        context.client.watches.push(Watch { place, version, overdue });
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+fn unwatch(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    forget_watches(context);
+    context.reply.ok();
+    Ok(())
+}
+
+fn watched_key_changed(context: &Context<'_>) -> bool {
+    let store = context.data.store_ref();
+    let now = context.data.now();
+    context.client.watches.iter().any(|watch| {
+        store.version(&watch.place) != watch.version
+            || !watch.overdue && store.is_overdue(watch.place.0, &watch.place.1, now)
+    })
+}
+
+fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    let Some(transaction) = context.client.transaction.take() else {
+        return Err(Fault::of("ERR EXEC without MULTI"));
+    };
+    let changed = watched_key_changed(context);
+    forget_watches(context);
+    if transaction.broken {
+        return Err(Fault::of("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if changed {
+        context.reply.nil_array();
+        return Ok(());
+    }
+    if let Some(reason) = context.failed
+        && transaction.queue.iter().any(|queued| {
+            context.table.find(&queued[0]).is_some_and(|(_, command)| command.flags.has(flag::WRITE))
+        })
+    {
+        return Err(Fault::new(format!(
+            "EXECABORT Transaction discarded because of: MISCONF Errors writing to the AOF file: {reason}"
+        )));
+    }
+    let own = context.command;
+    context.must_not_block = true;
+    context.reply.array(transaction.queue.len());
+    for queued in &transaction.queue {
+        let arguments: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
+        if let Some((number, command)) = context.table.find(arguments[0]) {
+            context.command = command;
+            context.reply.resp3 = context.client.resp3;
+            context.run(number, &arguments);
+        }
+    }
+    context.command = own;
+    Ok(())
+}

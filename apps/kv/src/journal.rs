@@ -1,0 +1,241 @@
+//! Effects and how they are written to the log.
+//!
+//! 1. An effect is a command of one key (or FLUSHALL, FLUSHDB, SWAPDB) that changes the data set in the same way
+//!    whenever it is replayed. It is encoded as: database, number of arguments, then length and bytes of
+//!    each argument; all numbers are LEB128.
+//! 2. [`Journal`] gathers effects; what [`Journal::take`] hands out is one log record: [`EFFECTS`] and
+//!    the effects since the last take. Commands are never split between records, so a record is
+//!    atomic and so is each command and transaction in it.
+//! 3. A snapshot record is [`SNAPSHOT`], the sequence of the log as of which its keys were dumped, and the
+//!    effects that build them.
+//! 4. [`Reader`] decodes either. It trusts nothing: every length is checked against what is there.
+//!
+//! The format is described in `docs/spec/kv-journal.md`.
+
+/// First byte of a record of effects.
+pub const EFFECTS: u8 = 1;
+/// First byte of a record of a snapshot.
+pub const SNAPSHOT: u8 = 2;
+
+/// Most arguments of one effect: the parser of requests allows no more.
+const MOST_ARGUMENTS: u64 = 1 << 20;
+
+/// Effects that are to be logged.
+#[derive(Debug, Default)]
+pub struct Journal {
+    bytes: Vec<u8>,
+    enabled: bool,
+}
+
+impl Journal {
+    /// Turns recording on or off. Without a log (`--durability never`) it stays off, as it is at first.
+    pub fn enable(&mut self, enabled: bool) {
+        self.enabled = enabled;
+        self.bytes.clear();
+    }
+
+    /// Whether effects are recorded.
+    pub fn enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Whether nothing has been recorded since the last take.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes of the record as it is now.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// One log record: the effects since the last take, if there are any.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let capacity = self.bytes.len().min(1 << 16);
+        Some(std::mem::replace(&mut self.bytes, Vec::with_capacity(capacity)))
+    }
+
+    /// The record without taking it; [`Journal::clear`] then takes it.
+    pub fn record(&self) -> Option<&[u8]> {
+        (!self.bytes.is_empty()).then_some(self.bytes.as_slice())
+    }
+
+    /// Forgets the record, which has been copied. Its buffer is used again, unless it has become big.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(1 << 20);
+    }
+
+    /// Adds an effect.
+    pub fn append(&mut self, database: usize, arguments: &[&[u8]]) {
+        if self.bytes.is_empty() {
+            self.bytes.push(EFFECTS);
+        }
+        encode(&mut self.bytes, database, arguments);
+    }
+}
+
+/// Appends one effect to `out`.
+pub fn encode(out: &mut Vec<u8>, database: usize, arguments: &[&[u8]]) {
+    number(out, database as u64);
+    number(out, arguments.len() as u64);
+    for argument in arguments {
+        number(out, argument.len() as u64);
+        out.extend_from_slice(argument);
+    }
+}
+
+/// Appends a number as LEB128.
+pub fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A record cannot be replayed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// The record ends within an effect.
+    #[error("log record {sequence}: an effect is cut off at byte {at}; the log was written by another program or a newer Sietch")]
+    Truncated {
+        /// Of the record.
+        sequence: u64,
+        /// Offset in the record.
+        at: usize,
+    },
+    /// The first byte of the record is unknown.
+    #[error("log record {sequence}: unknown kind {kind}; it was written by another program or a newer Sietch")]
+    Kind {
+        /// Of the record.
+        sequence: u64,
+        /// Its first byte.
+        kind: u8,
+    },
+    /// An effect names a command that is unknown or does not change data.
+    #[error("log record {sequence}: unknown effect '{name}'; it was written by a newer Sietch")]
+    Command {
+        /// Of the record.
+        sequence: u64,
+        /// Name of the command.
+        name: String,
+    },
+    /// An effect is in a database that does not exist.
+    #[error("log record {sequence}: database {database} does not exist; start with at least as many databases as before")]
+    Database {
+        /// Of the record.
+        sequence: u64,
+        /// Number of the database.
+        database: u64,
+    },
+}
+
+/// Decodes effects.
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    sequence: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `record`, whose sequence number stands in errors.
+    ///
+    /// # Errors
+    /// It is not of this kind.
+    pub fn new(record: &'a [u8], kind: u8, sequence: u64) -> Result<Self, ReplayError> {
+        match record.first() {
+            Some(&first) if first == kind => Ok(Self { bytes: record, at: 1, sequence }),
+            Some(&other) => Err(ReplayError::Kind { sequence, kind: other }),
+            None => Err(ReplayError::Truncated { sequence, at: 0 }),
+        }
+    }
+
+    fn truncated(&self) -> ReplayError {
+        ReplayError::Truncated { sequence: self.sequence, at: self.at }
+    }
+
+    /// The next number.
+    ///
+    /// # Errors
+    /// The record ends within it, or it exceeds 64 bits.
+    pub fn number(&mut self) -> Result<u64, ReplayError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let &byte = self.bytes.get(self.at).ok_or_else(|| self.truncated())?;
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.truncated())
+    }
+
+    /// The next effect: its database, and its arguments into `arguments`. `None` at the end.
+    ///
+    /// # Errors
+    /// The record ends within the effect.
+    pub fn effect(&mut self, arguments: &mut Vec<&'a [u8]>) -> Result<Option<u64>, ReplayError> {
+        arguments.clear();
+        if self.at == self.bytes.len() {
+            return Ok(None);
+        }
+        let database = self.number()?;
+        let count = self.number()?;
+        if count == 0 || count > MOST_ARGUMENTS {
+            return Err(self.truncated());
+        }
+        for _ in 0..count {
+            let length = self.number()?;
+            let rest = &self.bytes[self.at..];
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let argument = rest.get(..length).ok_or_else(|| self.truncated())?;
+            arguments.push(argument);
+            self.at += length;
+        }
+        Ok(Some(database))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn effects_read_back(effects in prop::collection::vec(
+            (0usize..300, prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..6)),
+            1..20,
+        )) {
+            let mut journal = Journal::default();
+            journal.enable(true);
+            for (database, arguments) in &effects {
+                let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+                journal.append(*database, &arguments);
+            }
+            let record = journal.take().expect("effects were appended");
+            prop_assert!(journal.take().is_none());
+            let mut reader = Reader::new(&record, EFFECTS, 1).expect("a record of effects");
+            let mut arguments = Vec::new();
+            for (database, expected) in &effects {
+                prop_assert_eq!(reader.effect(&mut arguments), Ok(Some(*database as u64)));
+                prop_assert_eq!(&arguments, expected);
+            }
+            prop_assert_eq!(reader.effect(&mut arguments), Ok(None));
+        }
+
+        #[test]
+        fn foreign_bytes_are_errors_not_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut arguments = Vec::new();
+            if let Ok(mut reader) = Reader::new(&bytes, EFFECTS, 7) {
+                while let Ok(Some(_)) = reader.effect(&mut arguments) {}
+            }
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The data set: databases, expiry, memory accounting, watched keys.
+//!
+//! 1. A [`Database`] is an [`Index`] of [`Entry`]s. An entry has its value, its expiry (or [`NEVER`]), a word for
+//!    eviction (time of last access, or frequency) and the bytes it is charged with.
+//! 2. Keys with an expiry stand also in an ordered map (deadline, ticket) → key. Its first element is the next
+//!    deadline: active expiry never samples, and an idle store has nothing to do. The ticket (kept
+//!    in the entry) makes equal deadlines distinct.
+//! 3. A key is expired lazily when it is looked up and actively by [`Store::expire_due`]; both
+//!    record a DEL. While a log is replayed nothing expires: the log says itself what was deleted.
+//! 4. Each change calls [`Store::signal`]: it raises the version of a watched key and queues a key for which clients wait.
+//! 5. FLUSHALL moves whole databases to a graveyard that [`Store::bury`] frees in bounded slices.
+//! 6. [`Data`] is one database as a command sees it, with the clock reading of the batch.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::client::ClientId;
+use crate::index::{Index, Keyed};
+use crate::journal::Journal;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::value::Value;
+
+mod data;
+mod eviction;
+
+pub use data::Data;
+
+/// The expiry of a key that has none.
+pub const NEVER: u64 = u64::MAX;
+
+/// Bytes that an entry takes beside its key and its value: itself, its share of the index (load 7/16 on the average) and
+/// the allocator's headers.
+const ENTRY_OVERHEAD: usize = size_of::<Entry>() + size_of::<Entry>() / 2 + 16;
+
+/// Bytes that an expiry takes beside a second copy of the key.
+const EXPIRY_OVERHEAD: usize = 48;
+
+/// Elements from which on a value is freed in slices: fewer take a fraction of a millisecond.
+const HUGE: usize = 4096;
+
+/// Readings of the clock, taken once a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Nanoseconds of a clock that never goes back.
+    pub monotonic_ns: u64,
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// A small, fast generator (xorshift64*). It need not be secret: it chooses samples, not names.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    /// The next word.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// A key and what belongs to it.
+pub struct Entry {
+    key: Box<[u8]>,
+    /// The value.
+    pub value: Value,
+    /// Unix time in milliseconds, or [`NEVER`].
+    expire_at: u64,
+    charged: usize,
+    ticket: u32,
+    /// See `eviction.rs`.
+    access: u32,
+}
+
+impl Keyed for Entry {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+impl Entry {
+    /// The key's expiry, or [`NEVER`].
+    pub fn expire_at(&self) -> u64 {
+        self.expire_at
+    }
+
+    /// Bytes it is charged with.
+    pub fn charged(&self) -> usize {
+        self.charged
+    }
+
+    fn weigh(&self) -> usize {
+        let expiry = if self.expire_at == NEVER { 0 } else { EXPIRY_OVERHEAD + self.key.len() };
+        ENTRY_OVERHEAD + self.key.len() + self.value.memory() + expiry
+    }
+}
+
+/// One numbered database.
+pub struct Database {
+    index: Index<Entry>,
+    expires: BTreeMap<(u64, u32), Box<[u8]>>,
+}
+
+impl Database {
+    fn new(seed: u64) -> Self {
+        Self { index: Index::new(seed), expires: BTreeMap::new() }
+    }
+
+    /// Its entries.
+    pub fn index(&self) -> &Index<Entry> {
+        &self.index
+    }
+
+    /// Keys with an expiry.
+    pub fn volatile_count(&self) -> usize {
+        self.expires.len()
+    }
+
+    fn earliest(&self) -> u64 {
+        self.expires.first_key_value().map_or(NEVER, |(&(deadline, _), _)| deadline)
+    }
+}
+
+/// A key of a database.
+pub type Place = (usize, Box<[u8]>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    version: u64,
+    watchers: usize,
+}
+
+/// Everything of a shard that is not a client.
+pub struct Store {
+    databases: Vec<Database>,
+    /// Limits and policies.
+    pub settings: Settings,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Effects that are to be logged.
+    pub journal: Journal,
+    /// Whether a log is being replayed: nothing expires, nothing is recorded.
+    pub replaying: bool,
+    /// Bytes of all entries.
+    pub data_bytes: usize,
+    /// Bytes of the clients' buffers.
+    pub client_bytes: usize,
+    /// Asked for by BGREWRITEAOF and its like; the event loop takes it.
+    pub compaction_requested: bool,
+    /// FLUSHALL and its like bump it: a running snapshot must start again.
+    pub generation: u64,
+    /// Unix seconds of the last finished snapshot.
+    pub last_save: u64,
+    watched: HashMap<Place, Watched>,
+    version: u64,
+    /// Who waits for which key, oldest first.
+    pub waiting: HashMap<Place, VecDeque<ClientId>>,
+    /// Keys that clients wait for and that were changed.
+    pub ready: VecDeque<Place>,
+    graveyard: Vec<Index<Entry>>,
+    dead: Vec<Value>,
+    pool: Vec<eviction::Candidate>,
+    ticket: u32,
+    random: Random,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(settings: Settings, seed: u64, commands: usize) -> Self {
+        let mut random = Random::new(seed);
+        Self {
+            databases: (0..settings.databases.max(1)).map(|_| Database::new(random.next())).collect(),
+            settings,
+            metrics: Metrics::new(commands),
+            journal: Journal::default(),
+            replaying: false,
+            data_bytes: 0,
+            client_bytes: 0,
+            compaction_requested: false,
+            generation: 0,
+            last_save: 0,
+            watched: HashMap::new(),
+            version: 0,
+            waiting: HashMap::new(),
+            ready: VecDeque::new(),
+            graveyard: Vec::new(),
+            dead: Vec::new(),
+            pool: Vec::new(),
+            ticket: 0,
+            random,
+        }
+    }
+
+    /// The numbered databases.
+    pub fn databases(&self) -> &[Database] {
+        &self.databases
+    }
+
+    /// Bytes in use, as `maxmemory` counts them.
+    pub fn used_memory(&self) -> u64 {
+        (self.data_bytes + self.client_bytes) as u64
+    }
+
+    /// Notes that a key was changed.
+    fn signal(&mut self, database: usize, key: &[u8]) {
+        if self.watched.is_empty() && self.waiting.is_empty() {
+            return;
+        }
+        let place = (database, key.into());
+        if let Some(watched) = self.watched.get_mut(&place) {
+            self.version += 1;
+            watched.version = self.version;
+        }
+        if self.waiting.contains_key(&place) && !self.ready.contains(&place) {
+            self.ready.push_back(place);
+        }
+    }
+
+    /// Starts to watch a key and returns its version.
+    pub fn watch(&mut self, place: Place) -> u64 {
+        let watched = self.watched.entry(place).or_default();
+        watched.watchers += 1;
+        watched.version
+    }
+
+    /// Ends one watch of a key.
+    pub fn unwatch(&mut self, place: &Place) {
+        if let Some(watched) = self.watched.get_mut(place) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                self.watched.remove(place);
+            }
+        }
+    }
+
+    /// The version of a watched key.
+    pub fn version(&self, place: &Place) -> u64 {
+        self.watched.get(place).map_or(0, |watched| watched.version)
+    }
+
+    /// Whether a key is there although its time is over.
+    pub fn is_overdue(&self, database: usize, key: &[u8], now: Now) -> bool {
+        self.databases[database]
+            .index
+            .get(key)
+            .is_some_and(|entry| entry.expire_at <= now.unix_ms)
+    }
+
+    fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
+        let ticket = self.ticket.wrapping_add(1);
+        let Database { index, expires } = &mut self.databases[database];
+        let Some(entry) = index.get_mut(key) else {
+            return false;
+        };
+        if entry.expire_at != NEVER {
+            expires.remove(&(entry.expire_at, entry.ticket));
+        }
+        entry.expire_at = deadline;
+        if deadline != NEVER {
+            let mut ticket = ticket;
+            while expires.contains_key(&(deadline, ticket)) {
+                ticket = ticket.wrapping_add(1);
+            }
+            expires.insert((deadline, ticket), key.into());
+            entry.ticket = ticket;
+            self.ticket = ticket;
+        }
+        let charged = entry.weigh();
+        self.data_bytes = self.data_bytes - entry.charged + charged;
+        entry.charged = charged;
+        true
+    }
+
+    /// Counts an entry's memory again, or removes a collection that is empty.
+    fn reweigh(&mut self, database: usize, key: &[u8]) {
+        let Some(entry) = self.databases[database].index.get_mut(key) else {
+            return;
+        };
+        if entry.value.is_empty() {
+            self.take(database, key);
+            return;
+        }
+        let charged = entry.weigh();
+        self.data_bytes = self.data_bytes - entry.charged + charged;
+        entry.charged = charged;
+    }
+
+    /// Removes an entry, without signal or effect.
+    fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
+        let Database { index, expires } = &mut self.databases[database];
+        let entry = index.remove(key)?;
+        if entry.expire_at != NEVER {
+            expires.remove(&(entry.expire_at, entry.ticket));
+        }
+        self.data_bytes -= entry.charged;
+        Some(entry)
+    }
+
+    /// Puts a value in the place of whatever was there and drops its expiry unless `keep_expiry`.
+    fn put(&mut self, database: usize, key: &[u8], value: Value, keep_expiry: bool, now: Now) {
+        let access = self.fresh_access(now);
+        let Database { index, expires } = &mut self.databases[database];
+        if let Some(entry) = index.get_mut(key) {
+            let old = std::mem::replace(&mut entry.value, value);
+            if old.free_effort() > HUGE {
+                self.dead.push(old);
+            }
+            if !keep_expiry && entry.expire_at != NEVER {
+                expires.remove(&(entry.expire_at, entry.ticket));
+                entry.expire_at = NEVER;
+            }
+            let charged = entry.weigh();
+            self.data_bytes = self.data_bytes - entry.charged + charged;
+            entry.charged = charged;
+            return;
+        }
+        let mut entry =
+            Entry { key: key.into(), value, expire_at: NEVER, charged: 0, ticket: 0, access };
+        entry.charged = entry.weigh();
+        self.data_bytes += entry.charged;
+        index.insert(entry);
+    }
+
+    /// Deletes a key whose time is over and records it.
+    fn expire(&mut self, database: usize, key: &[u8]) {
+        if let Some(entry) = self.take(database, key) {
+            self.discard(entry.value);
+            self.metrics.expired += 1;
+            self.record(database, &[b"DEL", key]);
+            self.signal(database, key);
+        }
+    }
+
+    /// Deletes at most `limit` keys whose time is over; whether more are left.
+    pub fn expire_due(&mut self, now: Now, limit: usize) -> bool {
+        let mut left = limit;
+        for database in 0..self.databases.len() {
+            while self.databases[database].earliest() <= now.unix_ms {
+                if left == 0 {
+                    return true;
+                }
+                left -= 1;
+                let first = self.databases[database].expires.first_key_value();
+                let Some(key) = first.map(|(_, key)| key.clone()) else {
+                    break;
+                };
+                self.expire(database, &key);
+            }
+        }
+        false
+    }
+
+    /// Unix milliseconds of the next expiry of any key.
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.databases.iter().map(Database::earliest).min().filter(|&at| at != NEVER)
+    }
+
+    /// Records an effect for the log.
+    pub fn record(&mut self, database: usize, arguments: &[&[u8]]) {
+        if self.records() {
+            self.metrics.effects += 1;
+            self.journal.append(database, arguments);
+        }
+    }
+
+    /// Whether effects are recorded at all.
+    pub fn records(&self) -> bool {
+        !self.replaying && self.journal.enabled()
+    }
+
+    /// Empties one database, or all. Its memory is freed later, in slices.
+    pub fn flush(&mut self, only: Option<usize>) {
+        self.generation += 1;
+        for number in 0..self.databases.len() {
+            if only.is_some_and(|only| only != number) {
+                continue;
+            }
+            self.signal_database(number);
+            let seed = self.random.next();
+            let old = std::mem::replace(&mut self.databases[number], Database::new(seed));
+            let bytes: usize = if only.is_none() {
+                0
+            } else {
+                old.index.iter().map(Entry::charged).sum()
+            };
+            self.data_bytes -= bytes;
+            if !old.index.is_empty() {
+                self.graveyard.push(old.index);
+            }
+        }
+        if only.is_none() {
+            self.data_bytes = 0;
+        }
+        self.pool.clear();
+    }
+
+    /// Signals every watched or awaited key of a database that is there.
+    fn signal_database(&mut self, database: usize) {
+        let places: Vec<Place> = self
+            .watched
+            .keys()
+            .chain(self.waiting.keys())
+            .filter(|place| place.0 == database && self.databases[database].index.contains(&place.1))
+            .cloned()
+            .collect();
+        for place in places {
+            self.signal(place.0, &place.1);
+        }
+    }
+
+    /// Exchanges two databases.
+    pub fn swap(&mut self, first: usize, second: usize) {
+        self.generation += 1;
+        self.signal_database(first);
+        self.signal_database(second);
+        self.databases.swap(first, second);
+        self.signal_database(first);
+        self.signal_database(second);
+    }
+
+    /// Frees about `limit` entries of databases that were flushed; whether more are left.
+    pub fn bury(&mut self, limit: usize) -> bool {
+        let mut freed = 0;
+        while freed < limit {
+            if let Some(value) = self.dead.last_mut() {
+                let before = value.free_effort();
+                if value.release(limit - freed) {
+                    self.dead.pop();
+                }
+                freed += before.min(limit - freed).max(1);
+                continue;
+            }
+            let Some(index) = self.graveyard.last_mut() else {
+                return false;
+            };
+            let before = index.len();
+            if index.release(limit - freed) {
+                self.graveyard.pop();
+            }
+            freed += before.min(limit - freed).max(1);
+        }
+        self.has_graves()
+    }
+
+    /// Drops a value, a huge one later and in slices.
+    pub fn discard(&mut self, value: Value) {
+        if value.free_effort() > HUGE {
+            self.dead.push(value);
+        }
+    }
+
+    /// Whether flushed databases wait to be freed.
+    pub fn has_graves(&self) -> bool {
+        !self.graveyard.is_empty() || !self.dead.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

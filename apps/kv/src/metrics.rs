@@ -1,0 +1,84 @@
+//! Counters of a shard: plain words that its one thread increments and the event loop publishes.
+
+use std::collections::BTreeMap;
+
+/// Calls of one command.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CommandCount {
+    /// Executions, failed ones too.
+    pub calls: u64,
+    /// Refused before execution.
+    pub rejected: u64,
+    /// Executions that ended in an error.
+    pub failed: u64,
+}
+
+/// Counters of a shard since it started, or since CONFIG RESETSTAT.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Commands executed.
+    pub commands: u64,
+    /// Clients accepted.
+    pub connections: u64,
+    /// Clients refused because of `maxclients`.
+    pub refused: u64,
+    /// Bytes of requests.
+    pub input_bytes: u64,
+    /// Bytes of replies handed to the event loop.
+    pub output_bytes: u64,
+    /// Lookups that found a key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Keys deleted because their time was over.
+    pub expired: u64,
+    /// Keys deleted because memory was full.
+    pub evicted: u64,
+    /// Effects recorded for the log.
+    pub effects: u64,
+    /// Error replies.
+    pub errors: u64,
+    /// Clients closed for malformed requests.
+    pub protocol_errors: u64,
+    /// Clients closed because their input was over the limit.
+    pub query_limit_closed: u64,
+    /// Clients closed because their output was over the limit.
+    pub output_limit_closed: u64,
+    /// Clients closed because they were idle too long.
+    pub idle_closed: u64,
+    /// Effects of the log that could not be applied: they concern keys whose later state the snapshot has.
+    pub replay_skipped: u64,
+    /// Snapshots finished.
+    pub snapshots: u64,
+    /// Greatest memory use seen, in bytes.
+    pub peak_memory: u64,
+    /// By number of the command table.
+    pub by_command: Vec<CommandCount>,
+    /// Error replies by their first word.
+    pub by_error: BTreeMap<Vec<u8>, u64>,
+}
+
+/// Different error codes that are counted one by one; clients can provoke only the fixed ones.
+const ERROR_CODES: usize = 128;
+
+impl Metrics {
+    /// Counters for so many commands.
+    pub fn new(commands: usize) -> Self {
+        Self { by_command: vec![CommandCount::default(); commands], ..Self::default() }
+    }
+
+    /// Counts an error reply.
+    pub fn count_error(&mut self, code: &[u8]) {
+        self.errors += 1;
+        if let Some(count) = self.by_error.get_mut(code) {
+            *count += 1;
+        } else if self.by_error.len() < ERROR_CODES {
+            self.by_error.insert(code.to_vec(), 1);
+        }
+    }
+
+    /// Starts again from zero.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.by_command.len());
+    }
+}

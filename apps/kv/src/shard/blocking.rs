@@ -1,0 +1,132 @@
+//! Clients that wait for a key.
+//!
+//! 1. A handler that finds nothing asks to block. The client is put at the end of the queue of each of its keys, with its
+//!    command; what it sends meanwhile stays in its input.
+//! 2. A change of such a key queues it as ready. After each command (a transaction is one) the ready keys are
+//!    served in turn: the oldest waiter's command is run again. If it still finds nothing it keeps
+//!    its place; otherwise it has its reply and goes on with its input.
+//! 3. A deadline answers with the command's timeout reply.
+
+use super::Shard;
+use crate::client::{Blocked, Client, ClientId, Closing};
+use crate::commands::Fault;
+use crate::keyspace::Data;
+use crate::resp::Reply;
+
+/// What CLIENT UNBLOCK id ERROR answers to the client it names.
+const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+
+impl Shard {
+    /// Lets a client wait.
+    pub(super) fn block(&mut self, client: &mut Client, blocked: Blocked) {
+        for place in &blocked.keys {
+            self.store.waiting.entry(place.clone()).or_default().push_back(client.id);
+        }
+        if let Some(deadline) = blocked.deadline {
+            self.peers.deadlines.insert((deadline, client.id));
+        }
+        self.peers.blocked += 1;
+        client.blocked = Some(blocked);
+    }
+
+    /// Takes a client out of all queues; what it waited for.
+    pub(super) fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
+        let blocked = client.blocked.take()?;
+        for place in &blocked.keys {
+            if let Some(queue) = self.store.waiting.get_mut(place) {
+                queue.retain(|&id| id != client.id);
+                if queue.is_empty() {
+                    self.store.waiting.remove(place);
+                }
+            }
+        }
+        if let Some(deadline) = blocked.deadline {
+            self.peers.deadlines.remove(&(deadline, client.id));
+        }
+        self.peers.blocked -= 1;
+        Some(blocked)
+    }
+
+    /// Serves the clients that wait for keys which were changed.
+    pub(super) fn serve_ready(&mut self) {
+        for (id, with_error) in std::mem::take(&mut self.peers.unblock_requests) {
+            self.end_block(id, with_error.then_some(&UNBLOCKED));
+        }
+        while let Some(place) = self.store.ready.pop_front() {
+            let waiters: Vec<ClientId> = self
+                .store
+                .waiting
+                .get(&place)
+                .map(|queue| queue.iter().copied().collect())
+                .unwrap_or_default();
+            for id in waiters {
+                let now = self.now;
+                if !Data::new(&mut self.store, place.0, now).exists(&place.1) {
+                    break;
+                }
+                let Some(mut client) = self.peers.take(id) else {
+                    continue;
+                };
+                self.retry(&mut client);
+                self.put_back(client);
+            }
+        }
+    }
+
+    /// Runs a blocked client's command again.
+    fn retry(&mut self, client: &mut Client) {
+        let Some(blocked) = client.blocked.as_ref() else {
+            return;
+        };
+        if client.closing != Closing::No {
+            self.unblock(client);
+            return;
+        }
+        let arguments = blocked.arguments.clone();
+        let borrowed: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        let Some((number, command)) = self.table.find(borrowed[0]) else {
+            return;
+        };
+        self.call(client, number, command, &borrowed);
+        if client.block_request.take().is_none() {
+            self.unblock(client);
+            self.resume(client);
+        }
+    }
+
+    /// Answers blocked clients whose time is over.
+    pub(super) fn time_out_blocked(&mut self) {
+        while let Some(&(deadline, id)) = self.peers.deadlines.first()
+            && deadline <= self.now.monotonic_ns
+        {
+            self.peers.deadlines.pop_first();
+            self.end_block(id, None);
+        }
+    }
+
+    /// Ends a client's blocking with its timeout reply, or with an error.
+    pub(super) fn end_block(&mut self, id: ClientId, error: Option<&Fault>) {
+        let Some(mut client) = self.peers.take(id) else {
+            return;
+        };
+        if let Some(blocked) = self.unblock(&mut client) {
+            let mut reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
+            match error {
+                Some(fault) => reply.error(fault),
+                None => blocked.on_timeout.write(&mut reply),
+            }
+            client.output.bytes = reply.bytes;
+            self.peers.note_output(&mut client);
+            self.resume(&mut client);
+        }
+        self.put_back(client);
+    }
+
+    /// Lets a client that no longer waits go on with its input at the next tick.
+    fn resume(&mut self, client: &mut Client) {
+        if (!client.input.is_empty() || client.input_ended) && !client.resumable {
+            client.resumable = true;
+            self.peers.push_resumable(client.id);
+        }
+    }
+}

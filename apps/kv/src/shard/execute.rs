@@ -1,0 +1,334 @@
+//! From bytes to replies.
+//!
+//! 1. [`Shard::receive`] parses where the bytes arrived: in the event loop's buffer if the client had nothing left over,
+//!    else in its own input. What is not used up is kept.
+//! 2. A client's commands run one after the other until its input is used up, it blocks, is to be closed, or
+//!    has more output waiting than the soft limit.
+//! 3. [`Shard::execute`] looks a command up and refuses what may not run, in Redis' order of checks; inside MULTI it
+//!    queues. [`Shard::call`] builds the [`Context`] and runs the handler.
+
+use super::Shard;
+use crate::client::{Client, Closing, ReplyMode};
+use crate::commands::{Command, Context, Fault, flag, transaction};
+use crate::keyspace::Data;
+use crate::resp::{Limits, Parser, Progress, ProtocolError, Reply};
+
+/// Arguments that stand on the stack; more need an allocation.
+const STACK_ARGUMENTS: usize = 16;
+/// Input that is kept allocated for a client between its commands.
+const KEPT_INPUT: usize = 16 << 10;
+/// Bytes of arguments shown for an unknown command.
+const SHOWN_ARGUMENTS: usize = 128;
+
+impl Shard {
+    /// Whether a client's next command may run.
+    pub(super) fn may_run(&self, client: &Client) -> bool {
+        client.blocked.is_none()
+            && client.closing == Closing::No
+            && client.output.pending() <= self.store.settings.output_soft_limit
+    }
+
+    /// Takes bytes from a client and runs what is complete.
+    pub(super) fn receive(&mut self, client: &mut Client, bytes: &[u8]) {
+        let mut parser = std::mem::take(&mut client.parser);
+        if client.input.is_empty() {
+            let used = self.run_input(client, &mut parser, bytes);
+            if used < bytes.len() && client.closing == Closing::No {
+                let rest = &bytes[used..];
+                let room = parser.missing(rest.len()).min(rest.len().max(KEPT_INPUT));
+                client.input.reserve(rest.len() + room);
+                client.input.extend_from_slice(rest);
+            }
+        } else {
+            let mut input = std::mem::take(&mut client.input);
+            input.extend_from_slice(bytes);
+            let used = self.run_input(client, &mut parser, &input);
+            input.drain(..used);
+            if input.is_empty() {
+                input.shrink_to(KEPT_INPUT);
+            }
+            client.input = input;
+        }
+        client.parser = parser;
+        if client.input.len() as u64 > self.store.settings.client_query_buffer_limit {
+            self.store.metrics.query_limit_closed += 1;
+            client.closing = Closing::Now;
+        }
+        if client.closing != Closing::No {
+            client.input = Vec::new();
+        } else if client.input_ended && self.may_run(client) {
+            client.closing = Closing::AfterOutput;
+        }
+    }
+
+    /// Runs the complete commands in `input` as far as they may run; the bytes used.
+    fn run_input(&mut self, client: &mut Client, parser: &mut Parser, input: &[u8]) -> usize {
+        let limits = Limits { bulk: self.store.settings.proto_max_bulk_len };
+        let mut used = 0;
+        while used < input.len() && self.may_run(client) {
+            match parser.next(&input[used..], limits) {
+                Ok(Progress::More) => break,
+                Ok(Progress::Nothing(length)) => used += length,
+                Ok(Progress::Command(length)) => {
+                    self.run_arguments(client, parser, &input[used..]);
+                    used += length;
+                }
+                Err(error) => {
+                    self.refuse_protocol(client, &error);
+                    return input.len();
+                }
+            }
+        }
+        used
+    }
+
+    fn refuse_protocol(&mut self, client: &mut Client, error: &ProtocolError) {
+        self.store.metrics.protocol_errors += 1;
+        let fault = Fault::new(error.0.as_str());
+        self.reply_fault(client, &fault);
+        client.closing = Closing::AfterOutput;
+    }
+
+    fn run_arguments(&mut self, client: &mut Client, parser: &Parser, input: &[u8]) {
+        let arguments = parser.arguments(input);
+        let count = arguments.len();
+        if count <= STACK_ARGUMENTS {
+            let mut stack: [&[u8]; STACK_ARGUMENTS] = [&[]; STACK_ARGUMENTS];
+            for (slot, argument) in stack.iter_mut().zip(arguments.iter()) {
+                *slot = argument;
+            }
+            self.execute(client, &stack[..count]);
+        } else {
+            let heap: Vec<&[u8]> = arguments.iter().collect();
+            self.execute(client, &heap);
+        }
+        if !self.store.ready.is_empty() || self.peers.has_unblock_requests() {
+            self.serve_others(client);
+        }
+    }
+
+    /// Serves clients that wait for keys which this client has just changed.
+    fn serve_others(&mut self, client: &mut Client) {
+        // The client being served is not blocked on what it changed itself unless it blocked just
+        // now; then it is served when it has been put back.
+        if client.blocked.is_none() {
+            self.serve_ready();
+        }
+    }
+
+    /// Puts a client back after it was served.
+    pub(super) fn put_back(&mut self, mut client: Box<Client>) {
+        let limits = &self.store.settings;
+        let limit =
+            if client.is_subscriber() { limits.output_limit_pubsub } else { limits.output_limit_normal };
+        if limit > 0 && client.output.pending() as u64 > limit && client.closing != Closing::Now {
+            self.store.metrics.output_limit_closed += 1;
+            client.closing = Closing::Now;
+            client.output.clear();
+        }
+        self.store.metrics.output_limit_closed += std::mem::take(&mut self.peers.overflowed);
+        if client.output.is_held() {
+            self.peers.note_output(&mut client);
+        }
+        if client.closing != Closing::No {
+            self.peers.note_ready(&mut client);
+        }
+        let memory = client.memory();
+        self.store.client_bytes = self.store.client_bytes + memory - client.charged;
+        client.charged = memory;
+        self.peers.put(client);
+    }
+
+    /// Appends an error to a client's output.
+    fn reply_fault(&mut self, client: &mut Client, fault: &Fault) {
+        self.store.metrics.count_error(fault.code());
+        if matches!(client.reply_mode, ReplyMode::On) {
+            let mut reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
+            reply.error(fault);
+            client.output.bytes = reply.bytes;
+        }
+        if client.reply_mode == ReplyMode::SkipNext {
+            client.reply_mode = ReplyMode::On;
+        }
+    }
+
+    /// Refuses a command before it runs; a transaction it was meant for must fail.
+    fn reject(&mut self, client: &mut Client, number: Option<u16>, fault: &Fault) {
+        if let Some(transaction) = client.transaction.as_mut() {
+            transaction.broken = true;
+        }
+        if let Some(number) = number {
+            self.store.metrics.by_command[number as usize].rejected += 1;
+        }
+        self.reply_fault(client, fault);
+    }
+
+    /// Runs, queues or refuses one command.
+    pub(super) fn execute(&mut self, client: &mut Client, arguments: &[&[u8]]) {
+        let Some((number, command)) = self.table.find(arguments[0]) else {
+            let fault = unknown(arguments);
+            return self.reject(client, None, &fault);
+        };
+        if !command.accepts(arguments.len()) {
+            return self.reject(client, Some(number), &Fault::arity(command.name));
+        }
+        if let Err(fault) = self.admit(client, command) {
+            return self.reject(client, Some(number), &fault);
+        }
+        if client.in_transaction() && !transaction::runs_inside(command.name) {
+            if command.flags.has(flag::NO_MULTI) {
+                let fault = Fault::of("ERR Command not allowed inside a transaction");
+                return self.reject(client, Some(number), &fault);
+            }
+            return self.queue(client, arguments);
+        }
+        client.last_command = command.name;
+        self.call(client, number, command, arguments);
+        if let Some(mut blocked) = client.block_request.take() {
+            blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
+            self.block(client, blocked);
+        }
+    }
+
+    /// Redis' checks between the arity of a command and its execution.
+    fn admit(&mut self, client: &Client, command: Command) -> Result<(), Fault> {
+        let writes = command.flags.has(flag::WRITE);
+        if self.store.settings.maxmemory > 0
+            && !self.store.make_room(self.now)
+            && (command.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
+        {
+            return Err(Fault::OUT_OF_MEMORY);
+        }
+        if let Some(reason) = &self.failed
+            && writes
+        {
+            return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
+        }
+        if let Some(reason) = &self.full
+            && (command.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
+        {
+            return Err(Fault::new(format!("MISCONF {reason}")));
+        }
+        if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
+            return Err(Fault::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether this is an EXEC of a transaction with a command that memory forbids.
+    fn holds_denied_command(&self, client: &Client, command: Command) -> bool {
+        command.name == "exec"
+            && client.transaction.as_ref().is_some_and(|transaction| {
+                transaction.queue.iter().any(|arguments| {
+                    self.table
+                        .find(&arguments[0])
+                        .is_some_and(|(_, command)| command.flags.has(flag::DENY_OOM))
+                })
+            })
+    }
+
+    fn queue(&mut self, client: &mut Client, arguments: &[&[u8]]) {
+        let limit = self.store.settings.client_query_buffer_limit;
+        let bytes: usize = arguments.iter().map(|argument| argument.len() + 32).sum();
+        if let Some(transaction) = client.transaction.as_mut() {
+            transaction.bytes += bytes;
+            if transaction.bytes as u64 > limit {
+                self.store.metrics.query_limit_closed += 1;
+                client.closing = Closing::Now;
+                return;
+            }
+            transaction.queue.push(arguments.iter().map(|argument| argument.to_vec()).collect());
+        }
+        if matches!(client.reply_mode, ReplyMode::On) {
+            client.output.bytes.extend_from_slice(b"+QUEUED\r\n");
+        }
+    }
+
+    /// Runs a handler for a client.
+    pub(super) fn call(
+        &mut self,
+        client: &mut Client,
+        number: u16,
+        command: Command,
+        arguments: &[&[u8]],
+    ) {
+        let start = client.output.bytes.len();
+        let reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
+        let database = client.database;
+        let mut context = Context {
+            data: Data::new(&mut self.store, database, self.now),
+            reply,
+            random: &mut self.random,
+            client,
+            peers: &mut self.peers,
+            table: &self.table,
+            command,
+            failed: self.failed.as_deref(),
+            must_not_block: false,
+        };
+        context.run(number, arguments);
+        let mut bytes = context.reply.bytes;
+        match client.reply_mode {
+            ReplyMode::On => {}
+            ReplyMode::Off => bytes.truncate(start),
+            ReplyMode::SkipThis => {
+                bytes.truncate(start);
+                client.reply_mode = ReplyMode::SkipNext;
+            }
+            ReplyMode::SkipNext => {
+                bytes.truncate(start);
+                client.reply_mode = ReplyMode::On;
+            }
+        }
+        client.output.bytes = bytes;
+    }
+}
+
+impl Context<'_> {
+    /// Runs the handler of `self.command`, counts it, and turns a fault into the reply.
+    pub(crate) fn run(&mut self, number: u16, arguments: &[&[u8]]) {
+        let start = self.reply.bytes.len();
+        let outcome = (self.command.handler)(self, arguments);
+        let metrics = &mut self.data.store().metrics;
+        metrics.commands += 1;
+        let count = &mut metrics.by_command[number as usize];
+        count.calls += 1;
+        if let Err(fault) = outcome {
+            count.failed += 1;
+            metrics.count_error(fault.code());
+            self.reply.bytes.truncate(start);
+            self.reply.error(&fault);
+        }
+    }
+}
+
+fn allowed_to_subscribers(name: &str) -> bool {
+    matches!(
+        name,
+        "ping" | "subscribe" | "ssubscribe" | "psubscribe" | "unsubscribe" | "sunsubscribe"
+            | "punsubscribe" | "quit" | "reset"
+    )
+}
+
+/// The error for a command that does not exist, with the beginning of its arguments.
+fn unknown(arguments: &[&[u8]]) -> Fault {
+    let mut shown = Vec::new();
+    for argument in &arguments[1..] {
+        if shown.len() >= SHOWN_ARGUMENTS {
+            break;
+        }
+        let room = SHOWN_ARGUMENTS - shown.len();
+        shown.push(b'\'');
+        shown.extend_from_slice(&argument[..argument.len().min(room)]);
+        shown.extend_from_slice(b"' ");
+    }
+    let name = &arguments[0][..arguments[0].len().min(SHOWN_ARGUMENTS)];
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(name);
+    text.extend_from_slice(b"', with args beginning with: ");
+    text.extend_from_slice(&shown);
+    Fault::new(text)
+}

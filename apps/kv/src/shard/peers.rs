@@ -1,0 +1,367 @@
+//! The clients of a shard, and who is subscribed to what.
+//!
+//! A client that is being served is taken out of its slot (`take`, `put`), so that its command may change it and
+//! the others at the same time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use super::ShutdownMode;
+use crate::client::{Client, ClientId, Closing};
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    used: bool,
+    client: Option<Box<Client>>,
+}
+
+type Subscribers = HashMap<Box<[u8]>, BTreeSet<ClientId>>;
+
+/// All clients but the one that is being served.
+pub struct Peers {
+    slots: Vec<Slot>,
+    vacant: Vec<u32>,
+    count: usize,
+    next_number: u64,
+    unsealed: Vec<ClientId>,
+    /// Clients whose output waits for a sequence, in order of it.
+    sealed: VecDeque<(u64, ClientId)>,
+    ready: Vec<ClientId>,
+    resumable: Vec<ClientId>,
+    /// Blocked clients with a deadline.
+    pub(super) deadlines: BTreeSet<(u64, ClientId)>,
+    pub(super) blocked: usize,
+    channels: Subscribers,
+    patterns: BTreeMap<Box<[u8]>, BTreeSet<ClientId>>,
+    pub(crate) shutdown: Option<ShutdownMode>,
+    /// Blocked clients that CLIENT UNBLOCK names, and whether with an error.
+    pub(crate) unblock_requests: Vec<(ClientId, bool)>,
+    /// Clients closed because their output was over the limit.
+    pub(crate) overflowed: u64,
+}
+
+impl Peers {
+    pub(super) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            count: 0,
+            next_number: 1,
+            unsealed: Vec::new(),
+            sealed: VecDeque::new(),
+            ready: Vec::new(),
+            resumable: Vec::new(),
+            deadlines: BTreeSet::new(),
+            blocked: 0,
+            channels: HashMap::new(),
+            patterns: BTreeMap::new(),
+            shutdown: None,
+            unblock_requests: Vec::new(),
+            overflowed: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, peer: SocketAddr, local: SocketAddr, now_ns: u64) -> ClientId {
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let entry = &mut self.slots[slot as usize];
+        let id = ClientId { slot, generation: entry.generation };
+        entry.used = true;
+        entry.client = Some(Box::new(Client::new(id, self.next_number, peer, local, now_ns)));
+        self.next_number += 1;
+        self.count += 1;
+        id
+    }
+
+    fn slot(&mut self, id: ClientId) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(id.slot as usize)
+            .filter(|slot| slot.used && slot.generation == id.generation)
+    }
+
+    /// Takes a client out to serve it.
+    pub(super) fn take(&mut self, id: ClientId) -> Option<Box<Client>> {
+        self.slot(id)?.client.take()
+    }
+
+    /// Puts a client back.
+    pub(super) fn put(&mut self, client: Box<Client>) {
+        if let Some(slot) = self.slot(client.id) {
+            slot.client = Some(client);
+        }
+    }
+
+    /// Gives the slot of a client that has gone to others.
+    pub(super) fn free(&mut self, id: ClientId) {
+        if let Some(slot) = self.slot(id) {
+            slot.used = false;
+            slot.client = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.vacant.push(id.slot);
+            self.count -= 1;
+        }
+    }
+
+    /// Clients, the one that is being served included.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Clients that wait for a key.
+    pub fn blocked(&self) -> usize {
+        self.blocked
+    }
+
+    pub(super) fn get(&self, id: ClientId) -> Option<&Client> {
+        self.slots
+            .get(id.slot as usize)
+            .filter(|slot| slot.generation == id.generation)
+            .and_then(|slot| slot.client.as_deref())
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.slot(id)?.client.as_deref_mut()
+    }
+
+    /// All clients but the one that is being served.
+    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.slots.iter().filter_map(|slot| slot.client.as_deref())
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.slots.iter_mut().filter_map(|slot| slot.client.as_deref_mut())
+    }
+
+    /// Notes that a client has new output.
+    pub(super) fn note_output(&mut self, client: &mut Client) {
+        if !client.unsealed {
+            client.unsealed = true;
+            self.unsealed.push(client.id);
+        }
+    }
+
+    /// Tells the event loop to look at a client.
+    pub(super) fn note_ready(&mut self, client: &mut Client) {
+        if !client.ready {
+            client.ready = true;
+            self.ready.push(client.id);
+        }
+    }
+
+    pub(super) fn seal(&mut self, sequence: u64, durable: u64) {
+        let mut unsealed = std::mem::take(&mut self.unsealed);
+        for id in unsealed.drain(..) {
+            let Some(mut client) = self.take(id) else {
+                continue;
+            };
+            client.unsealed = false;
+            client.output.seal(sequence, durable);
+            if client.output.is_held() {
+                self.sealed.push_back((sequence, id));
+            }
+            if !client.output.releasable().is_empty() || client.closing != Closing::No {
+                self.note_ready(&mut client);
+            }
+            self.put(client);
+        }
+        self.unsealed = unsealed;
+    }
+
+    pub(super) fn release(&mut self, durable: u64) {
+        while let Some(&(sequence, id)) = self.sealed.front()
+            && sequence <= durable
+        {
+            self.sealed.pop_front();
+            if let Some(mut client) = self.take(id) {
+                client.output.release(durable);
+                self.note_ready(&mut client);
+                self.put(client);
+            }
+        }
+    }
+
+    /// Closes every client that waits for something to become durable; what waits is dropped.
+    pub(super) fn fail(&mut self) {
+        self.sealed.clear();
+        let held: Vec<ClientId> = self
+            .iter()
+            .filter(|client| client.output.is_held())
+            .map(Client::id)
+            .collect();
+        for id in held {
+            if let Some(mut client) = self.take(id) {
+                client.output.drop_held();
+                client.closing = Closing::AfterOutput;
+                self.note_ready(&mut client);
+                self.put(client);
+            }
+        }
+    }
+
+    pub(super) fn take_ready(&mut self, out: &mut Vec<ClientId>) {
+        let mut ready = std::mem::take(&mut self.ready);
+        for id in ready.drain(..) {
+            if let Some(client) = self.get_mut(id) {
+                client.ready = false;
+                out.push(id);
+            }
+        }
+        self.ready = ready;
+    }
+
+    pub(super) fn resume_later(&mut self, id: ClientId) {
+        if let Some(client) = self.get_mut(id)
+            && !client.resumable
+        {
+            client.resumable = true;
+            self.resumable.push(id);
+        }
+    }
+
+    /// The same for a client that is being served; its flag is set already.
+    pub(super) fn push_resumable(&mut self, id: ClientId) {
+        self.resumable.push(id);
+    }
+
+    pub(super) fn has_unblock_requests(&self) -> bool {
+        !self.unblock_requests.is_empty()
+    }
+
+    pub(super) fn take_resumable(&mut self) -> Vec<ClientId> {
+        let ids = std::mem::take(&mut self.resumable);
+        for &id in &ids {
+            if let Some(client) = self.get_mut(id) {
+                client.resumable = false;
+            }
+        }
+        ids
+    }
+
+    pub(super) fn has_resumable(&self) -> bool {
+        !self.resumable.is_empty()
+    }
+
+    pub(super) fn next_unblock(&self) -> Option<u64> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// Closes a client that is not the one being served.
+    pub(crate) fn close(&mut self, id: ClientId, closing: Closing) {
+        if let Some(mut client) = self.take(id) {
+            client.closing = closing;
+            if closing == Closing::Now {
+                client.output.clear();
+            }
+            self.note_ready(&mut client);
+            self.put(client);
+        }
+    }
+
+    pub(super) fn close_idle(&mut self, now_ns: u64, limit_ns: u64) -> u64 {
+        let idle: Vec<ClientId> = self
+            .iter()
+            .filter(|client| client.blocked.is_none() && !client.is_subscriber())
+            .filter(|client| now_ns.saturating_sub(client.active_ns) > limit_ns)
+            .map(Client::id)
+            .collect();
+        for &id in &idle {
+            self.close(id, Closing::Now);
+        }
+        idle.len() as u64
+    }
+
+    /// Subscribes a client to a channel; whether it was not already.
+    pub(crate) fn subscribe(&mut self, client: &mut Client, channel: &[u8]) -> bool {
+        let new = client.channels.insert(channel.into());
+        if new {
+            self.channels.entry(channel.into()).or_default().insert(client.id);
+        }
+        new
+    }
+
+    /// Subscribes a client to a pattern; whether it was not already.
+    pub(crate) fn subscribe_pattern(&mut self, client: &mut Client, pattern: &[u8]) -> bool {
+        let new = client.patterns.insert(pattern.into());
+        if new {
+            self.patterns.entry(pattern.into()).or_default().insert(client.id);
+        }
+        new
+    }
+
+    /// Ends a subscription.
+    pub(crate) fn unsubscribe(&mut self, client: &mut Client, channel: &[u8]) {
+        if client.channels.remove(channel)
+            && let Some(subscribers) = self.channels.get_mut(channel)
+        {
+            subscribers.remove(&client.id);
+            if subscribers.is_empty() {
+                self.channels.remove(channel);
+            }
+        }
+    }
+
+    /// Ends the subscription to a pattern.
+    pub(crate) fn unsubscribe_pattern(&mut self, client: &mut Client, pattern: &[u8]) {
+        if client.patterns.remove(pattern)
+            && let Some(subscribers) = self.patterns.get_mut(pattern)
+        {
+            subscribers.remove(&client.id);
+            if subscribers.is_empty() {
+                self.patterns.remove(pattern);
+            }
+        }
+    }
+
+    /// Ends all subscriptions of a client.
+    pub(crate) fn unsubscribe_all(&mut self, client: &mut Client) {
+        for channel in std::mem::take(&mut client.channels) {
+            client.channels.insert(channel.clone());
+            self.unsubscribe(client, &channel);
+        }
+        for pattern in std::mem::take(&mut client.patterns) {
+            client.patterns.insert(pattern.clone());
+            self.unsubscribe_pattern(client, &pattern);
+        }
+    }
+
+    /// Channels that have subscribers, with their number.
+    pub(crate) fn channels(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        self.channels.iter().map(|(channel, subscribers)| (&**channel, subscribers.len()))
+    }
+
+    /// Subscribers of a channel.
+    pub(crate) fn subscribers(&self, channel: &[u8]) -> Vec<ClientId> {
+        self.channels
+            .get(channel)
+            .map(|subscribers| subscribers.iter().copied().collect())
+            .unwrap_or_default()
+    }
+
+    /// Patterns that somebody is subscribed to, and who.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = (&[u8], &BTreeSet<ClientId>)> {
+        self.patterns.iter().map(|(pattern, subscribers)| (&**pattern, subscribers))
+    }
+
+    /// Appends a message to the output of a client other than the one being served, within `limit` bytes (0: any).
+    pub(crate) fn send(&mut self, id: ClientId, limit: u64, write: impl FnOnce(bool, &mut Vec<u8>)) {
+        let Some(mut client) = self.take(id) else {
+            return;
+        };
+        if client.closing == Closing::No {
+            write(client.resp3, &mut client.output.bytes);
+            if limit > 0 && client.output.pending() as u64 > limit {
+                client.closing = Closing::Now;
+                client.output.clear();
+                self.overflowed += 1;
+                self.note_ready(&mut client);
+            } else {
+                self.note_output(&mut client);
+            }
+        }
+        self.put(client);
+    }
+}

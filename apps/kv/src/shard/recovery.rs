@@ -1,0 +1,250 @@
+//! Recovery from the log, and the snapshot that lets the log be compacted.
+//!
+//! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of the index, in
+//!    which no key ever changes its place. A key is dumped whole, together with the sequence of the log at that
+//!    moment. A key that is made behind the walk is not dumped: its effects are in the log after the
+//!    snapshot's begin.
+//! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot began. An effect on a
+//!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
+//!    effects concern one key.
+//! 3. An effect on a key that was deleted before the walk came by can meet another state than it did at first (nothing
+//!    instead of a list); whatever it makes is deleted again by an effect that follows. So a fault during
+//!    replay is counted, not fatal.
+//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
+//! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use foldhash::quality::FixedState;
+
+use super::Shard;
+use crate::client::{Client, ClientId};
+use crate::commands::{Context, flag};
+use crate::journal::{self, EFFECTS, Reader, ReplayError, SNAPSHOT};
+use crate::keyspace::{Data, Now};
+use crate::resp::Reply;
+
+/// Keys dumped between two looks at the budget.
+const KEYS_AT_ONCE: usize = 32;
+/// A snapshot record is handed out when it has this many bytes.
+const RECORD_BYTES: usize = 64 << 10;
+
+/// Of which keys the snapshot knows more than the log's effects up to a sequence.
+pub(super) struct Guards {
+    sequences: HashMap<(u64, u64), u64>,
+    seeds: (u64, u64),
+}
+
+impl Guards {
+    pub(super) fn new(first: u64, second: u64) -> Self {
+        Self { sequences: HashMap::new(), seeds: (first, second) }
+    }
+
+    fn name(&self, database: u64, key: &[u8]) -> (u64, u64) {
+        let hash = |seed: u64| {
+            let mut hasher = FixedState::with_seed(seed).build_hasher();
+            hasher.write_u64(database);
+            hasher.write(key);
+            hasher.finish()
+        };
+        (hash(self.seeds.0), hash(self.seeds.1))
+    }
+}
+
+/// Where a running snapshot is.
+pub(super) struct Snapshot {
+    database: usize,
+    cursor: u64,
+    generation: u64,
+}
+
+impl Shard {
+    /// Replays one log record of effects.
+    ///
+    /// # Errors
+    /// The record is damaged, or was written by another program. What it had until then is applied.
+    pub fn replay(&mut self, sequence: u64, record: &[u8], now: Now) -> Result<(), ReplayError> {
+        self.now = now;
+        let reader = Reader::new(record, EFFECTS, sequence)?;
+        self.replay_effects(reader, sequence, true)
+    }
+
+    /// Loads one record of a snapshot.
+    ///
+    /// # Errors
+    /// As [`Shard::replay`].
+    pub fn replay_snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        let mut reader = Reader::new(record, SNAPSHOT, 0)?;
+        let as_of = reader.number()?;
+        self.replay_effects(reader, as_of, false)
+    }
+
+    fn replay_effects(
+        &mut self,
+        mut reader: Reader<'_>,
+        sequence: u64,
+        guarded: bool,
+    ) -> Result<(), ReplayError> {
+        self.store.replaying = true;
+        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        let id = ClientId { slot: u32::MAX, generation: 0 };
+        let mut client = Client::new(id, 0, nowhere, nowhere, 0);
+        let mut arguments = Vec::new();
+        let mut scratch = Vec::new();
+        while let Some(database) = reader.effect(&mut arguments)? {
+            let number = usize::try_from(database)
+                .ok()
+                .filter(|&number| number < self.store.databases().len())
+                .ok_or(ReplayError::Database { sequence, database })?;
+            let key = arguments.get(1).copied().unwrap_or_default();
+            if guarded && !self.guards.sequences.is_empty() {
+                let name = self.guards.name(database, key);
+                if self.guards.sequences.get(&name).is_some_and(|&as_of| sequence <= as_of) {
+                    continue;
+                }
+            } else if !guarded {
+                let name = self.guards.name(database, key);
+                self.guards.sequences.insert(name, sequence);
+            }
+            client.database = number;
+            scratch.clear();
+            scratch = self.replay_effect(&mut client, &arguments, sequence, scratch)?;
+        }
+        Ok(())
+    }
+
+    fn replay_effect(
+        &mut self,
+        client: &mut Client,
+        arguments: &[&[u8]],
+        sequence: u64,
+        scratch: Vec<u8>,
+    ) -> Result<Vec<u8>, ReplayError> {
+        let found = self.table.find(arguments[0]);
+        let known = found.filter(|(_, command)| {
+            command.flags.has(flag::WRITE) && command.accepts(arguments.len())
+        });
+        let Some((_, command)) = known else {
+            let name = String::from_utf8_lossy(arguments[0]).into_owned();
+            return Err(ReplayError::Command { sequence, name });
+        };
+        let database = client.database;
+        let mut context = Context {
+            data: Data::new(&mut self.store, database, self.now),
+            reply: Reply::new(scratch, false),
+            random: &mut self.random,
+            client,
+            peers: &mut self.peers,
+            table: &self.table,
+            command,
+            failed: None,
+            must_not_block: true,
+        };
+        let outcome = (command.handler)(&mut context, arguments);
+        let bytes = context.reply.bytes;
+        if outcome.is_err() {
+            self.store.metrics.replay_skipped += 1;
+        }
+        Ok(bytes)
+    }
+
+    /// Recovery is over: clients may come, keys expire again.
+    pub fn finish_recovery(&mut self) {
+        self.store.replaying = false;
+        self.guards.sequences = HashMap::new();
+        self.store.ready.clear();
+    }
+
+    /// Begins a snapshot. Every effect so far must have been taken from the journal and appended to the log.
+    pub fn begin_snapshot(&mut self) {
+        self.snapshot_aborted = false;
+        self.snapshot =
+            Some(Snapshot { database: 0, cursor: 0, generation: self.store.generation });
+    }
+
+    /// Dumps about `budget_bytes` more as records to `out`; true when the snapshot is complete (or was aborted, see
+    /// [`Shard::snapshot_aborted`]). `as_of` is the sequence of the last record of the log; the journal
+    /// must be empty.
+    pub fn snapshot_slice(
+        &mut self,
+        as_of: u64,
+        budget_bytes: usize,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        debug_assert!(self.store.journal.is_empty(), "effects without a sequence");
+        let Some(mut snapshot) = self.snapshot.take() else {
+            return true;
+        };
+        if snapshot.generation != self.store.generation {
+            self.snapshot_aborted = true;
+            return true;
+        }
+        let mut record = Dump { bytes: Vec::new(), as_of, total: 0, out };
+        while snapshot.database < self.store.databases().len() {
+            let database = snapshot.database;
+            let index = self.store.databases()[database].index();
+            snapshot.cursor = index.scan(snapshot.cursor, KEYS_AT_ONCE, &mut |entry| {
+                entry.rebuild(&mut |arguments| record.effect(database, arguments));
+            });
+            if snapshot.cursor == 0 {
+                snapshot.database += 1;
+            }
+            if record.total + record.bytes.len() >= budget_bytes
+                && snapshot.database < self.store.databases().len()
+            {
+                record.flush();
+                self.snapshot = Some(snapshot);
+                return false;
+            }
+        }
+        record.flush();
+        self.store.metrics.snapshots += 1;
+        self.store.last_save = self.now.unix_ms / 1000;
+        true
+    }
+
+    /// Whether the last snapshot was aborted because the data set was flushed meanwhile; begin another.
+    pub fn snapshot_aborted(&self) -> bool {
+        self.snapshot_aborted
+            || self
+                .snapshot
+                .as_ref()
+                .is_some_and(|snapshot| snapshot.generation != self.store.generation)
+    }
+
+    /// Gives a running snapshot up.
+    pub fn abort_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+}
+
+/// Gathers effects into snapshot records.
+struct Dump<'a> {
+    bytes: Vec<u8>,
+    as_of: u64,
+    total: usize,
+    out: &'a mut dyn FnMut(&[u8]),
+}
+
+impl Dump<'_> {
+    fn effect(&mut self, database: usize, arguments: &[&[u8]]) {
+        if self.bytes.is_empty() {
+            self.bytes.push(SNAPSHOT);
+            journal::number(&mut self.bytes, self.as_of);
+        }
+        journal::encode(&mut self.bytes, database, arguments);
+        if self.bytes.len() >= RECORD_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.bytes.is_empty() {
+            (self.out)(&self.bytes);
+            self.total += self.bytes.len();
+            self.bytes.clear();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a client, or the event loop, would miss.
+
+use std::net::SocketAddr;
+
+use super::*;
+
+mod protocol;
+
+/// A shard with the event loop's part played by the test: without a log every reply leaves at once.
+struct Bench {
+    shard: Shard,
+    now: Now,
+    sequence: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Self {
+        let now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
+        Self { shard: Shard::new(settings, 42), now, sequence: 0 }
+    }
+
+    fn connect(&mut self) -> ClientId {
+        let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
+        self.shard.connect(address, address, self.now).expect("fewer than maxclients")
+    }
+
+    /// Lets time pass and the shard tick.
+    fn pass(&mut self, milliseconds: u64) {
+        self.now.monotonic_ns += milliseconds * 1_000_000;
+        self.now.unix_ms += milliseconds;
+        self.shard.tick(self.now);
+    }
+
+    /// Everything a client has been sent since the last call.
+    fn output(&mut self, id: ClientId) -> String {
+        self.sequence += 1;
+        self.shard.seal(self.sequence);
+        self.shard.durable(self.sequence);
+        let text = String::from_utf8_lossy(self.shard.output(id)).into_owned();
+        let length = self.shard.output(id).len();
+        self.shard.consumed(id, length);
+        text
+    }
+
+    /// Sends an inline command and returns the reply.
+    fn ask(&mut self, id: ClientId, command: &str) -> String {
+        self.shard.feed(id, format!("{command}\r\n").as_bytes(), self.now);
+        self.output(id)
+    }
+}
+
+#[test]
+fn strings_are_set_and_read() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert_eq!(bench.ask(client, "PING"), "+PONG\r\n");
+    assert_eq!(bench.ask(client, "SET key value"), "+OK\r\n");
+    assert_eq!(bench.ask(client, "get key"), "$5\r\nvalue\r\n");
+    assert_eq!(bench.ask(client, "GET other"), "$-1\r\n");
+    assert_eq!(bench.ask(client, "INCR n"), ":1\r\n");
+    assert_eq!(
+        bench.ask(client, "NOPE a b"),
+        "-ERR unknown command 'NOPE', with args beginning with: 'a' 'b' \r\n"
+    );
+}
