@@ -166,5 +166,22 @@ pub fn parse_float(bytes: &[u8]) -> Option<f64> {
     (!value.is_nan()).then_some(value)
 }
 
+/// A bound of a range of scores. Unlike [`parse_float`] it takes what `strtod` takes up to the first zero byte: leading
+/// space, nothing at all (0), and what is out of range.
+pub fn parse_bound(bytes: &[u8]) -> Option<f64> {
+    let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    if bytes.is_empty() {
+        return Some(0.0);
+    }
+    let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let start = bytes.iter().position(|byte| !space(byte)).unwrap_or(bytes.len());
+    let bytes = &bytes[start..];
+    parse_float(bytes).or_else(|| {
+        // Out of range of doubles is an infinity or zero here.
+        let value: f64 = std::str::from_utf8(bytes).ok()?.parse().ok()?;
+        (!value.is_nan()).then_some(value)
+    })
+}
+
 #[cfg(test)]
 mod tests;

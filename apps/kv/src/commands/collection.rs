@@ -1,0 +1,143 @@
+//! What the families of lists, sets, hashes and sorted sets have in common: values of an expected type, ranges of
+//! ranks, arguments with bounds.
+
+use super::{Fault, integer};
+use crate::keyspace::Data;
+use crate::value::{Hash, List, Set, SortedSet, Value};
+
+/// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and its like) may have. The server
+/// stands still while it writes them.
+pub const MOST_REPEATED: u64 = 1 << 24;
+
+/// One of the four types of collections.
+pub trait Collection: Sized {
+    /// The collection in a value of this type.
+    fn of(value: &Value) -> Option<&Self>;
+    /// The same, to be changed.
+    fn of_mut(value: &mut Value) -> Option<&mut Self>;
+    /// An empty one.
+    fn empty(seed: u64) -> Self;
+    /// As value.
+    fn into_value(self) -> Value;
+}
+
+macro_rules! collection {
+    ($type:ident, $seed:ident, $empty:expr) => {
+        impl Collection for $type {
+            fn of(value: &Value) -> Option<&Self> {
+                if let Value::$type(found) = value { Some(found) } else { None }
+            }
+
+            fn of_mut(value: &mut Value) -> Option<&mut Self> {
+                if let Value::$type(found) = value { Some(found) } else { None }
+            }
+
+            fn empty($seed: u64) -> Self {
+                $empty
+            }
+
+            fn into_value(self) -> Value {
+                Value::$type(Box::new(self))
+            }
+        }
+    };
+}
+
+collection!(List, _seed, List::new());
+collection!(Set, seed, Set::new(seed));
+collection!(Hash, seed, Hash::new(seed));
+collection!(SortedSet, seed, SortedSet::new(seed));
+
+/// The collection at `key`, if there is one, to be read.
+///
+/// # Errors
+/// [`Fault::WRONG_TYPE`].
+pub fn read<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Option<&'a T>, Fault> {
+    match data.read(key) {
+        Some(value) => T::of(value).map(Some).ok_or(Fault::WRONG_TYPE),
+        None => Ok(None),
+    }
+}
+
+/// The collection at `key`, if there is one, to be changed.
+///
+/// # Errors
+/// [`Fault::WRONG_TYPE`].
+pub fn write<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Option<&'a mut T>, Fault> {
+    match data.write(key) {
+        Some(value) => T::of_mut(value).map(Some).ok_or(Fault::WRONG_TYPE),
+        None => Ok(None),
+    }
+}
+
+/// The collection at `key`, made if there is none. The caller must put something in before it calls
+/// `data.changed(key)`.
+///
+/// # Errors
+/// [`Fault::WRONG_TYPE`].
+pub fn write_or_create<'a, T: Collection>(
+    data: &'a mut Data<'_>,
+    key: &[u8],
+    seed: u64,
+) -> Result<&'a mut T, Fault> {
+    T::of_mut(data.write_or_insert_with(key, || T::empty(seed).into_value())).ok_or(Fault::WRONG_TYPE)
+}
+
+/// An integer of at least `minimum`; `fault` is for everything else.
+///
+/// # Errors
+/// `fault`.
+pub fn at_least(argument: &[u8], minimum: i64, fault: &'static str) -> Result<usize, Fault> {
+    match integer(argument) {
+        Ok(value) if value >= minimum => Ok(value as usize),
+        _ => Err(Fault::of(fault)),
+    }
+}
+
+/// A count that must not be negative.
+///
+/// # Errors
+/// [`Fault::NOT_POSITIVE`].
+pub fn count(argument: &[u8]) -> Result<usize, Fault> {
+    at_least(argument, 0, "ERR value is out of range, must be positive")
+}
+
+/// The count of a command that picks random elements: how many, and whether they are distinct.
+///
+/// # Errors
+/// No integer; so many repeated ones that the reply would not end.
+pub fn random_count(argument: &[u8]) -> Result<(usize, bool), Fault> {
+    let value = integer(argument)?;
+    if value == i64::MIN {
+        return Err(Fault::of(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    if value < 0 && value.unsigned_abs() > MOST_REPEATED {
+        return Err(Fault::of("ERR value is out of range"));
+    }
+    Ok((value.unsigned_abs() as usize, value >= 0))
+}
+
+/// The range from `start` to `end` (inclusive; negative ones count from the end) of `len` elements: first and count.
+pub fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
+    let len = len as i64;
+    let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
+    let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
+    if start > end || start >= len { (0, 0) } else { (start as usize, (end - start + 1) as usize) }
+}
+
+/// `many` distinct numbers below `range`, in no particular order; all of them if there are not more.
+pub fn distinct(range: usize, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<usize> {
+    // Floyd's way: every subset is equally probable and nothing is tried twice.
+    let many = many.min(range);
+    let mut chosen = std::collections::HashSet::with_capacity(many);
+    let mut order = Vec::with_capacity(many);
+    for top in range - many..range {
+        let pick = (next() % (top as u64 + 1)) as usize;
+        let pick = if chosen.insert(pick) { pick } else { top };
+        chosen.insert(pick);
+        order.push(pick);
+    }
+    order
+}

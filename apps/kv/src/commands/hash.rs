@@ -1,0 +1,257 @@
+//! Hashes.
+
+use super::collection::{distinct, random_count, read, write, write_or_create};
+use super::scan::{Options, cursor};
+use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
+use crate::number::{Digits, Extended, parse_integer};
+use crate::value::{Field, Hash};
+
+const READ: Flags = flag::READONLY;
+const READ_FAST: Flags = flag::READONLY.and(flag::FAST);
+const GROW_FAST: Flags = flag::WRITE.and(flag::DENY_OOM).and(flag::FAST);
+const ONE: Keys = Keys::Range(1, 1, 1);
+
+const fn row(name: &'static str, arity: i16, flags: Flags, handler: super::Handler) -> Command {
+    Command::new(name, arity, flags, ONE, "hash", handler)
+}
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    row("hset", -4, GROW_FAST, |c, a| hset(c, a, false)),
+    row("hmset", -4, GROW_FAST, |c, a| hset(c, a, true)),
+    row("hsetnx", 4, GROW_FAST, hsetnx),
+    row("hget", 3, READ_FAST, hget),
+    row("hmget", -3, READ_FAST, hmget),
+    row("hgetall", 2, READ, hgetall),
+    row("hkeys", 2, READ, |c, a| one_side(c, a, |field| &field.name)),
+    row("hvals", 2, READ, |c, a| one_side(c, a, |field| &field.value)),
+    row("hdel", -3, flag::WRITE.and(flag::FAST), hdel),
+    row("hlen", 2, READ_FAST, hlen),
+    row("hstrlen", 3, READ_FAST, hstrlen),
+    row("hexists", 3, READ_FAST, hexists),
+    row("hincrby", 4, GROW_FAST, hincrby),
+    row("hincrbyfloat", 4, GROW_FAST, hincrbyfloat),
+    row("hrandfield", -2, READ, hrandfield),
+    row("hscan", -3, READ, hscan),
+];
+
+fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outcome {
+    if !arguments.len().is_multiple_of(2) {
+        return Err(Fault::arity(context.command.name));
+    }
+    let key = arguments[1];
+    let seed = context.random.next();
+    let hash: &mut Hash = write_or_create(&mut context.data, key, seed)?;
+    let mut created = 0;
+    for pair in arguments[2..].chunks_exact(2) {
+        created += usize::from(hash.insert(pair[0], pair[1]));
+    }
+    context.data.changed(key);
+    context.data.effect(arguments);
+    if answer_ok {
+        context.reply.ok();
+    } else {
+        context.reply.count(created);
+    }
+    Ok(())
+}
+
+fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (key, name, value) = (arguments[1], arguments[2], arguments[3]);
+    let seed = context.random.next();
+    let hash: &mut Hash = write_or_create(&mut context.data, key, seed)?;
+    let new = !hash.contains(name);
+    if new {
+        hash.insert(name, value);
+        context.data.changed(key);
+        context.data.effect(&[b"HSET", key, name, value]);
+    }
+    context.reply.integer(i64::from(new));
+    Ok(())
+}
+
+fn hget(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let hash = read::<Hash>(&mut context.data, arguments[1])?;
+    context.reply.bulk_or_nil(hash.and_then(|hash| hash.get(arguments[2])));
+    Ok(())
+}
+
+fn hmget(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let hash = read::<Hash>(&mut context.data, arguments[1])?;
+    context.reply.array(arguments.len() - 2);
+    for name in &arguments[2..] {
+        context.reply.bulk_or_nil(hash.and_then(|hash| hash.get(name)));
+    }
+    Ok(())
+}
+
+fn hgetall(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let hash = read::<Hash>(&mut context.data, arguments[1])?;
+    context.reply.map(hash.map_or(0, Hash::len));
+    for field in hash.into_iter().flat_map(Hash::iter) {
+        context.reply.bulk(&field.name);
+        context.reply.bulk(&field.value);
+    }
+    Ok(())
+}
+
+fn one_side(context: &mut Context<'_>, arguments: &[&[u8]], side: fn(&Field) -> &[u8]) -> Outcome {
+    let hash = read::<Hash>(&mut context.data, arguments[1])?;
+    context.reply.array(hash.map_or(0, Hash::len));
+    for field in hash.into_iter().flat_map(Hash::iter) {
+        context.reply.bulk(side(field));
+    }
+    Ok(())
+}
+
+fn hdel(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let mut removed = 0;
+    if let Some(hash) = write::<Hash>(&mut context.data, key)? {
+        removed = arguments[2..].iter().filter(|name| hash.remove(name)).count();
+    }
+    if removed > 0 {
+        context.data.changed(key);
+        context.data.effect(arguments);
+    }
+    context.reply.count(removed);
+    Ok(())
+}
+
+fn hlen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let len = read(&mut context.data, arguments[1])?.map_or(0, Hash::len);
+    context.reply.count(len);
+    Ok(())
+}
+
+fn hstrlen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let hash = read::<Hash>(&mut context.data, arguments[1])?;
+    context.reply.count(hash.and_then(|hash| hash.get(arguments[2])).map_or(0, <[u8]>::len));
+    Ok(())
+}
+
+fn hexists(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let hash = read::<Hash>(&mut context.data, arguments[1])?;
+    context.reply.integer(i64::from(hash.is_some_and(|hash| hash.contains(arguments[2]))));
+    Ok(())
+}
+
+/// Replaces one field's value by what `change` makes of it (`None`: there is none), and returns the new one.
+fn update(
+    context: &mut Context<'_>,
+    key: &[u8],
+    name: &[u8],
+    change: &dyn Fn(Option<&[u8]>) -> Result<Vec<u8>, Fault>,
+) -> Result<Vec<u8>, Fault> {
+    let hash = read::<Hash>(&mut context.data, key)?;
+    let value = change(hash.and_then(|hash| hash.get(name)))?;
+    let seed = context.random.next();
+    write_or_create::<Hash>(&mut context.data, key, seed)?.insert(name, &value);
+    context.data.changed(key);
+    context.data.effect(&[b"HSET", key, name, &value]);
+    Ok(value)
+}
+
+fn hincrby(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let increment = integer(arguments[3])?;
+    let value = update(context, arguments[1], arguments[2], &|old| {
+        let old = match old {
+            Some(old) => parse_integer(old).ok_or(Fault::of("ERR hash value is not an integer"))?,
+            None => 0,
+        };
+        let sum = old.checked_add(increment).ok_or(Fault::OVERFLOW)?;
+        Ok(Digits::default().write(sum).to_vec())
+    })?;
+    context.reply.integer(parse_integer(&value).unwrap_or_default());
+    Ok(())
+}
+
+fn hincrbyfloat(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let increment = Extended::parse(arguments[3]).ok_or(Fault::NOT_FLOAT)?;
+    if !increment.is_finite() {
+        return Err(Fault::of("ERR value is NaN or Infinity"));
+    }
+    let value = update(context, arguments[1], arguments[2], &|old| {
+        let old = match old {
+            Some(old) => Extended::parse(old).ok_or(Fault::of("ERR hash value is not a float"))?,
+            None => Extended::ZERO,
+        };
+        let sum = old.add(increment);
+        if sum.is_finite() { Ok(sum.print().into_bytes()) } else { Err(Fault::NOT_A_NUMBER) }
+    })?;
+    context.reply.bulk(&value);
+    Ok(())
+}
+
+fn hrandfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let Some(many) = arguments.get(2) else {
+        let hash = read::<Hash>(&mut context.data, arguments[1])?;
+        let random = &mut *context.random;
+        let field = hash.and_then(|hash| hash.random(&mut || random.next()));
+        context.reply.bulk_or_nil(field.map(|field| &*field.name));
+        return Ok(());
+    };
+    let number = integer(many)?;
+    let with_values = match arguments[3..] {
+        [] => false,
+        [option] if is(option, "withvalues") => true,
+        _ => return Err(Fault::SYNTAX),
+    };
+    if with_values && number.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(Fault::of("ERR value is out of range"));
+    }
+    let (many, unique) = random_count(many)?;
+    let Some(hash) = read::<Hash>(&mut context.data, arguments[1])? else {
+        context.reply.array(0);
+        return Ok(());
+    };
+    let random = &mut *context.random;
+    let mut next = || random.next();
+    let fields: Vec<&Field> = if unique {
+        let all: Vec<&Field> = hash.iter().collect();
+        if many >= all.len() {
+            all
+        } else {
+            distinct(all.len(), many, &mut next).into_iter().map(|at| all[at]).collect()
+        }
+    } else {
+        (0..many).filter_map(|_| hash.random(&mut next)).collect()
+    };
+    let nested = with_values && context.reply.resp3;
+    context.reply.array(if with_values && !nested { 2 * fields.len() } else { fields.len() });
+    for field in fields {
+        if nested {
+            context.reply.array(2);
+        }
+        context.reply.bulk(&field.name);
+        if with_values {
+            context.reply.bulk(&field.value);
+        }
+    }
+    Ok(())
+}
+
+fn hscan(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let from = cursor(arguments[2])?;
+    let Some(hash) = read::<Hash>(&mut context.data, arguments[1])? else {
+        context.reply.array(2);
+        context.reply.bulk(b"0");
+        context.reply.array(0);
+        return Ok(());
+    };
+    let options = Options::parse(&arguments[3..], false)?;
+    let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let next = hash.scan(from, options.count, &mut |field| {
+        if options.matches(&field.name) {
+            found.push((field.name.to_vec(), field.value.to_vec()));
+        }
+    });
+    context.reply.array(2);
+    context.reply.bulk(next.to_string().as_bytes());
+    context.reply.array(2 * found.len());
+    for (name, value) in &found {
+        context.reply.bulk(name);
+        context.reply.bulk(value);
+    }
+    Ok(())
+}

@@ -1,0 +1,347 @@
+//! Sets.
+//!
+//! Operations on several sets read one key at a time: the first (for an intersection: the smallest) is
+//! copied, and the others are applied to the copy.
+
+use std::collections::HashSet;
+
+use super::collection::{Collection, at_least, count, distinct, random_count, read, write, write_or_create};
+use super::scan::{Options, cursor};
+use super::{Command, Context, Fault, Flags, Keys, Outcome, flag};
+use crate::keyspace::Data;
+use crate::value::Set;
+
+const READ: Flags = flag::READONLY;
+const READ_FAST: Flags = flag::READONLY.and(flag::FAST);
+const GROW: Flags = flag::WRITE.and(flag::DENY_OOM);
+const ONE: Keys = Keys::Range(1, 1, 1);
+const ALL: Keys = Keys::Range(1, -1, 1);
+
+const fn row(name: &'static str, arity: i16, flags: Flags, keys: Keys, handler: super::Handler) -> Command {
+    Command::new(name, arity, flags, keys, "set", handler)
+}
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    row("sadd", -3, GROW.and(flag::FAST), ONE, sadd),
+    row("srem", -3, flag::WRITE.and(flag::FAST), ONE, srem),
+    row("smove", 4, flag::WRITE.and(flag::FAST), Keys::Range(1, 2, 1), smove),
+    row("sismember", 3, READ_FAST, ONE, sismember),
+    row("smismember", -3, READ_FAST, ONE, smismember),
+    row("smembers", 2, READ, ONE, |c, a| combine(c, &a[1..], Operation::Intersection)),
+    row("scard", 2, READ_FAST, ONE, scard),
+    row("spop", -2, flag::WRITE.and(flag::FAST), ONE, spop),
+    row("srandmember", -2, READ, ONE, srandmember),
+    row("sinter", -2, READ, ALL, |c, a| combine(c, &a[1..], Operation::Intersection)),
+    row("sunion", -2, READ, ALL, |c, a| combine(c, &a[1..], Operation::Union)),
+    row("sdiff", -2, READ, ALL, |c, a| combine(c, &a[1..], Operation::Difference)),
+    row("sinterstore", -3, GROW, ALL, |c, a| store(c, a, Operation::Intersection)),
+    row("sunionstore", -3, GROW, ALL, |c, a| store(c, a, Operation::Union)),
+    row("sdiffstore", -3, GROW, ALL, |c, a| store(c, a, Operation::Difference)),
+    row("sintercard", -3, READ.and(flag::MOVABLE_KEYS), Keys::Counted(1), sintercard),
+    row("sscan", -3, READ, ONE, sscan),
+];
+
+fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let seed = context.random.next();
+    let set: &mut Set = write_or_create(&mut context.data, key, seed)?;
+    let added = arguments[2..].iter().filter(|member| set.insert(member)).count();
+    if added > 0 {
+        context.data.changed(key);
+        context.data.effect(arguments);
+    }
+    context.reply.count(added);
+    Ok(())
+}
+
+fn srem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let mut removed = 0;
+    if let Some(set) = write::<Set>(&mut context.data, key)? {
+        removed = arguments[2..].iter().filter(|member| set.remove(member)).count();
+    }
+    if removed > 0 {
+        context.data.changed(key);
+        context.data.effect(arguments);
+    }
+    context.reply.count(removed);
+    Ok(())
+}
+
+fn smove(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let (source, destination, member) = (arguments[1], arguments[2], arguments[3]);
+    let Some(set) = read::<Set>(&mut context.data, source)? else {
+        context.reply.integer(0);
+        return Ok(());
+    };
+    let is_in = set.contains(member);
+    read::<Set>(&mut context.data, destination)?;
+    if !is_in || source == destination {
+        context.reply.integer(i64::from(is_in));
+        return Ok(());
+    }
+    if let Some(set) = write::<Set>(&mut context.data, source)? {
+        set.remove(member);
+    }
+    context.data.changed(source);
+    context.data.effect(&[b"SREM", source, member]);
+    let seed = context.random.next();
+    if write_or_create::<Set>(&mut context.data, destination, seed)?.insert(member) {
+        context.data.changed(destination);
+        context.data.effect(&[b"SADD", destination, member]);
+    }
+    context.reply.integer(1);
+    Ok(())
+}
+
+fn sismember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let set = read::<Set>(&mut context.data, arguments[1])?;
+    let is_in = set.is_some_and(|set| set.contains(arguments[2]));
+    context.reply.integer(i64::from(is_in));
+    Ok(())
+}
+
+fn smismember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let set = read::<Set>(&mut context.data, arguments[1])?;
+    context.reply.array(arguments.len() - 2);
+    for member in &arguments[2..] {
+        context.reply.integer(i64::from(set.is_some_and(|set| set.contains(member))));
+    }
+    Ok(())
+}
+
+fn scard(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let len = read(&mut context.data, arguments[1])?.map_or(0, Set::len);
+    context.reply.count(len);
+    Ok(())
+}
+
+fn spop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let key = arguments[1];
+    let many = match arguments {
+        [_, _] => None,
+        [_, _, many] => Some(count(many)?),
+        _ => return Err(Fault::SYNTAX),
+    };
+    let mut taken = Vec::new();
+    if let Some(set) = write::<Set>(&mut context.data, key)? {
+        let wanted = many.unwrap_or(1);
+        if wanted >= set.len() {
+            taken = set.to_vec();
+            taken.iter().for_each(|member| {
+                set.remove(member);
+            });
+        } else {
+            let random = &mut *context.random;
+            while taken.len() < wanted
+                && let Some(member) = set.random(&mut || random.next())
+            {
+                set.remove(&member);
+                taken.push(member);
+            }
+        }
+    }
+    if !taken.is_empty() {
+        context.data.changed(key);
+        let mut effect: Vec<&[u8]> = vec![b"SREM", key];
+        effect.extend(taken.iter().map(Vec::as_slice));
+        context.data.effect(&effect);
+    }
+    if many.is_none() {
+        context.reply.bulk_or_nil(taken.first().map(Vec::as_slice));
+    } else {
+        context.reply.set(taken.len());
+        taken.iter().for_each(|member| context.reply.bulk(member));
+    }
+    Ok(())
+}
+
+fn srandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let wanted = match arguments {
+        [_, _] => None,
+        [_, _, many] => Some(random_count(many)?),
+        _ => return Err(Fault::SYNTAX),
+    };
+    let set = read::<Set>(&mut context.data, arguments[1])?;
+    let random = &mut *context.random;
+    let mut next = || random.next();
+    let Some((many, unique)) = wanted else {
+        let member = set.and_then(|set| set.random(&mut next));
+        context.reply.bulk_or_nil(member.as_deref());
+        return Ok(());
+    };
+    let Some(set) = set else {
+        context.reply.array(0);
+        return Ok(());
+    };
+    if !unique {
+        context.reply.array(many);
+        for _ in 0..many {
+            context.reply.bulk_or_nil(set.random(&mut next).as_deref());
+        }
+        return Ok(());
+    }
+    let members = some_members(set, many, &mut next);
+    context.reply.array(members.len());
+    members.iter().for_each(|member| context.reply.bulk(member));
+    Ok(())
+}
+
+/// `many` distinct members, or all.
+fn some_members(set: &Set, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<Vec<u8>> {
+    // Few of many: draw until there are enough. Else: copy all and choose places.
+    if many.saturating_mul(3) < set.len() {
+        let mut chosen = HashSet::with_capacity(many);
+        while chosen.len() < many
+            && let Some(member) = set.random(next)
+        {
+            chosen.insert(member);
+        }
+        return chosen.into_iter().collect();
+    }
+    let mut all = set.to_vec();
+    if many >= all.len() {
+        return all;
+    }
+    distinct(all.len(), many, next).into_iter().map(|at| std::mem::take(&mut all[at])).collect()
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operation {
+    Intersection,
+    Union,
+    Difference,
+}
+
+/// The members that several sets combine to.
+fn members(data: &mut Data<'_>, keys: &[&[u8]], operation: Operation) -> Result<Vec<Vec<u8>>, Fault> {
+    // Every key's type is checked before any work is done, as the first error is the reply.
+    let mut lengths = Vec::with_capacity(keys.len());
+    for key in keys {
+        lengths.push(read(data, key)?.map_or(0, Set::len));
+    }
+    match operation {
+        Operation::Union => {
+            let mut all = HashSet::new();
+            for key in keys {
+                if let Some(set) = read::<Set>(data, key)? {
+                    set.for_each(&mut |member| {
+                        if !all.contains(member) {
+                            all.insert(member.to_vec());
+                        }
+                    });
+                }
+            }
+            Ok(all.into_iter().collect())
+        }
+        Operation::Intersection => {
+            let smallest = (0..keys.len()).min_by_key(|&at| lengths[at]).unwrap_or(0);
+            let mut left = match read::<Set>(data, keys[smallest])? {
+                Some(set) => set.to_vec(),
+                None => return Ok(Vec::new()),
+            };
+            for (at, key) in keys.iter().enumerate() {
+                if at == smallest || left.is_empty() {
+                    continue;
+                }
+                match read::<Set>(data, key)? {
+                    Some(set) => left.retain(|member| set.contains(member)),
+                    None => left.clear(),
+                }
+            }
+            Ok(left)
+        }
+        Operation::Difference => {
+            let mut left = read(data, keys[0])?.map_or(Vec::new(), Set::to_vec);
+            for key in &keys[1..] {
+                if let Some(set) = read::<Set>(data, key)? {
+                    left.retain(|member| !set.contains(member));
+                }
+            }
+            Ok(left)
+        }
+    }
+}
+
+fn combine(context: &mut Context<'_>, keys: &[&[u8]], operation: Operation) -> Outcome {
+    if let [key] = keys {
+        // One set alone needs no copy.
+        let set = read::<Set>(&mut context.data, key)?;
+        context.reply.set(set.map_or(0, Set::len));
+        if let Some(set) = set {
+            set.for_each(&mut |member| context.reply.bulk(member));
+        }
+        return Ok(());
+    }
+    let members = members(&mut context.data, keys, operation)?;
+    context.reply.set(members.len());
+    members.iter().for_each(|member| context.reply.bulk(member));
+    Ok(())
+}
+
+fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -> Outcome {
+    let destination = arguments[1];
+    let members = members(&mut context.data, &arguments[2..], operation)?;
+    if members.is_empty() {
+        if context.data.remove(destination).is_some() {
+            context.data.effect_delete(destination);
+        }
+    } else {
+        let mut set = Set::new(context.random.next());
+        members.iter().for_each(|member| {
+            set.insert(member);
+        });
+        context.data.insert(destination, set.into_value());
+        context.data.effect_rebuild(destination);
+    }
+    context.reply.count(members.len());
+    Ok(())
+}
+
+fn sintercard(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let many = at_least(arguments[1], 1, "ERR numkeys should be greater than 0")?;
+    let keys = arguments
+        .get(2..2usize.saturating_add(many))
+        .ok_or(Fault::of("ERR Number of keys can't be greater than number of args"))?;
+    let mut limit = usize::MAX;
+    let mut rest = &arguments[2 + many..];
+    while let [name, value, tail @ ..] = rest {
+        if !super::is(name, "limit") {
+            return Err(Fault::SYNTAX);
+        }
+        limit = match at_least(value, 0, "ERR LIMIT can't be negative")? {
+            0 => usize::MAX,
+            limit => limit,
+        };
+        rest = tail;
+    }
+    if !rest.is_empty() {
+        return Err(Fault::SYNTAX);
+    }
+    let found = members(&mut context.data, keys, Operation::Intersection)?.len();
+    context.reply.count(found.min(limit));
+    Ok(())
+}
+
+fn sscan(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let from = cursor(arguments[2])?;
+    let Some(set) = read::<Set>(&mut context.data, arguments[1])? else {
+        context.reply.array(2);
+        context.reply.bulk(b"0");
+        context.reply.array(0);
+        return Ok(());
+    };
+    let options = Options::parse(&arguments[3..], false)?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let next = set.scan(from, options.count, &mut |member| {
+        if options.matches(member) {
+            found.push(member.to_vec());
+        }
+    });
+    context.reply.array(2);
+    context.reply.bulk(next.to_string().as_bytes());
+    context.reply.array(found.len());
+    found.iter().for_each(|member| context.reply.bulk(member));
+    Ok(())
+}
