@@ -8,7 +8,7 @@
 //!    receiving: `allocate` does not touch what the fill ring is short of, so sending cannot starve receiving.
 //! 3. *Transmit*: push a descriptor; nobody sees it yet. *Flush*: publish them all in one store, and if the kernel asks for it
 //!    (always so on veth) make one `sendto` without data. The kernel may stop early, for lack of buffers or at the end of
-//!    its budget; as long as it makes progress it is asked again, at most [`kick_limit`] times. What is left stays
+//!    its budget; as long as it makes progress it is asked again, at most `kick_limit` times. What is left stays
 //!    in the ring, and the next flush kicks again.
 //! 4. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever. ENETDOWN lasts
 //!    while the interface is down.
@@ -59,7 +59,8 @@ pub struct QueueCounters {
     pub ring_violations: u64,
 }
 
-/// What the kernel dropped on the way to or from this queue (`XDP_STATISTICS`).
+/// What the kernel dropped on the way to or from this queue (`XDP_STATISTICS`; it does not count wrong entries of the
+/// fill ring).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceDrops {
     /// Received frames without a place to put them, for other reasons than those below.
@@ -68,8 +69,6 @@ pub struct DeviceDrops {
     pub rx_ring_full: u64,
     /// Received frames that met an empty fill ring.
     pub rx_fill_empty: u64,
-    /// Entries of the fill ring that were wrong.
-    pub rx_invalid: u64,
     /// Descriptors of the transmit ring that were wrong.
     pub tx_invalid: u64,
 }
@@ -159,7 +158,6 @@ impl Queue {
             rx_dropped: statistics.rx_dropped,
             rx_ring_full: statistics.rx_ring_full.unwrap_or(0),
             rx_fill_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
-            rx_invalid: statistics.rx_invalid_descs,
             tx_invalid: statistics.tx_invalid_descs,
         })
     }
@@ -313,7 +311,8 @@ fn check_memory(umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), OpenErr
 }
 
 impl AsFd for Queue {
-    /// Readable (POLLIN) when frames have arrived.
+    /// Readable (POLLIN) when frames have arrived. That the interface was deleted is *not* reported there: bound the
+    /// sleep and ask [`Queue::is_alive`], or sleep on the control connection too.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
