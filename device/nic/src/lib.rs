@@ -11,5 +11,6 @@
 pub mod af_xdp;
 pub mod queue;
 pub mod wire;
+pub mod xdp;
 
 pub use queue::{Frame, NicQueue, TransmitError};

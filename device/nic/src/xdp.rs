@@ -1,0 +1,64 @@
+//! XDP: the walls around a VNIC, enforced by the kernel.
+//!
+//! An AF_XDP socket bypasses everything between a driver and the kernel's stack, so what confines an application must
+//! sit in XDP itself. A VNIC is a veth pair with a program at each end (`docs/spec/xdp.md` draws it):
+//!
+//! 1. [`receive`] on the application's end: only frames that the grant covers reach its AF_XDP socket.
+//! 2. [`transmit`] on the peer's end, where the socket's frames come out: only frames that the grant covers, and no faster
+//!    than granted, go on to the host's stack or to a physical interface.
+//! 3. [`uplink`] on a physical interface: hands each VNIC its frames. [`pass`] where a veth merely needs a program.
+//!
+//! Programs are assembled here ([`assembler`], [`frame`]) and loaded with raw `bpf(2)` ([`kernel`]); no compiler is involved.
+//! Rules live in maps ([`layout`]), so that changing them reloads nothing. Programs are attached through [`netlink`], so that
+//! they outlive the daemon; [`VnicPrograms::adopt`] and [`Uplink::adopt`] find them again.
+
+use std::os::fd::AsFd;
+
+pub mod assembler;
+pub mod counters;
+pub mod error;
+pub mod frame;
+pub mod kernel;
+pub mod layout;
+pub mod netlink;
+pub mod offload;
+pub mod pass;
+pub mod receive;
+pub mod transmit;
+pub mod uplink;
+pub mod vnic;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::{DirectionCounters, Reason, Tally, VnicCounters};
+pub use error::XdpError;
+pub use uplink::{Uplink, UplinkCounters};
+pub use vnic::{Ipv4Prefix, VnicPrograms, VnicSpec};
+
+use kernel::{Program, ProgramInfo};
+
+/// The program on `ifindex`, if it has the name `name`.
+fn attached_program(ifindex: u32, name: &'static str) -> Result<(Program, ProgramInfo), XdpError> {
+    let foreign = |reason| XdpError::Foreign { ifindex, reason };
+    let id = netlink::attached(ifindex)?
+        .ok_or_else(|| foreign(format!("it carries no XDP program, {name} was expected")))?;
+    let program = Program::by_id(id)?;
+    let info = program.info()?;
+    if !info.is_xdp || info.name != name {
+        return Err(foreign(format!(
+            "it carries XDP program {:?} (id {id}), {name} was expected",
+            info.name
+        )));
+    }
+    Ok((program, info))
+}
+
+/// Detaches `program`. An interface that is gone, or carries nothing any more, is no error.
+fn detach_if_there(ifindex: u32, program: &Program) -> Result<(), XdpError> {
+    match netlink::detach(ifindex, program.as_fd()) {
+        Err(XdpError::Netlink { source, .. }) if source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+        Err(XdpError::Occupied { program: 0, .. }) => Ok(()),
+        result => result,
+    }
+}

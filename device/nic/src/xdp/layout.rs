@@ -1,0 +1,163 @@
+//! The maps that programs and daemon share: names, shapes and words. `docs/spec/xdp.md` draws them.
+//!
+//! All words are in host order unless they hold bytes of a frame: a MAC or an IPv4 address is stored as the number
+//! that a load of its bytes from the frame gives, so that programs compare without swapping.
+
+use std::net::Ipv4Addr;
+
+use super::kernel::{MapKind, MapShape, NO_PREALLOCATION, READ_ONLY_TO_PROGRAMS};
+
+/// First word of every configuration: "SIETCHX" and the version of this layout.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x01");
+
+/// Words of a VNIC's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Word {
+    /// [`MAGIC`].
+    Magic,
+    /// 0: drop everything, both ways. 1: rules apply.
+    Enabled,
+    /// The VNIC's MAC: six bytes as in a frame, then two zero bytes.
+    Mac,
+    /// The VNIC's address: four bytes as in a frame, then four zero bytes.
+    Address,
+    /// The MAC of the host's end, laid out as [`Word::Mac`].
+    HostMac,
+    /// 1: addresses of the other side must match the peer list. 0: any will do.
+    PeersRestricted,
+    /// Interface index of the uplink, 0: frames go to the host.
+    Uplink,
+    /// Cost of a byte: units of 2^-22 ns. 0: no limit.
+    CostPerByte,
+    /// How far the bucket may run ahead of the clock: units of 2^-6 ns.
+    Window,
+    /// The rate as given, bytes a second.
+    Rate,
+    /// The burst as given, bytes.
+    Burst,
+    /// The grant's generation.
+    Generation,
+    /// Interface index of the application's end.
+    ApplicationInterface,
+    /// Interface index of the peer's end.
+    PeerInterface,
+    /// The receive queue of the application's end.
+    Queue,
+    /// Zero.
+    Reserved,
+}
+
+/// Words in a configuration.
+pub const CONFIG_WORDS: usize = Word::Reserved as usize + 1;
+const _: () = assert!(CONFIG_WORDS == 16);
+
+impl Word {
+    /// Offset in bytes, as an instruction wants it.
+    pub const fn offset(self) -> i16 {
+        self as i16 * 8
+    }
+}
+
+/// The token bucket counts in 2^-6 ns: 64-bit time then lasts nine years of uptime.
+pub const TIME_SHIFT: i32 = 6;
+/// The cost of a byte has 16 more fractional bits, so that 10 GB/s is met within 0.01 %.
+pub const COST_SHIFT: i32 = 16;
+
+/// Bits of one protocol's port set, and words that hold them.
+pub const PORT_WORDS: usize = 65_536 / 64;
+/// Prefixes in a peer list. A tenant's list is written by hand; each costs about 100 bytes of kernel memory.
+pub const MAXIMUM_PEERS: u32 = 1_024;
+/// Receive queues an application's end may have. The daemon makes veths of one queue.
+pub const MAXIMUM_QUEUES: u32 = 64;
+/// VNICs behind one uplink.
+pub const MAXIMUM_VNICS: u32 = 1_024;
+/// Rows of a counter map; greater than any program uses, so that a new reason does not change the shape.
+pub const COUNTER_ROWS: u32 = 32;
+
+const fn array(name: &'static str, value: u32, entries: u32, flags: u32) -> MapShape {
+    MapShape { name, kind: MapKind::Array, key: 4, value, entries, flags }
+}
+
+const fn counters(name: &'static str) -> MapShape {
+    MapShape { name, kind: MapKind::PerCpuArray, key: 4, value: 16, entries: COUNTER_ROWS, flags: 0 }
+}
+
+/// One row of [`Word`]s; one map for both programs of a VNIC.
+pub const CONFIG: MapShape = array("sietch_config", CONFIG_WORDS as u32 * 8, 1, READ_ONLY_TO_PROGRAMS);
+/// Bit sets: 1,024 words of TCP ports, then 1,024 of UDP ports.
+pub const PORTS: MapShape = array("sietch_ports", 8, 2 * PORT_WORDS as u32, READ_ONLY_TO_PROGRAMS);
+/// Prefix length (host order) and address (as in a frame) to nothing in particular.
+pub const PEERS: MapShape = MapShape {
+    name: "sietch_peers",
+    kind: MapKind::PrefixTrie,
+    key: 8,
+    value: 4,
+    // A list is replaced by adding the new prefixes before the old ones go.
+    entries: 2 * MAXIMUM_PEERS,
+    flags: NO_PREALLOCATION | READ_ONLY_TO_PROGRAMS,
+};
+/// One word: the time at which the bucket is full again.
+pub const BUCKET: MapShape = array("sietch_bucket", 8, 1, 0);
+/// Queue to AF_XDP socket.
+pub const QUEUES: MapShape = MapShape {
+    name: "sietch_queues",
+    kind: MapKind::Sockets,
+    key: 4,
+    value: 4,
+    entries: MAXIMUM_QUEUES,
+    flags: 0,
+};
+/// The one uplink.
+pub const UPLINK: MapShape =
+    MapShape { name: "sietch_uplink", kind: MapKind::Devices, key: 4, value: 4, entries: 1, flags: 0 };
+/// What the receive program did: frames and bytes a row.
+pub const RECEIVE_COUNTERS: MapShape = counters("sietch_rx_count");
+/// What the transmit program did: frames and bytes a row.
+pub const TRANSMIT_COUNTERS: MapShape = counters("sietch_tx_count");
+
+/// One row: [`MAGIC`] and the uplink's interface index.
+pub const UPLINK_CONFIG: MapShape = array("sietch_up_conf", 16, 1, READ_ONLY_TO_PROGRAMS);
+/// Address (as in a frame) to MAC (as [`Word::Mac`]).
+pub const VNICS: MapShape = MapShape {
+    name: "sietch_vnics",
+    kind: MapKind::Hash,
+    key: 4,
+    value: 8,
+    entries: MAXIMUM_VNICS,
+    flags: READ_ONLY_TO_PROGRAMS,
+};
+/// Address (as in a frame) to the peer's end of the VNIC.
+pub const VNIC_DEVICES: MapShape = MapShape {
+    name: "sietch_vnic_if",
+    kind: MapKind::DeviceHash,
+    key: 4,
+    value: 4,
+    entries: MAXIMUM_VNICS,
+    flags: 0,
+};
+/// What the uplink's program did: frames and bytes a row.
+pub const UPLINK_COUNTERS: MapShape = counters("sietch_up_count");
+
+/// A MAC as the number that programs compare: six bytes as in a frame, then two zero bytes.
+pub const fn mac_word(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// The inverse of [`mac_word`].
+pub const fn word_mac(word: u64) -> [u8; 6] {
+    let [a, b, c, d, e, f, _, _] = word.to_ne_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// An address as the number that programs compare.
+pub const fn address_word(address: Ipv4Addr) -> u64 {
+    u32::from_ne_bytes(address.octets()) as u64
+}
+
+/// The inverse of [`address_word`].
+pub const fn word_address(word: u64) -> Ipv4Addr {
+    let [a, b, c, d] = (word as u32).to_ne_bytes();
+    Ipv4Addr::new(a, b, c, d)
+}

@@ -1,0 +1,35 @@
+//! The program that lets everything pass. A veth end needs one where the other end is redirected into.
+
+use std::os::fd::AsFd;
+
+use super::assembler::Register::R0;
+use super::assembler::{AssembleError, Assembler, Instruction};
+use super::error::XdpError;
+use super::frame::PASS;
+use super::kernel::Program;
+use super::netlink::{self, Expect};
+
+/// The program's name in the kernel.
+pub const NAME: &str = "sietch_pass";
+
+/// Builds the program.
+///
+/// # Errors
+/// None in practice: it has no labels.
+pub fn assemble() -> Result<Vec<Instruction>, AssembleError> {
+    let mut code = Assembler::new();
+    code.set(R0, PASS);
+    code.exit();
+    code.assemble()
+}
+
+/// Attaches the program to an interface that carries none. It stays when the result is dropped.
+///
+/// # Errors
+/// [`XdpError`]; then nothing is attached.
+pub fn attach(ifindex: u32) -> Result<Program, XdpError> {
+    let code = assemble().map_err(|source| XdpError::Assemble { program: NAME, source })?;
+    let program = Program::load(NAME, &code)?;
+    netlink::attach(ifindex, program.as_fd(), Expect::Nothing)?;
+    Ok(program)
+}

@@ -1,0 +1,63 @@
+//! The receive filter: XDP on the application's end of a veth.
+//!
+//! 1. A VNIC that is not enabled gets nothing.
+//! 2. Only ARP and IPv4, to the VNIC's MAC; ARP also by broadcast.
+//! 3. ARP: Ethernet/IPv4 requests and replies whose target is the VNIC's address.
+//! 4. IPv4: a sound header, no fragment, to the VNIC's address, from a peer in the list (if there is one).
+//! 5. TCP and UDP to a granted port; ICMP echo and errors.
+//! 6. What is left goes to the AF_XDP socket on the queue where it came in. Everything else is dropped and counted.
+
+use super::assembler::Register::{R1, R2, R7, R9, R10};
+use super::assembler::{AssembleError, Condition, Instruction, MapReference, Size};
+use super::counters::Reason;
+use super::frame::{Context, Direction, FrameProgram, QUEUE, REDIRECT};
+use super::layout::Word;
+
+/// The program's name in the kernel.
+pub const NAME: &str = "sietch_rx";
+
+/// The maps that the program names.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveMaps {
+    /// [`super::layout::CONFIG`]
+    pub config: MapReference,
+    /// [`super::layout::PORTS`]
+    pub ports: MapReference,
+    /// [`super::layout::PEERS`]
+    pub peers: MapReference,
+    /// [`super::layout::QUEUES`]
+    pub queues: MapReference,
+    /// [`super::layout::RECEIVE_COUNTERS`]
+    pub counters: MapReference,
+}
+
+/// Builds the program.
+///
+/// # Errors
+/// A mistake in this module.
+pub fn assemble(maps: ReceiveMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
+    let mut frame = FrameProgram::begin(context, maps.counters);
+    let to_us = frame.code.label();
+    let ipv4 = frame.code.label();
+    let accept = frame.code.label();
+    frame.load_config(maps.config);
+    frame.ethernet();
+    frame.load_mac(R1, R2, 0);
+    frame.code.load(Size::Double, R2, R9, Word::Mac.offset());
+    frame.jump_if(Condition::Equal, R1, R2, to_us);
+    frame.broadcast_arp_only();
+    frame.code.bind(to_us);
+    frame.if_ipv4(ipv4);
+    frame.arp(Direction::Receive);
+    frame.code.jump(accept);
+    frame.code.bind(ipv4);
+    frame.ipv4(Direction::Receive);
+    frame.peer(Direction::Receive, maps.peers);
+    frame.transport(Direction::Receive, maps.ports);
+    frame.code.bind(accept);
+    frame.code.load(Size::Double, R2, R10, QUEUE);
+    frame.redirect(maps.queues);
+    frame.drop_if(Condition::NotEqual, R7, REDIRECT, Reason::Target);
+    frame.count_and_exit(0, REDIRECT);
+    frame.finish()
+}

@@ -1,0 +1,378 @@
+//! The filters as the kernel runs them: its verifier, its maps, its compiler, through `BPF_PROG_TEST_RUN`.
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::frames;
+use super::machine::{Socket, in_namespace};
+use super::oracle;
+use crate::xdp::frame::{DROP, Direction, PASS, REDIRECT};
+use crate::xdp::kernel::Program;
+use crate::xdp::{DirectionCounters, Reason, Uplink, VnicPrograms, VnicSpec, XdpError, pass};
+
+/// The loopback interface: something that a device map takes.
+const LOOPBACK: u32 = 1;
+/// The kernel runs no frame without an Ethernet header.
+const SHORTEST: usize = 14;
+
+struct Loaded {
+    programs: VnicPrograms,
+    spec: VnicSpec,
+    _socket: Socket,
+}
+
+impl Loaded {
+    fn new(spec: VnicSpec) -> Self {
+        let socket = Socket::new();
+        let programs = VnicPrograms::load(&spec, 1, 2, 0).unwrap();
+        programs.set_socket(socket.fd()).unwrap();
+        Self { programs, spec, _socket: socket }
+    }
+
+    fn program(&self, direction: Direction) -> &Program {
+        match direction {
+            Direction::Receive => self.programs.receive_program(),
+            Direction::Transmit => self.programs.transmit_program(),
+        }
+    }
+
+    fn counters(&self, direction: Direction) -> DirectionCounters {
+        let counters = self.programs.counters().unwrap();
+        match direction {
+            Direction::Receive => counters.received,
+            Direction::Transmit => counters.transmitted,
+        }
+    }
+
+    /// The kernel's verdict on a frame, and the reason it counted.
+    fn run(&self, direction: Direction, frame: &[u8]) -> Result<i32, Reason> {
+        let before = self.counters(direction);
+        let run = self.program(direction).test_run(frame, 1).unwrap();
+        let after = self.counters(direction);
+        let reasons: Vec<_> = Reason::ALL
+            .into_iter()
+            .filter(|&reason| after.dropped(reason) != before.dropped(reason))
+            .collect();
+        match reasons[..] {
+            [] => {
+                assert_eq!(after.passed.frames, before.passed.frames + 1);
+                assert_eq!(after.passed.bytes, before.passed.bytes + frame.len() as u64);
+                Ok(run.verdict as i32)
+            }
+            [reason] => {
+                assert_eq!(run.verdict as i32, DROP);
+                assert_eq!(after.passed, before.passed);
+                Err(reason)
+            }
+            _ => panic!("counted twice: {reasons:?}"),
+        }
+    }
+
+    fn check(&self, direction: Direction, frame: &[u8]) {
+        let expected = match direction {
+            Direction::Receive => oracle::receive(&self.spec, frame),
+            Direction::Transmit => oracle::transmit(&self.spec, frame),
+        };
+        let verdict = self.run(direction, frame);
+        assert_eq!(verdict, expected, "{direction:?} {frame:02x?}");
+    }
+}
+
+const BOTH: [Direction; 2] = [Direction::Receive, Direction::Transmit];
+
+#[test]
+fn the_kernel_agrees_on_legal_and_hostile_frames() {
+    in_namespace("the_kernel_agrees_on_legal_and_hostile_frames", || {
+        let loaded = Loaded::new(frames::spec());
+        for direction in BOTH {
+            for frame in frames::legal(direction) {
+                let verdict = loaded.run(direction, &frame);
+                assert!(verdict.is_ok(), "{direction:?} {frame:02x?}: {verdict:?}");
+                for length in SHORTEST..=128 {
+                    let mut cut = frame.clone();
+                    cut.resize(length, 0);
+                    loaded.check(direction, &cut);
+                }
+            }
+            for (what, frame, reason) in frames::hostile(direction) {
+                let verdict = loaded.run(direction, &frame);
+                assert_eq!(verdict, Err(reason), "{direction:?}: {what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_kernel_agrees_with_the_oracle_on_damaged_frames() {
+    in_namespace("the_kernel_agrees_with_the_oracle_on_damaged_frames", || {
+        for spec in frames::rules(LOOPBACK) {
+            let loaded = Loaded::new(spec);
+            let frames = (frames::damaged(Direction::Receive), frames::damaged(Direction::Transmit));
+            let mut runner = TestRunner::new(Config { cases: 2_000, ..Config::default() });
+            let long = |frame: &Vec<u8>| frame.len() >= SHORTEST;
+            let result = runner.run(&frames, |(received, sent)| {
+                prop_assume!(long(&received) && long(&sent));
+                loaded.check(Direction::Receive, &received);
+                loaded.check(Direction::Transmit, &sent);
+                Ok(())
+            });
+            result.unwrap();
+        }
+    });
+}
+
+#[test]
+fn every_port_is_granted_or_refused_exactly() {
+    in_namespace("every_port_is_granted_or_refused_exactly", || {
+        let loaded = Loaded::new(VnicSpec {
+            tcp_ports: vec![0..=0, 63..=64, 1_000..=1_000, 65_472..=65_535],
+            udp_ports: vec![1..=62, 32_768..=60_999],
+            ..frames::spec()
+        });
+        for direction in BOTH {
+            for (protocol, ranges) in [(6, &loaded.spec.tcp_ports), (17, &loaded.spec.udp_ports)] {
+                let counted = loaded.counters(direction).passed.frames;
+                for port in 0..=u16::MAX {
+                    let frame = frames::talk(direction, protocol, port, 0);
+                    let run = loaded.program(direction).test_run(&frame, 1).unwrap();
+                    let granted = ranges.iter().any(|range| range.contains(&port));
+                    assert_eq!(run.verdict as i32 != DROP, granted, "{protocol} {port}");
+                }
+                let granted: usize = ranges.iter().map(|range| range.len()).sum();
+                let passed = loaded.counters(direction).passed.frames - counted;
+                assert_eq!(passed, granted as u64);
+            }
+        }
+    });
+}
+
+#[test]
+fn rules_change_without_a_reload() {
+    in_namespace("rules_change_without_a_reload", || {
+        let mut loaded = Loaded::new(frames::spec());
+        let before = loaded.programs.receive_program().info().unwrap().id;
+        let tcp = frames::talk(Direction::Transmit, 6, 6379, 0);
+        assert_eq!(loaded.run(Direction::Transmit, &tcp), Ok(PASS));
+        // Replaces a full peer list by another full one, then by a short one, then by none.
+        let full = |base: u8| -> Vec<_> {
+            (0..1_024_u32)
+                .map(|n| {
+                    let address = (u32::from(base) << 24) + (n << 8);
+                    crate::xdp::Ipv4Prefix::new(address.into(), 24).unwrap()
+                })
+                .collect()
+        };
+        for (peers, expected) in [
+            (full(11), Err(Reason::Peer)),
+            (full(12), Err(Reason::Peer)),
+            (frames::prefixes(), Ok(PASS)),
+            (full(11), Err(Reason::Peer)),
+            (Vec::new(), Ok(PASS)),
+        ] {
+            loaded.spec.peers = peers;
+            loaded.programs.update(&loaded.spec).unwrap();
+            assert_eq!(loaded.run(Direction::Transmit, &tcp), expected);
+        }
+        loaded.spec.tcp_ports = vec![80..=80];
+        loaded.spec.uplink = Some(LOOPBACK);
+        loaded.spec.host_mac = frames::OTHER_MAC;
+        loaded.programs.update(&loaded.spec).unwrap();
+        assert_eq!(loaded.run(Direction::Transmit, &tcp), Err(Reason::Port));
+        let web = frames::talk(Direction::Transmit, 6, 80, 0);
+        assert_eq!(loaded.run(Direction::Transmit, &web), Ok(REDIRECT));
+        loaded.spec.mac = frames::OTHER_MAC;
+        loaded.spec.host_mac = frames::HOST_MAC;
+        loaded.programs.update(&loaded.spec).unwrap();
+        assert_eq!(loaded.run(Direction::Transmit, &web), Err(Reason::SourceMac));
+        assert_eq!(loaded.programs.receive_program().info().unwrap().id, before);
+    });
+}
+
+#[test]
+fn revocation_is_one_word_and_survives_an_update() {
+    in_namespace("revocation_is_one_word_and_survives_an_update", || {
+        let mut loaded = Loaded::new(frames::spec());
+        loaded.programs.set_enabled(false).unwrap();
+        loaded.programs.update(&loaded.spec).unwrap();
+        for direction in BOTH {
+            for frame in frames::legal(direction) {
+                let verdict = loaded.run(direction, &frame);
+                assert_eq!(verdict, Err(Reason::Disabled));
+            }
+        }
+        loaded.programs.set_enabled(true).unwrap();
+        for direction in BOTH {
+            for frame in frames::legal(direction) {
+                assert!(loaded.run(direction, &frame).is_ok());
+            }
+        }
+    });
+}
+
+#[test]
+fn frames_without_a_socket_are_counted_as_such() {
+    in_namespace("frames_without_a_socket_are_counted_as_such", || {
+        let socket = Socket::new();
+        let programs = VnicPrograms::load(&frames::spec(), 1, 2, 0).unwrap();
+        let loaded = Loaded { programs, spec: frames::spec(), _socket: socket };
+        let frame = frames::talk(Direction::Receive, 6, 6379, 0);
+        assert_eq!(loaded.run(Direction::Receive, &frame), Err(Reason::Target));
+    });
+}
+
+#[test]
+fn the_rate_holds() {
+    const SECONDS: f64 = 0.5;
+    // The kernel takes milliseconds to begin a test run: a few frames a run would not meet the limit.
+    const MORE_THAN_A_BURST: u32 = 50_000;
+    in_namespace("the_rate_holds", || {
+        for rate in [2_000_000_u32, 50_000_000] {
+            // A second of burst: this test may be kept from the CPU as long without a byte being forfeited.
+            let burst = f64::from(rate);
+            let loaded =
+                Loaded::new(VnicSpec { rate: Some(rate.into()), burst: rate.into(), ..frames::spec() });
+            let mut frame = frames::talk(Direction::Transmit, 17, 53, 0);
+            frame.resize(1514, 0);
+            let program = loaded.program(Direction::Transmit);
+            let start = Instant::now();
+            program.test_run(&frame, 1).unwrap();
+            let first = Instant::now();
+            while first.elapsed().as_secs_f64() < SECONDS {
+                program.test_run(&frame, MORE_THAN_A_BURST).unwrap();
+            }
+            let least = first.elapsed().as_secs_f64();
+            // What has gathered meanwhile.
+            program.test_run(&frame, MORE_THAN_A_BURST).unwrap();
+            let most = start.elapsed().as_secs_f64();
+            let counters = loaded.counters(Direction::Transmit);
+            let passed = counters.passed.bytes as f64;
+            assert!(counters.dropped(Reason::Rate).frames > 0, "the limit was met");
+            // The allowance is measured, so no load on the machine can make more of it.
+            let granted = burst + f64::from(rate) * most;
+            assert!(passed <= granted, "{passed} bytes of {granted}");
+            let due = burst + 0.9 * f64::from(rate) * least;
+            assert!(passed >= due, "{passed} bytes, {due} were due");
+        }
+    });
+}
+
+#[test]
+fn a_lower_rate_takes_hold_of_a_full_bucket() {
+    in_namespace("a_lower_rate_takes_hold_of_a_full_bucket", || {
+        let mut loaded =
+            Loaded::new(VnicSpec { rate: Some(1_000_000_000), burst: 1_000_000_000, ..frames::spec() });
+        let mut frame = frames::talk(Direction::Transmit, 17, 53, 0);
+        frame.resize(1_000, 0);
+        let program = loaded.program(Direction::Transmit);
+        program.test_run(&frame, 500_000).unwrap();
+        // The debt under the old rules is far beyond the new window: it must neither grant a burst nor last for long.
+        loaded.spec.rate = Some(1_000_000);
+        loaded.spec.burst = 5_000;
+        let start = Instant::now();
+        loaded.programs.update(&loaded.spec).unwrap();
+        let before = loaded.counters(Direction::Transmit).passed.bytes;
+        while start.elapsed().as_millis() < 50 {
+            let program = loaded.program(Direction::Transmit);
+            program.test_run(&frame, 1_000).unwrap();
+        }
+        let passed = loaded.counters(Direction::Transmit).passed.bytes - before;
+        let most = 5_000.0 + 1e6 * start.elapsed().as_secs_f64();
+        assert!(passed as f64 <= most, "{passed} bytes, {most} were granted");
+        assert!(passed >= 5_000, "{passed} bytes in 50 ms at 1 MB/s");
+    });
+}
+
+#[test]
+fn the_uplink_serves_many_vnics() {
+    in_namespace("the_uplink_serves_many_vnics", || {
+        let mut uplink = Uplink::load(LOOPBACK).unwrap();
+        let run = |uplink: &Uplink, frame: &[u8]| uplink.program().test_run(frame, 1).unwrap().verdict as i32;
+        let frame = frames::talk(Direction::Receive, 6, 6379, 0);
+        assert_eq!(run(&uplink, &frame), PASS);
+        for n in 0..=255 {
+            let address = [10, 77, 0, n].into();
+            let mac = [2, 0, 0, 0, 0, n];
+            uplink.add(address, mac, LOOPBACK).unwrap();
+        }
+        assert_eq!(uplink.vnics().unwrap().len(), 256);
+        // The test's VNIC has MAC ...:01 and address ....2: another VNIC's MAC must not do.
+        assert_eq!(run(&uplink, &frame), PASS);
+        uplink.add(frames::ADDRESS, frames::MAC, LOOPBACK).unwrap();
+        assert_eq!(run(&uplink, &frame), REDIRECT);
+        assert!(uplink.remove(frames::ADDRESS).unwrap());
+        assert!(!uplink.remove(frames::ADDRESS).unwrap());
+        assert_eq!(run(&uplink, &frame), PASS);
+        let counters = uplink.counters().unwrap();
+        assert_eq!(counters.redirected.frames, 1);
+        assert_eq!(counters.host.frames, 3);
+        assert_eq!(counters.lost.frames, 0);
+    });
+}
+
+#[test]
+fn rules_that_cannot_be_enforced_are_refused() {
+    let refused = |change: &dyn Fn(&mut VnicSpec)| {
+        let mut spec = frames::spec();
+        change(&mut spec);
+        assert!(matches!(spec.validate(), Err(XdpError::Rules(_))), "{spec:?}");
+    };
+    refused(&|spec| spec.mac = [1, 0, 0, 0, 0, 1]);
+    refused(&|spec| spec.host_mac = [0; 6]);
+    refused(&|spec| spec.address = [224, 0, 0, 1].into());
+    refused(&|spec| spec.address = [0, 0, 0, 0].into());
+    #[allow(clippy::reversed_empty_ranges)]
+    refused(&|spec| spec.tcp_ports = vec![9..=8]);
+    refused(&|spec| spec.peers = vec![frames::prefixes()[0]; 1_025]);
+    refused(&|spec| spec.uplink = Some(0));
+    refused(&|spec| (spec.rate, spec.burst) = (Some(999), 10_000));
+    refused(&|spec| (spec.rate, spec.burst) = (Some(u64::MAX), 10_000));
+    refused(&|spec| (spec.rate, spec.burst) = (Some(1_000_000), 1_500));
+    refused(&|spec| (spec.rate, spec.burst) = (Some(1_000), u64::MAX));
+    frames::spec().validate().unwrap();
+}
+
+/// Instructions and time a frame. `cargo test -p sietch-nic cost_of -- --ignored --nocapture`, on an idle machine.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_each_program() {
+    const RUNS: u32 = 2_000_000;
+    in_namespace("cost_of_each_program", || {
+        let rated = VnicSpec {
+            peers: frames::prefixes(),
+            rate: Some(1_000_000_000_000),
+            burst: 1_000_000_000,
+            ..frames::spec()
+        };
+        let plain = Loaded::new(frames::spec());
+        let full = Loaded::new(rated);
+        let mut uplink = Uplink::load(LOOPBACK).unwrap();
+        uplink.add(frames::ADDRESS, frames::MAC, LOOPBACK).unwrap();
+        let nothing = Program::load(pass::NAME, &pass::assemble().unwrap()).unwrap();
+        let rx = frames::talk(Direction::Receive, 6, 6379, 0);
+        let tx = frames::talk(Direction::Transmit, 6, 6379, 0);
+        let arp = frames::legal(Direction::Transmit).pop().unwrap();
+        let stray = &frames::hostile(Direction::Transmit)[0].1;
+        eprintln!(
+            "slots: rx {}, tx {}, uplink {}",
+            super::interpreted::receive_program().len() / 8,
+            super::interpreted::transmit_program().len() / 8,
+            super::interpreted::uplink_program().len() / 8
+        );
+        for (what, program, frame) in [
+            ("pass (the harness)", &nothing, &rx),
+            ("rx TCP", plain.program(Direction::Receive), &rx),
+            ("rx TCP, peer list", full.program(Direction::Receive), &rx),
+            ("tx TCP", plain.program(Direction::Transmit), &tx),
+            ("tx TCP, peer list and rate", full.program(Direction::Transmit), &tx),
+            ("tx ARP", plain.program(Direction::Transmit), &arp),
+            ("tx TCP, foreign port", plain.program(Direction::Transmit), stray),
+            ("uplink to a VNIC", uplink.program(), &rx),
+            ("uplink to the host", uplink.program(), &tx),
+        ] {
+            let run = program.test_run(frame, RUNS).unwrap();
+            eprintln!("{what:28} {:4} ns, verdict {}", run.nanoseconds, run.verdict);
+        }
+    });
+}

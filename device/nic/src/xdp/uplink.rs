@@ -1,0 +1,247 @@
+//! The program on a physical interface that hands each VNIC its frames, and the daemon's side of it.
+//!
+//! 1. IPv4 to a VNIC's address *and* MAC, and ARP about a VNIC's address to its MAC or to everybody, are redirected into
+//!    the peer's end of that VNIC's veth. They come out at the application's end, where the receive filter judges them.
+//! 2. Everything else goes to the host as before.
+//! 3. A frame for a VNIC whose veth is gone is dropped: the host must not answer for it.
+//!
+//! The interface must receive frames for the VNICs' MACs: give VNICs its own MAC, or make it promiscuous. Its driver
+//! must transmit redirected frames (`ndo_xdp_xmit`); a veth does if its other end carries an XDP program too.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+
+use super::assembler::Register::{R0, R1, R2, R7, R9};
+use super::assembler::{AssembleError, Condition, Instruction, MapReference, Register, Size, Width};
+use super::counters::{Rows, Tally};
+use super::error::XdpError;
+use super::frame::{Context, DROP, ETHERTYPE_ARP, ETHERTYPE_IPV4, FrameProgram, PASS, REDIRECT, wire16};
+use super::kernel::{Map, Program};
+use super::layout::{
+    MAGIC, UPLINK_CONFIG, UPLINK_COUNTERS, VNIC_DEVICES, VNICS, address_word, mac_word, word_mac,
+};
+use super::netlink::{self, Expect};
+
+/// The program's name in the kernel.
+pub const NAME: &str = "sietch_uplink";
+
+const ROW_REDIRECTED: i32 = 0;
+const ROW_HOST: i32 = 1;
+const ROW_LOST: i32 = 2;
+
+/// The maps that the program names.
+#[derive(Clone, Copy, Debug)]
+pub struct UplinkMaps {
+    /// [`UPLINK_CONFIG`]. The program only names it, so that the daemon can find it again.
+    pub config: MapReference,
+    /// [`VNICS`]
+    pub vnics: MapReference,
+    /// [`VNIC_DEVICES`]
+    pub devices: MapReference,
+    /// [`UPLINK_COUNTERS`]
+    pub counters: MapReference,
+}
+
+/// Builds the program.
+///
+/// # Errors
+/// A mistake in this module.
+pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
+    let mut frame = FrameProgram::begin(context, maps.counters);
+    let host = frame.code.label();
+    let ipv4 = frame.code.label();
+    let redirect = frame.code.label();
+    let lost = frame.code.label();
+    frame.code.set_map(R0, maps.config);
+    frame.require(14, host);
+    frame.load_mac(R9, R2, 0);
+    frame.code.load(Size::Half, R1, R7, 12);
+    frame.jump_if(Condition::Equal, R1, ETHERTYPE_IPV4, ipv4);
+    frame.jump_if(Condition::NotEqual, R1, ETHERTYPE_ARP, host);
+    // ARP for Ethernet and IPv4.
+    frame.require(42, host);
+    frame.code.load(Size::Word, R1, R7, 14);
+    let ethernet_ipv4 = i32::from_ne_bytes([0, 1, 8, 0]);
+    frame.code.jump_if(Width::Bits32, Condition::NotEqual, R1, ethernet_ipv4, host);
+    frame.code.load(Size::Half, R1, R7, 18);
+    frame.jump_if(Condition::NotEqual, R1, wire16(0x0604), host);
+    look_up_vnic(&mut frame, maps.vnics, 38, host);
+    frame.jump_if(Condition::Equal, R1, R9, redirect);
+    frame.code.set_wide(R1, mac_word([0xff; 6]));
+    frame.jump_if(Condition::Equal, R1, R9, redirect);
+    frame.code.jump(host);
+    frame.code.bind(ipv4);
+    frame.require(34, host);
+    look_up_vnic(&mut frame, maps.vnics, 30, host);
+    frame.jump_if(Condition::NotEqual, R1, R9, host);
+    frame.code.bind(redirect);
+    frame.reload_key(R2);
+    frame.redirect(maps.devices);
+    frame.jump_if(Condition::NotEqual, R7, REDIRECT, lost);
+    frame.count_and_exit(ROW_REDIRECTED, REDIRECT);
+    frame.code.bind(lost);
+    frame.count_and_exit(ROW_LOST, DROP);
+    frame.code.bind(host);
+    frame.count_and_exit(ROW_HOST, PASS);
+    frame.finish()
+}
+
+/// `R1 = ` the MAC of the VNIC whose address is at `offset`.
+fn look_up_vnic(frame: &mut FrameProgram, vnics: MapReference, offset: i16, none: super::assembler::Label) {
+    const ADDRESS: Register = R1;
+    frame.code.load(Size::Word, ADDRESS, R7, offset);
+    frame.look_up_key(vnics, ADDRESS);
+    frame.jump_if(Condition::Equal, R0, 0, none);
+    frame.code.load(Size::Double, R1, R0, 0);
+}
+
+/// What the program did with frames from the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UplinkCounters {
+    /// Handed to a VNIC.
+    pub redirected: Tally,
+    /// Left to the host.
+    pub host: Tally,
+    /// For a VNIC whose veth is gone.
+    pub lost: Tally,
+}
+
+/// A physical interface that serves VNICs.
+#[derive(Debug)]
+pub struct Uplink {
+    ifindex: u32,
+    program: Program,
+    vnics: Map,
+    devices: Map,
+    counters: Map,
+}
+
+impl Uplink {
+    /// Attaches the program to an interface that carries none.
+    ///
+    /// # Errors
+    /// [`XdpError`]; then nothing is attached.
+    pub fn attach(ifindex: u32) -> Result<Self, XdpError> {
+        let uplink = Self::load(ifindex)?;
+        netlink::attach(ifindex, uplink.program.as_fd(), Expect::Nothing)?;
+        Ok(uplink)
+    }
+
+    pub(super) fn load(ifindex: u32) -> Result<Self, XdpError> {
+        let config = Map::create(UPLINK_CONFIG)?;
+        let vnics = Map::create(VNICS)?;
+        let devices = Map::create(VNIC_DEVICES)?;
+        let counters = Map::create(UPLINK_COUNTERS)?;
+        config.update(&0_u32.to_ne_bytes(), &config_row(ifindex))?;
+        let of = |map: &Map| MapReference::of(map.as_fd());
+        let code = assemble(
+            UplinkMaps {
+                config: of(&config),
+                vnics: of(&vnics),
+                devices: of(&devices),
+                counters: of(&counters),
+            },
+            Context::KERNEL,
+        )
+        .map_err(|source| XdpError::Assemble { program: NAME, source })?;
+        Ok(Self { ifindex, program: Program::load(NAME, &code)?, vnics, devices, counters })
+    }
+
+    /// Finds the program that an earlier process attached, with the VNICs it serves.
+    ///
+    /// # Errors
+    /// [`XdpError::Foreign`] if what is there, if anything, is not Sietch's or not of this version.
+    pub fn adopt(ifindex: u32) -> Result<Self, XdpError> {
+        let (program, info) = super::attached_program(ifindex, NAME)?;
+        let (_, config) = program.map(&info, ifindex, UPLINK_CONFIG)?;
+        let mut row = [0; 16];
+        config.lookup(&0_u32.to_ne_bytes(), &mut row)?;
+        if row != config_row(ifindex) {
+            return Err(XdpError::Foreign {
+                ifindex,
+                reason: "its uplink program was made for another interface".to_owned(),
+            });
+        }
+        let (_, vnics) = program.map(&info, ifindex, VNICS)?;
+        let (_, devices) = program.map(&info, ifindex, VNIC_DEVICES)?;
+        let (_, counters) = program.map(&info, ifindex, UPLINK_COUNTERS)?;
+        Ok(Self { ifindex, program, vnics, devices, counters })
+    }
+
+    /// Hands frames for `address` and `mac` to the VNIC whose peer's end is `peer_ifindex`, replacing an earlier entry.
+    ///
+    /// # Errors
+    /// The kernel's refusal: no such interface, or too many VNICs.
+    pub fn add(&mut self, address: Ipv4Addr, mac: [u8; 6], peer_ifindex: u32) -> Result<(), XdpError> {
+        let key = key(address);
+        self.devices.update(&key, &peer_ifindex.to_ne_bytes())?;
+        self.vnics.update(&key, &mac_word(mac).to_ne_bytes())
+    }
+
+    /// Stops serving `address`; `false` if it was not served.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn remove(&mut self, address: Ipv4Addr) -> Result<bool, XdpError> {
+        let key = key(address);
+        let known = self.vnics.delete(&key)?;
+        self.devices.delete(&key)?;
+        Ok(known)
+    }
+
+    /// The VNICs that are served.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn vnics(&self) -> Result<Vec<(Ipv4Addr, [u8; 6])>, XdpError> {
+        let mut vnics = Vec::new();
+        for key in self.vnics.keys()? {
+            let mut value = [0; 8];
+            if let Ok(octets) = <[u8; 4]>::try_from(key.as_slice())
+                && self.vnics.lookup(&key, &mut value)?
+            {
+                vnics.push((Ipv4Addr::from(octets), word_mac(u64::from_ne_bytes(value))));
+            }
+        }
+        vnics.sort_unstable();
+        Ok(vnics)
+    }
+
+    /// What the program counted since it was loaded.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn counters(&self) -> Result<UplinkCounters, XdpError> {
+        let mut rows = Rows::new(&self.counters)?;
+        Ok(UplinkCounters {
+            redirected: rows.read(ROW_REDIRECTED as u32)?,
+            host: rows.read(ROW_HOST as u32)?,
+            lost: rows.read(ROW_LOST as u32)?,
+        })
+    }
+
+    /// Removes the program from the interface.
+    ///
+    /// # Errors
+    /// Somebody replaced it, or the kernel refused.
+    pub fn detach(self) -> Result<(), XdpError> {
+        super::detach_if_there(self.ifindex, &self.program)
+    }
+
+    /// The program, to run it over test frames.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+fn key(address: Ipv4Addr) -> [u8; 4] {
+    // The upper half of an address's word is zero.
+    (address_word(address) as u32).to_ne_bytes()
+}
+
+fn config_row(ifindex: u32) -> [u8; 16] {
+    let mut row = [0; 16];
+    row[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    row[8..].copy_from_slice(&u64::from(ifindex).to_ne_bytes());
+    row
+}
