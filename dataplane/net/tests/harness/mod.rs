@@ -53,6 +53,10 @@ impl Host {
         self.events.iter().any(|event| event.flow == flow && event.kind == kind)
     }
 
+    pub fn saw_any_close(&self) -> bool {
+        self.events.iter().any(|event| matches!(event.kind, EventKind::Closed(_)))
+    }
+
     pub fn accepted(&self) -> Vec<FlowId> {
         let accepted = |event: &&Event| matches!(event.kind, EventKind::Accepted { .. });
         self.events.iter().filter(accepted).map(|event| event.flow).collect()
