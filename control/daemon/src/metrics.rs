@@ -47,7 +47,8 @@ impl Counters {
             ("orphans_removed", self.orphans_removed),
             ("areas_cut_back", self.areas_cut_back),
         ];
-        let metric = |(name, value): (&str, u64)| Metric { name: name.to_owned(), kind: Kind::Counter, value };
+        let metric =
+            |(name, value): (&str, u64)| Metric { name: name.to_owned(), kind: Kind::Counter, value };
         entries.into_iter().map(metric).collect()
     }
 }

@@ -92,8 +92,16 @@ where
     let devices = make(&instance);
     let counters = Rc::new(RefCell::new(Counters::default()));
     let (events, incoming) = mpsc::channel(EVENTS);
-    let mut control =
-        Control::new(configuration, data, state, areas, devices, options.uplink, counters.clone(), events.clone());
+    let mut control = Control::new(
+        configuration,
+        data,
+        state,
+        areas,
+        devices,
+        options.uplink,
+        counters.clone(),
+        events.clone(),
+    );
     control.restore(remembered).await?;
     let listener = listen(&socket)?;
     let signals = Signals::new()?;
@@ -443,4 +451,3 @@ async fn write(stream: &UnixStream, frame: &ServerFrame, descriptors: Vec<OwnedF
     };
     timeout(WRITE_LIMIT, all).await.unwrap_or(Err(End::Slow("it did not read what it was sent")))
 }
-

@@ -20,8 +20,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::PROTOCOL;
 use crate::frame::{self, FrameError, FrameReader, FrameWriter, Progress};
 use crate::message::{
-    AdoptedGrant, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame,
-    StatGroup, Status, Target, VnicGrant, VsaGrant, Welcome,
+    AdoptedGrant, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame, StatGroup, Status,
+    Target, VnicGrant, VsaGrant, Welcome,
 };
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
@@ -86,10 +86,8 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn connect(path: &Path, client: &str, timeout: Duration) -> Result<Self, CallError> {
-        let socket = open(path, timeout).map_err(|source| CallError::Connect {
-            path: path.to_owned(),
-            source: source.into(),
-        })?;
+        let socket = open(path, timeout)
+            .map_err(|source| CallError::Connect { path: path.to_owned(), source: source.into() })?;
         Self::over(socket, client, timeout)
     }
 
@@ -115,19 +113,11 @@ impl Connection {
             timeout,
             welcome,
         };
-        let hello = Request::Hello {
-            protocol: PROTOCOL,
-            client: client.to_owned(),
-        };
+        let hello = Request::Hello { protocol: PROTOCOL, client: client.to_owned() };
         match connection.call(&hello, &[])? {
-            (Reply::Welcome(welcome), _) if welcome.protocol == PROTOCOL => {
-                connection.welcome = welcome
-            }
+            (Reply::Welcome(welcome), _) if welcome.protocol == PROTOCOL => connection.welcome = welcome,
             (Reply::Welcome(welcome), _) => {
-                return Err(CallError::Version {
-                    theirs: welcome.protocol,
-                    ours: PROTOCOL,
-                });
+                return Err(CallError::Version { theirs: welcome.protocol, ours: PROTOCOL });
             }
             _ => return Err(CallError::Unexpected("no welcome")),
         }
@@ -151,10 +141,7 @@ impl Connection {
         let deadline = Instant::now() + self.timeout;
         let id = self.next_id;
         self.next_id += 1;
-        let bytes = frame::encode(&ClientFrame {
-            id,
-            request: request.clone(),
-        })?;
+        let bytes = frame::encode(&ClientFrame { id, request: request.clone() })?;
         let mut writer = FrameWriter::new(bytes, descriptors.to_vec())?;
         loop {
             match writer.write(&self.socket)? {
@@ -174,10 +161,7 @@ impl Connection {
             };
             match frame::decode(&arrived.text)? {
                 ServerFrame::Notice(notice) => self.keep(notice)?,
-                ServerFrame::Reply {
-                    body: Reply::Error(error),
-                    ..
-                } => {
+                ServerFrame::Reply { body: Reply::Error(error), .. } => {
                     return Err(CallError::Refused(error));
                 }
                 ServerFrame::Reply { id: answered, body } if answered == id => {
@@ -213,12 +197,7 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn acquire_vnic(&mut self, name: &str) -> Result<(VnicGrant, OwnedFd, OwnedFd), CallError> {
-        let (reply, descriptors) = self.call(
-            &Request::AcquireVnic {
-                name: name.to_owned(),
-            },
-            &[],
-        )?;
+        let (reply, descriptors) = self.call(&Request::AcquireVnic { name: name.to_owned() }, &[])?;
         let Reply::Vnic(grant) = reply else {
             return Err(CallError::Unexpected("no VNIC"));
         };
@@ -232,17 +211,12 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn acquire_vsa(&mut self, name: &str) -> Result<(VsaGrant, OwnedFd), CallError> {
-        let (reply, descriptors) = self.call(
-            &Request::AcquireVsa {
-                name: name.to_owned(),
-            },
-            &[],
-        )?;
+        let (reply, descriptors) = self.call(&Request::AcquireVsa { name: name.to_owned() }, &[])?;
         let Reply::Vsa(grant) = reply else {
             return Err(CallError::Unexpected("no VSA"));
         };
-        let [file] = <[OwnedFd; 1]>::try_from(descriptors)
-            .map_err(|_| CallError::Unexpected("not one descriptor"))?;
+        let [file] =
+            <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| CallError::Unexpected("not one descriptor"))?;
         Ok((*grant, file))
     }
 
@@ -270,12 +244,7 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn publish_metrics(&mut self, label: &str, page: BorrowedFd<'_>) -> Result<(), CallError> {
-        self.done(
-            &Request::PublishMetrics {
-                label: label.to_owned(),
-            },
-            &[page],
-        )
+        self.done(&Request::PublishMetrics { label: label.to_owned() }, &[page])
     }
 
     /// What there is and who has it.
@@ -301,9 +270,7 @@ impl Connection {
                 return Err(CallError::Unexpected("no counters"));
             };
             groups.extend(stat.group);
-            cursor = stat
-                .next
-                .filter(|&next| next > at && groups.len() < MAX_GROUPS);
+            cursor = stat.next.filter(|&next| next > at && groups.len() < MAX_GROUPS);
         }
         Ok(groups)
     }
@@ -324,12 +291,7 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn restore(&mut self, name: &str) -> Result<(), CallError> {
-        self.done(
-            &Request::Restore {
-                name: name.to_owned(),
-            },
-            &[],
-        )
+        self.done(&Request::Restore { name: name.to_owned() }, &[])
     }
 
     /// Makes the daemon read `sietch.toml` again.
@@ -388,12 +350,8 @@ fn into_error(error: rustix::io::Errno) -> FrameError {
 }
 
 fn open(path: &Path, timeout: Duration) -> rustix::io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // A full backlog makes a blocking connect wait; the send time limit bounds that wait.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

@@ -61,9 +61,7 @@ pub enum FrameError {
     )]
     TooManyDescriptors,
     /// Descriptors after the first byte.
-    #[error(
-        "control socket: descriptors in the middle of a frame; the peer does not speak this protocol"
-    )]
+    #[error("control socket: descriptors in the middle of a frame; the peer does not speak this protocol")]
     StrayDescriptors,
     /// The text is not the message it should be.
     #[error(
@@ -169,11 +167,7 @@ impl FrameReader {
                 Ok(outcome) => outcome?,
             };
             if count == 0 {
-                return if self.in_frame() {
-                    Err(FrameError::Truncated)
-                } else {
-                    Ok(Progress::Closed)
-                };
+                return if self.in_frame() { Err(FrameError::Truncated) } else { Ok(Progress::Closed) };
             }
             self.have += count;
             if self.have == HEADER {
@@ -189,10 +183,7 @@ impl FrameReader {
         }
     }
 
-    fn read_some(
-        &mut self,
-        socket: BorrowedFd<'_>,
-    ) -> rustix::io::Result<Result<usize, FrameError>> {
+    fn read_some(&mut self, socket: BorrowedFd<'_>) -> rustix::io::Result<Result<usize, FrameError>> {
         let first = self.have == 0;
         let target = match self.have.checked_sub(HEADER) {
             None => &mut self.header[self.have..],
@@ -201,16 +192,14 @@ impl FrameReader {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received =
-            rustix::net::recvmsg(socket, &mut [IoSliceMut::new(target)], &mut control, flags)?;
+        let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(target)], &mut control, flags)?;
         let before = self.descriptors.len();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 self.descriptors.extend(descriptors);
             }
         }
-        if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > MAX_DESCRIPTORS
-        {
+        if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > MAX_DESCRIPTORS {
             return Ok(Err(FrameError::TooManyDescriptors));
         }
         if !first && self.descriptors.len() > before {
@@ -237,11 +226,7 @@ impl<D: AsFd> FrameWriter<D> {
         if descriptors.len() > MAX_DESCRIPTORS {
             return Err(FrameError::TooManyDescriptors);
         }
-        Ok(Self {
-            bytes,
-            sent: 0,
-            descriptors,
-        })
+        Ok(Self { bytes, sent: 0, descriptors })
     }
 
     /// Bytes that have not been taken yet.
@@ -256,8 +241,7 @@ impl<D: AsFd> FrameWriter<D> {
     pub fn write<S: AsFd>(&mut self, socket: S) -> Result<Progress<()>, FrameError> {
         use rustix::io::Errno;
         while self.sent < self.bytes.len() {
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             let borrowed: Vec<BorrowedFd<'_>> = self.descriptors.iter().map(AsFd::as_fd).collect();
             if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {

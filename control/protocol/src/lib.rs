@@ -20,9 +20,8 @@ pub mod types;
 pub use connection::{CallError, Connection};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
 pub use message::{
-    AdoptedGrant, ErrorKind, ErrorReply, GrantStatus, HeldGrant, Notice, Reply, Request,
-    ServerFrame, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus,
-    Welcome,
+    AdoptedGrant, ErrorKind, ErrorReply, GrantStatus, HeldGrant, Notice, Reply, Request, ServerFrame, Stat,
+    StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus, Welcome,
 };
 pub use types::{Geometry, Mac, Network, PortRange, Protection, Rate};
 

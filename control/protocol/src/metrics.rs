@@ -66,22 +66,16 @@ pub enum MetricsError {
     #[error("metrics page: {0}; check that this is a memfd and that memory is free")]
     Io(#[source] io::Error),
     /// Without the seals its owner could cut it short.
-    #[error(
-        "metrics page: not a memfd sealed against growing and shrinking; make it with metrics::Page"
-    )]
+    #[error("metrics page: not a memfd sealed against growing and shrinking; make it with metrics::Page")]
     NotSealed,
     /// The layout is not this one.
     #[error("metrics page: {0}; make it with metrics::Page of the same version")]
     Malformed(&'static str),
     /// It never came to rest.
-    #[error(
-        "metrics page: changed during each of {MAX_TRIES} reads; publish at most ten times a second"
-    )]
+    #[error("metrics page: changed during each of {MAX_TRIES} reads; publish at most ten times a second")]
     Unstable,
     /// A name that could not be shown.
-    #[error(
-        "metrics page: `{0}` is no name of a metric; use 1 to {MAX_METRIC_NAME} of a-z 0-9 _ ."
-    )]
+    #[error("metrics page: `{0}` is no name of a metric; use 1 to {MAX_METRIC_NAME} of a-z 0-9 _ .")]
     Name(String),
     /// Over [`MAX_ENTRIES`].
     #[error("metrics page: {0} entries are over the limit of {MAX_ENTRIES}; publish fewer")]
@@ -113,30 +107,22 @@ impl Page {
         let mut bytes = vec![0; HEADER + ENTRY * entries.len()];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let count =
-            u32::try_from(entries.len()).map_err(|_| MetricsError::TooMany(entries.len()))?;
+        let count = u32::try_from(entries.len()).map_err(|_| MetricsError::TooMany(entries.len()))?;
         bytes[12..16].copy_from_slice(&count.to_le_bytes());
         for (entry, (name, kind)) in bytes[HEADER..].chunks_exact_mut(ENTRY).zip(entries) {
             if !is_metric_name(name.as_bytes()) {
-                return Err(MetricsError::Name(
-                    name.chars().take(MAX_METRIC_NAME).collect(),
-                ));
+                return Err(MetricsError::Name(name.chars().take(MAX_METRIC_NAME).collect()));
             }
             entry[..name.len()].copy_from_slice(name.as_bytes());
             entry[48..52].copy_from_slice(&u32::from(*kind == Kind::Gauge).to_le_bytes());
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("sietch-metrics", flags).map_err(into_error)?;
-        let length =
-            u64::try_from(bytes.len()).map_err(|_| MetricsError::TooMany(entries.len()))?;
+        let length = u64::try_from(bytes.len()).map_err(|_| MetricsError::TooMany(entries.len()))?;
         rustix::fs::ftruncate(&file, length).map_err(into_error)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(into_error)?;
-        let mut page = Self {
-            file,
-            bytes,
-            sequence: 0,
-        };
+        let mut page = Self { file, bytes, sequence: 0 };
         page.publish()?;
         Ok(page)
     }
@@ -187,8 +173,7 @@ fn write_all(file: &OwnedFd, bytes: &[u8], at: usize) -> Result<(), MetricsError
     let mut done = 0;
     while done < bytes.len() {
         // usize is at most 64 bits wide, and the page is small.
-        let count =
-            rustix::io::pwrite(file, &bytes[done..], (at + done) as u64).map_err(into_error)?;
+        let count = rustix::io::pwrite(file, &bytes[done..], (at + done) as u64).map_err(into_error)?;
         if count == 0 {
             return Err(MetricsError::Io(io::ErrorKind::WriteZero.into()));
         }
@@ -200,8 +185,7 @@ fn write_all(file: &OwnedFd, bytes: &[u8], at: usize) -> Result<(), MetricsError
 fn read_all(file: BorrowedFd<'_>, bytes: &mut [u8], at: usize) -> Result<(), MetricsError> {
     let mut done = 0;
     while done < bytes.len() {
-        let count =
-            rustix::io::pread(file, &mut bytes[done..], (at + done) as u64).map_err(into_error)?;
+        let count = rustix::io::pread(file, &mut bytes[done..], (at + done) as u64).map_err(into_error)?;
         if count == 0 {
             return Err(MetricsError::Malformed("shorter than its header says"));
         }
@@ -217,11 +201,7 @@ fn read_all(file: BorrowedFd<'_>, bytes: &mut [u8], at: usize) -> Result<(), Met
 pub fn check_sealed<F: AsFd>(file: F) -> Result<(), MetricsError> {
     // Only memfds (and hugetlbfs) answer F_GET_SEALS at all: a pipe, a FUSE file or a device does not get past here.
     let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| MetricsError::NotSealed)?;
-    if seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-        Ok(())
-    } else {
-        Err(MetricsError::NotSealed)
-    }
+    if seals.contains(SealFlags::SHRINK | SealFlags::GROW) { Ok(()) } else { Err(MetricsError::NotSealed) }
 }
 
 /// Reads a page of somebody else.
@@ -265,10 +245,7 @@ fn parse_header(header: &[u8; HEADER]) -> Result<(u64, usize), MetricsError> {
 
 fn parse_entry(entry: &[u8]) -> Result<Metric, MetricsError> {
     let name = &entry[..MAX_METRIC_NAME];
-    let length = name
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(name.len());
+    let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     if !is_metric_name(&name[..length]) || name[length..].iter().any(|&byte| byte != 0) {
         return Err(MetricsError::Malformed("has a name that cannot be shown"));
     }
@@ -278,18 +255,11 @@ fn parse_entry(entry: &[u8]) -> Result<Metric, MetricsError> {
         1 => Kind::Gauge,
         _ => return Err(MetricsError::Malformed("has an entry of unknown kind")),
     };
-    Ok(Metric {
-        name,
-        kind,
-        value: little_endian(&entry[56..64]),
-    })
+    Ok(Metric { name, kind, value: little_endian(&entry[56..64]) })
 }
 
 fn little_endian(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |value, &byte| value << 8 | u64::from(byte))
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
 #[cfg(test)]

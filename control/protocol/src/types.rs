@@ -25,11 +25,7 @@ pub struct ParseError {
 impl ParseError {
     fn new(text: &str, what: &'static str, mend: &'static str) -> Self {
         // A hostile text is repeated in an error and a log line: keep it short.
-        Self {
-            text: text.chars().take(64).collect(),
-            what,
-            mend,
-        }
+        Self { text: text.chars().take(64).collect(), what, mend }
     }
 }
 
@@ -67,20 +63,11 @@ impl FromStr for Mac {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let wrong = || {
-            ParseError::new(
-                text,
-                "an Ethernet address",
-                "write six bytes, `02:00:00:00:00:01`",
-            )
-        };
+        let wrong = || ParseError::new(text, "an Ethernet address", "write six bytes, `02:00:00:00:00:01`");
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts
-                .next()
-                .filter(|part| part.len() == 2)
-                .ok_or_else(wrong)?;
+            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
             if !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(wrong());
             }
@@ -114,16 +101,11 @@ text_form!(Network);
 
 impl Network {
     /// All of IPv4.
-    pub const EVERYONE: Self = Self {
-        address: Ipv4Addr::UNSPECIFIED,
-        prefix: 0,
-    };
+    pub const EVERYONE: Self = Self { address: Ipv4Addr::UNSPECIFIED, prefix: 0 };
 
     /// The prefix as a mask.
     pub fn mask(&self) -> u32 {
-        u32::MAX
-            .checked_shl(32 - u32::from(self.prefix.min(32)))
-            .unwrap_or(0)
+        u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0)
     }
 
     /// Whether `address` lies in the network.
@@ -145,17 +127,10 @@ impl FromStr for Network {
         let wrong = || ParseError::new(text, "an IPv4 network", "write `10.0.0.0/8` or `10.0.0.1`");
         let (address, prefix) = text.split_once('/').unwrap_or((text, "32"));
         let address = address.parse().map_err(|_| wrong())?;
-        if prefix.is_empty()
-            || prefix.len() > 2
-            || !prefix.bytes().all(|digit| digit.is_ascii_digit())
-        {
+        if prefix.is_empty() || prefix.len() > 2 || !prefix.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(wrong());
         }
-        let prefix = prefix
-            .parse()
-            .ok()
-            .filter(|&prefix| prefix <= 32)
-            .ok_or_else(wrong)?;
+        let prefix = prefix.parse().ok().filter(|&prefix| prefix <= 32).ok_or_else(wrong)?;
         Ok(Self { address, prefix })
     }
 }
@@ -175,10 +150,7 @@ text_form!(PortRange);
 impl PortRange {
     /// A single port.
     pub const fn one(port: u16) -> Self {
-        Self {
-            first: port,
-            last: port,
-        }
+        Self { first: port, last: port }
     }
 
     /// Whether `port` lies in the range.
@@ -204,21 +176,11 @@ impl FromStr for PortRange {
         let wrong = || ParseError::new(text, "a range of ports", "write `6379` or `6000-6010`");
         let port = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-            text.parse::<u16>()
-                .ok()
-                .filter(|&port| digits && port > 0)
-                .ok_or_else(wrong)
+            text.parse::<u16>().ok().filter(|&port| digits && port > 0).ok_or_else(wrong)
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let range = Self {
-            first: port(first)?,
-            last: port(last)?,
-        };
-        if range.first > range.last {
-            Err(wrong())
-        } else {
-            Ok(range)
-        }
+        let range = Self { first: port(first)?, last: port(last)? };
+        if range.first > range.last { Err(wrong()) } else { Ok(range) }
     }
 }
 
@@ -233,12 +195,8 @@ pub struct Rate {
 text_form!(Rate);
 
 /// Units of a rate, largest first, in bits a second.
-const RATE_UNITS: [(&str, u64); 4] = [
-    ("Gbit/s", 1_000_000_000),
-    ("Mbit/s", 1_000_000),
-    ("kbit/s", 1_000),
-    ("bit/s", 1),
-];
+const RATE_UNITS: [(&str, u64); 4] =
+    [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -271,14 +229,8 @@ impl FromStr for Rate {
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(wrong());
         }
-        let bits = digits
-            .parse::<u64>()
-            .ok()
-            .and_then(|count| count.checked_mul(scale));
-        let bytes_per_second = bits
-            .map(|bits| bits / 8)
-            .filter(|&bytes| bytes > 0)
-            .ok_or_else(wrong)?;
+        let bits = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
+        let bytes_per_second = bits.map(|bits| bits / 8).filter(|&bytes| bytes > 0).ok_or_else(wrong)?;
         Ok(Self { bytes_per_second })
     }
 }
@@ -294,13 +246,8 @@ pub struct Size {
 text_form!(Size);
 
 /// Units of a size, largest first, in bytes.
-const SIZE_UNITS: [(&str, u64); 5] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
+const SIZE_UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -317,13 +264,8 @@ impl FromStr for Size {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let wrong = || {
-            ParseError::new(
-                text,
-                "a size",
-                "write a whole number of `TiB`, `GiB`, `MiB`, `KiB` or `B`",
-            )
-        };
+        let wrong =
+            || ParseError::new(text, "a size", "write a whole number of `TiB`, `GiB`, `MiB`, `KiB` or `B`");
         let compact: String = text.chars().filter(|c| *c != ' ').collect();
         let (digits, scale) = SIZE_UNITS
             .iter()
@@ -332,25 +274,22 @@ impl FromStr for Size {
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(wrong());
         }
-        let bytes = digits
-            .parse::<u64>()
-            .ok()
-            .and_then(|count| count.checked_mul(scale));
-        Ok(Self {
-            bytes: bytes.ok_or_else(wrong)?,
-        })
+        let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
+        Ok(Self { bytes: bytes.ok_or_else(wrong)? })
     }
 }
 
 /// The shape of an AF_XDP socket's memory and rings, as the daemon registered them. Counts are entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
+    /// Index of the interface that the socket is bound to.
+    pub ifindex: u32,
+    /// Queue of that interface.
+    pub queue: u32,
     /// Bytes a buffer of the pool has.
     pub chunk_size: u32,
     /// Buffers in the pool.
     pub chunks: u32,
-    /// Bytes the kernel leaves free before a received frame, beyond its own.
-    pub headroom: u32,
     /// Entries of the fill ring.
     pub fill: u32,
     /// Entries of the completion ring.

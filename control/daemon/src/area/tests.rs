@@ -1,1 +1,79 @@
+use super::*;
 
+/// A data directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sietch-area-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for entry in std::fs::read_dir(self.0.join("areas")).into_iter().flatten().flatten() {
+            let _ = unfence(&entry.path());
+        }
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const SIZE: u64 = 64 << 10;
+
+#[test]
+fn revoking_stops_writes_through_descriptors_that_are_open() {
+    let scratch = Scratch::new("fence");
+    let areas = Areas::open(&scratch.0).unwrap();
+    if let Protection::None(why) = areas.protection() {
+        assert!(areas.fence("a").unwrap_err().contains(&why), "the answer must say what does not hold");
+        eprintln!(
+            "SKIPPED revoking_stops_writes_through_descriptors_that_are_open: needs ext4 and root ({why})"
+        );
+        return;
+    }
+    let held = areas.prepare("a", 7, SIZE).unwrap();
+    let direct = rustix::fs::open(
+        format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held)),
+        OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .unwrap();
+    let mut block = sietch_disk::Buffer::new(4096);
+    block.fill(7);
+    assert_eq!(rustix::io::pwrite(&held, &block, 0), Ok(4096));
+    assert_eq!(rustix::io::pwrite(&direct, &block, 4096), Ok(4096));
+    areas.fence("a").unwrap();
+    assert_eq!(rustix::io::pwrite(&held, &block, 0), Err(Errno::PERM));
+    assert_eq!(rustix::io::pwrite(&direct, &block, 4096), Err(Errno::PERM));
+    assert!(rustix::fs::ftruncate(&held, 0).is_err());
+    assert!(rustix::fs::fallocate(&held, rustix::fs::FallocateFlags::empty(), 0, 2 * SIZE).is_err());
+    let busy = areas.prepare("a", 7, SIZE).unwrap_err();
+    assert_eq!(busy.kind, ErrorKind::Busy, "the former holder is still there");
+    drop(direct);
+    drop(held);
+    let next = areas.prepare("a", 7, SIZE).unwrap();
+    assert_eq!(rustix::io::pwrite(&next, &block, 0), Ok(4096));
+}
+
+#[test]
+fn an_area_of_another_size_is_refused_and_its_data_kept() {
+    let scratch = Scratch::new("size");
+    let areas = Areas::open(&scratch.0).unwrap();
+    drop(areas.prepare("a", 7, SIZE).unwrap());
+    let refused = areas.prepare("a", 7, 2 * SIZE).unwrap_err();
+    assert!(refused.cause.contains(&SIZE.to_string()), "{refused}");
+    assert_eq!(areas.path("a").metadata().unwrap().len(), SIZE);
+}
+
+#[test]
+fn areas_can_be_reached_by_the_daemon_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("mode");
+    let areas = Areas::open(&scratch.0).unwrap();
+    drop(areas.prepare("a", 7, SIZE).unwrap());
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&scratch.0.join("areas")), mode(&areas.path("a"))), (0o700, 0o600));
+}

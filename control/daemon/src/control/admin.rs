@@ -1,8 +1,8 @@
 //! What administrators ask: status, counters, revoke, restore, reload.
 
 use sietch_protocol::{
-    ErrorKind, ErrorReply, GrantStatus, Protection, Reply, Request, Stat, StatGroup, Status, Target, VnicStatus,
-    VsaStatus,
+    ErrorKind, ErrorReply, GrantStatus, Protection, Reply, Request, Stat, StatGroup, Status, Target,
+    VnicStatus, VsaStatus,
 };
 
 use super::grants::key;
@@ -24,7 +24,12 @@ impl<D: VnicDevices> Control<D> {
             Request::Restore { name } => self.lift(&name).map(|()| Reply::Done),
             Request::Reload => self.reload().map(|()| Reply::Done),
             Request::Shutdown => Ok(Reply::Done),
-            _ => Err(refuse(ErrorKind::Invalid, "request", "it is none of an administrator", "see the protocol")),
+            _ => Err(refuse(
+                ErrorKind::Invalid,
+                "request",
+                "it is none of an administrator",
+                "see the protocol",
+            )),
         }
     }
 
@@ -117,7 +122,9 @@ impl<D: VnicDevices> Control<D> {
     async fn revoke(&mut self, target: Target) -> Result<Vec<String>, ErrorReply> {
         let records: Vec<GrantRecord> = match &target {
             Target::Grant(grant) => self.grants.get(grant).cloned().into_iter().collect(),
-            Target::Name(name) => self.grants.values().filter(|record| record.name == *name).cloned().collect(),
+            Target::Name(name) => {
+                self.grants.values().filter(|record| record.name == *name).cloned().collect()
+            }
         };
         let mut keys: Vec<String> =
             records.iter().map(|record| key(record.device.sort(), &record.name)).collect();
@@ -132,7 +139,9 @@ impl<D: VnicDevices> Control<D> {
         if keys.is_empty() {
             let what = match target {
                 Target::Grant(grant) => format!("grant {grant}"),
-                Target::Name(name) => format!("name {}", name.chars().take(40).collect::<String>().escape_debug()),
+                Target::Name(name) => {
+                    format!("name {}", name.chars().take(40).collect::<String>().escape_debug())
+                }
             };
             return Err(refuse(ErrorKind::Unknown, what, "there is none", "see `sietch status`"));
         }

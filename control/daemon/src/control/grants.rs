@@ -40,7 +40,12 @@ impl<D: VnicDevices> Control<D> {
         };
         if owner != uid {
             let cause = format!("it is for uid {owner}, and this process runs as uid {uid}");
-            return Err(refuse(ErrorKind::Denied, what, cause, format!("run as that user, or change uid in {file}")));
+            return Err(refuse(
+                ErrorKind::Denied,
+                what,
+                cause,
+                format!("run as that user, or change uid in {file}"),
+            ));
         }
         if self.revoked.contains(&key(sort, name)) {
             let mend = format!("`sietch restore {shown}` lets it be used again");
@@ -80,16 +85,27 @@ impl<D: VnicDevices> Control<D> {
         let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name).cloned();
         self.check(name, true, vnic.as_ref().map(|vnic| vnic.uid), uid)?;
         let Some(vnic) = vnic else {
-            return Err(refuse(ErrorKind::Unknown, "VNIC", "there is none of that name", "see `sietch status`"));
+            return Err(refuse(
+                ErrorKind::Unknown,
+                "VNIC",
+                "there is none of that name",
+                "see `sietch status`",
+            ));
         };
         if let Err(why) = self.devices.support() {
             let (cause, mend) = why.split_once("; ").unwrap_or((&why, "use `--net linux`"));
             return Err(refuse(ErrorKind::Unsupported, format!("VNIC {name}"), cause, mend));
         }
-        let record =
-            self.record(connection, name, |generation| Device::Vnic(Box::new(VnicPlan::new(&vnic, generation))))?;
+        let record = self.record(connection, name, |generation| {
+            Device::Vnic(Box::new(VnicPlan::new(&vnic, generation)))
+        })?;
         let Device::Vnic(plan) = &record.device else {
-            return Err(refuse(ErrorKind::Failed, format!("VNIC {name}"), "its record is of another sort", "retry"));
+            return Err(refuse(
+                ErrorKind::Failed,
+                format!("VNIC {name}"),
+                "its record is of another sort",
+                "retry",
+            ));
         };
         match self.devices.open(plan).await {
             Ok(opened) => {
@@ -118,7 +134,12 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Makes or opens the file on a blocking thread; [`Event::Area`] tells when it is done.
-    pub(super) fn prepare_area(&mut self, record: GrantRecord, name: String, answer: oneshot::Sender<Answer>) {
+    pub(super) fn prepare_area(
+        &mut self,
+        record: GrantRecord,
+        name: String,
+        answer: oneshot::Sender<Answer>,
+    ) {
         let Device::Vsa { size } = record.device else { return };
         self.preparing.insert(name.clone());
         let (areas, events) = (self.areas.clone(), self.events.clone());
@@ -126,7 +147,12 @@ impl<D: VnicDevices> Control<D> {
             let (area, uid) = (name.clone(), record.process.uid);
             let made = tokio::task::spawn_blocking(move || areas.prepare(&area, uid, size)).await;
             let result = made.unwrap_or_else(|_| {
-                Err(refuse(ErrorKind::Failed, format!("VSA {name}"), "making it was interrupted", "try again"))
+                Err(refuse(
+                    ErrorKind::Failed,
+                    format!("VSA {name}"),
+                    "making it was interrupted",
+                    "try again",
+                ))
             });
             let event = Event::Area { grant: record.grant, name, result, answer };
             // When nobody listens the daemon has ended, and the file is closed here.
@@ -155,7 +181,12 @@ impl<D: VnicDevices> Control<D> {
                 {
                     self.warn(format!("VSA {name}: {why}"));
                 }
-                Err(refuse(ErrorKind::Revoked, format!("VSA {name}"), "it was taken back meanwhile", "try again"))
+                Err(refuse(
+                    ErrorKind::Revoked,
+                    format!("VSA {name}"),
+                    "it was taken back meanwhile",
+                    "try again",
+                ))
             }
             (Err(error), _) => {
                 self.forget(grant);
@@ -185,7 +216,12 @@ impl<D: VnicDevices> Control<D> {
         let process = &self.client(connection)?.process;
         if self.grants.get(&grant).is_none_or(|record| record.process != *process) {
             let mend = "name one that was given to this process";
-            return Err(refuse(ErrorKind::Unknown, format!("grant {grant}"), "this process does not have it", mend));
+            return Err(refuse(
+                ErrorKind::Unknown,
+                format!("grant {grant}"),
+                "this process does not have it",
+                mend,
+            ));
         }
         self.end(grant, "released").await;
         Ok(())
@@ -203,7 +239,8 @@ impl<D: VnicDevices> Control<D> {
 
     /// Ends every grant of `process`.
     pub(super) async fn end_all(&mut self, process: &Process, why: &str) {
-        let of_process = |(grant, record): (&u64, &GrantRecord)| (record.process == *process).then_some(*grant);
+        let of_process =
+            |(grant, record): (&u64, &GrantRecord)| (record.process == *process).then_some(*grant);
         for grant in self.grants.iter().filter_map(of_process).collect::<Vec<_>>() {
             self.end(grant, why).await;
         }

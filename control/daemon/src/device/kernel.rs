@@ -135,8 +135,9 @@ impl VnicDevices for KernelDevices {
 }
 
 fn connect() -> Result<Handle, String> {
-    let (connection, handle, _) = rtnetlink::new_connection()
-        .map_err(|error| format!("cannot open a netlink socket: {error}; allow AF_NETLINK, or use `--net linux`"))?;
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(|error| {
+        format!("cannot open a netlink socket: {error}; allow AF_NETLINK, or use `--net linux`")
+    })?;
     tokio::spawn(connection);
     Ok(handle)
 }

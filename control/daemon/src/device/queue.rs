@@ -1,44 +1,162 @@
 //! The AF_XDP socket and the XDP programs of one VNIC, in the terms of `sietch-nic`.
+//!
+//! 1. Opening: checksum offload off on the host's end, the socket bound to the application's end, then the filters on both ends. The
+//!    descriptors leave this process only after the filters stand.
+//! 2. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
+//! 3. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
 
-use sietch_protocol::metrics::Metric;
+use std::os::fd::AsFd;
+
+use sietch_nic::af_xdp;
+use sietch_nic::xdp::{self, DirectionCounters, Ipv4Prefix, Reason, VnicPrograms, VnicSpec};
+use sietch_protocol::metrics::{Kind, Metric};
+use sietch_protocol::{Geometry, PortRange};
 
 use super::{DeviceError, OpenedVnic, VnicPlan};
 
+/// A veth of one queue has this one.
+const QUEUE: u32 = 0;
+/// What a VNIC may send at once at least: a full segmentation-sized burst.
+const MIN_BURST: u64 = 64 * 1024;
+/// The share of a second's bytes that a VNIC may send at once: a millisecond's.
+const BURST_SHARE: u64 = 1000;
+
 /// The programs on both ends of a pair.
-pub(super) struct Programs;
+pub(super) struct Programs(VnicPrograms);
 
 /// The program on a physical interface.
-pub(super) struct Uplink;
+pub(super) struct Uplink {
+    program: xdp::Uplink,
+    ifindex: u32,
+}
 
-fn missing(plan: &str) -> DeviceError {
-    DeviceError {
-        what: format!("VNIC {plan}"),
-        cause: "this build has no AF_XDP".to_owned(),
-        mend: "use `--net linux`".to_owned(),
+fn fail(what: String, action: &str, cause: impl std::fmt::Display) -> DeviceError {
+    let mend = "see `sietch doctor`, or use `--net linux`".to_owned();
+    DeviceError { what, cause: format!("cannot {action}: {cause}"), mend }
+}
+
+fn of(plan: &VnicPlan) -> String {
+    format!("VNIC {}", plan.name)
+}
+
+/// Takes the program that an earlier daemon left on `name`, or attaches one.
+pub(super) fn join_uplink(name: &str, ifindex: u32) -> Result<Uplink, DeviceError> {
+    let program = xdp::Uplink::adopt(ifindex)
+        .or_else(|_| xdp::Uplink::attach(ifindex))
+        .map_err(|error| fail(format!("uplink {name}"), "attach its program", error))?;
+    Ok(Uplink { program, ifindex })
+}
+
+pub(super) fn leave_uplink(uplink: Uplink) {
+    if let Err(error) = uplink.program.detach() {
+        tracing::warn!(%error, "the uplink keeps its program");
     }
 }
 
-pub(super) fn join_uplink(name: &str, _index: u32) -> Result<Uplink, DeviceError> {
-    Err(missing(name))
+fn specification(plan: &VnicPlan, uplink: Option<&Uplink>) -> VnicSpec {
+    let ranges = |ports: &[PortRange]| ports.iter().map(|range| range.first..=range.last).collect();
+    let prefix = |network: &sietch_protocol::Network| Ipv4Prefix::new(network.address, network.prefix);
+    let rate = plan.rate.map(|rate| rate.bytes_per_second);
+    VnicSpec {
+        mac: plan.mac.0,
+        address: plan.address.address,
+        tcp_ports: ranges(&plan.tcp_ports),
+        udp_ports: ranges(&plan.udp_ports),
+        peers: plan.peers.iter().filter_map(prefix).collect(),
+        rate,
+        burst: rate.map_or(0, |rate| (rate / BURST_SHARE).max(MIN_BURST)),
+        uplink: uplink.map(|uplink| uplink.ifindex),
+        host_mac: plan.host_mac.0,
+        generation: plan.generation,
+    }
 }
-
-pub(super) fn leave_uplink(_uplink: Uplink) {}
 
 pub(super) fn open(
     plan: &VnicPlan,
-    _host: u32,
-    _application: u32,
-    _uplink: Option<&mut Uplink>,
+    host: u32,
+    application: u32,
+    uplink: Option<&mut Uplink>,
 ) -> Result<(OpenedVnic, Programs), DeviceError> {
-    Err(missing(&plan.name))
+    xdp::offload::disable_transmit_checksum(host)
+        .map_err(|error| fail(of(plan), "switch checksum offload off", error))?;
+    // The configuration bounds the MTU to a few thousand.
+    let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
+    let geometry = af_xdp::Geometry::for_mtu(application, QUEUE, mtu)
+        .map_err(|error| fail(of(plan), "choose the size of its rings", error))?;
+    let granted =
+        af_xdp::create(geometry).map_err(|error| fail(of(plan), "make its AF_XDP socket", error))?;
+    let specification = specification(plan, uplink.as_deref());
+    let programs = VnicPrograms::install(&specification, application, host, granted.socket.as_fd(), QUEUE)
+        .map_err(|error| fail(of(plan), "install its filters", error))?;
+    if let Some(uplink) = &uplink
+        && uplink.ifindex == host
+    {
+        return Err(fail(of(plan), "join the uplink", "it is this VNIC's own interface"));
+    }
+    let behind_uplink = uplink.is_some();
+    if let Some(uplink) = uplink {
+        uplink
+            .program
+            .add(plan.address.address, plan.mac.0, host)
+            .map_err(|error| fail(of(plan), "join the uplink", error))?;
+    }
+    let geometry = granted.geometry;
+    let opened = OpenedVnic {
+        xsk: granted.socket,
+        umem: granted.umem,
+        geometry: Geometry {
+            ifindex: geometry.ifindex,
+            queue: geometry.queue,
+            chunk_size: geometry.chunk_size,
+            chunks: geometry.chunks,
+            fill: geometry.fill,
+            completion: geometry.completion,
+            receive: geometry.receive,
+            transmit: geometry.transmit,
+        },
+        gateway_mac: (!behind_uplink).then_some(plan.host_mac),
+    };
+    Ok((opened, Programs(programs)))
 }
 
-pub(super) fn adopt(plan: &VnicPlan, _host: u32, _application: u32) -> Result<Programs, DeviceError> {
-    Err(missing(&plan.name))
+pub(super) fn adopt(plan: &VnicPlan, host: u32, application: u32) -> Result<Programs, DeviceError> {
+    let programs =
+        VnicPrograms::adopt(application, host).map_err(|error| fail(of(plan), "find its filters", error))?;
+    if programs.generation() != plan.generation {
+        let cause = format!("they are of generation {}, not {}", programs.generation(), plan.generation);
+        return Err(fail(of(plan), "adopt its filters", cause));
+    }
+    Ok(Programs(programs))
 }
 
-pub(super) fn close(_plan: &VnicPlan, _programs: Programs, _uplink: Option<&mut Uplink>) {}
+pub(super) fn close(plan: &VnicPlan, programs: Programs, uplink: Option<&mut Uplink>) {
+    let Programs(mut programs) = programs;
+    if let Err(error) = programs.set_enabled(false) {
+        // The interface goes next, which stops the traffic too.
+        tracing::warn!(vnic = plan.name, %error, "its filters could not be closed");
+    }
+    if let Some(uplink) = uplink
+        && let Err(error) = uplink.program.remove(plan.address.address)
+    {
+        tracing::warn!(vnic = plan.name, %error, "the uplink still knows it");
+    }
+}
 
-pub(super) fn counters(_programs: &Programs) -> Vec<Metric> {
-    Vec::new()
+pub(super) fn counters(programs: &Programs) -> Vec<Metric> {
+    let Ok(counters) = programs.0.counters() else { return Vec::new() };
+    let mut metrics = Vec::new();
+    let directions: [(&str, &DirectionCounters); 2] =
+        [("received", &counters.received), ("transmitted", &counters.transmitted)];
+    for (direction, counted) in directions {
+        let mut add = |what: String, value: u64| {
+            metrics.push(Metric { name: format!("{direction}.{what}"), kind: Kind::Counter, value });
+        };
+        add("frames".to_owned(), counted.passed.frames);
+        add("bytes".to_owned(), counted.passed.bytes);
+        for reason in Reason::ALL {
+            let dropped = counted.dropped(reason).frames;
+            add(format!("dropped.{}", reason.name()), dropped);
+        }
+    }
+    metrics
 }

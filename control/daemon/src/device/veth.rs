@@ -70,9 +70,8 @@ pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Resul
         }
     }
     let single = [LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)];
-    let mut peer = LinkUnspec::new_with_name(&plan.application_interface)
-        .address(plan.mac.0.to_vec())
-        .mtu(plan.mtu);
+    let mut peer =
+        LinkUnspec::new_with_name(&plan.application_interface).address(plan.mac.0.to_vec()).mtu(plan.mtu);
     let mut host = LinkVeth::new(&plan.host_interface, &plan.application_interface)
         .address(plan.host_mac.0.to_vec())
         .mtu(plan.mtu);
@@ -81,12 +80,7 @@ pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Resul
         host = host.append_extra_attribute(attribute);
     }
     let host = host.set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
-    handle
-        .link()
-        .add(host.build())
-        .execute()
-        .await
-        .map_err(|error| fail(plan, "create the pair", error))?;
+    handle.link().add(host.build()).execute().await.map_err(|error| fail(plan, "create the pair", error))?;
     let ends = ends(handle, plan).await.ok_or_else(|| fail(plan, "find the pair", "it is not there"))?;
     for index in [ends.host, ends.application] {
         let named = LinkUnspec::new_with_index(index).alias(alias).build();

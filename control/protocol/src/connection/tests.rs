@@ -14,9 +14,7 @@ fn serve(
         while let Ok(Progress::Ready(arrived)) = reader.read(&server) {
             for answer in script(frame::decode(&arrived.text).unwrap()) {
                 let bytes = frame::encode(&answer).unwrap();
-                let _ = FrameWriter::<OwnedFd>::new(bytes, vec![])
-                    .unwrap()
-                    .write(&server);
+                let _ = FrameWriter::<OwnedFd>::new(bytes, vec![]).unwrap().write(&server);
             }
         }
     });
@@ -25,39 +23,22 @@ fn serve(
 
 fn welcome(protocol: u32) -> Reply {
     let daemon = "test".to_owned();
-    Reply::Welcome(Welcome {
-        protocol,
-        daemon,
-        generation: 3,
-        pid: 1,
-        administrator: false,
-    })
+    Reply::Welcome(Welcome { protocol, daemon, generation: 3, pid: 1, administrator: false })
 }
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn notices_between_a_request_and_its_reply_are_kept_in_order() {
-    let notice = |grant| Notice::Revoked {
-        grant,
-        generation: 1,
-        name: "kv".into(),
-        reason: "asked".into(),
-    };
+    let notice = |grant| Notice::Revoked { grant, generation: 1, name: "kv".into(), reason: "asked".into() };
     let (socket, thread) = serve(move |asked| {
         let id = asked.id;
         match asked.request {
-            Request::Hello { .. } => vec![ServerFrame::Reply {
-                id,
-                body: welcome(PROTOCOL),
-            }],
+            Request::Hello { .. } => vec![ServerFrame::Reply { id, body: welcome(PROTOCOL) }],
             _ => vec![
                 ServerFrame::Notice(notice(1)),
                 ServerFrame::Notice(notice(2)),
-                ServerFrame::Reply {
-                    id,
-                    body: Reply::Done,
-                },
+                ServerFrame::Reply { id, body: Reply::Done },
             ],
         }
     });
@@ -96,39 +77,21 @@ fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
 
 #[test]
 fn another_version_a_silent_daemon_and_a_closed_one_are_told_apart() {
-    let (socket, thread) = serve(|asked| {
-        vec![ServerFrame::Reply {
-            id: asked.id,
-            body: welcome(PROTOCOL + 1),
-        }]
-    });
-    assert!(matches!(
-        Connection::over(socket, "test", LIMIT),
-        Err(CallError::Version { .. })
-    ));
+    let (socket, thread) =
+        serve(|asked| vec![ServerFrame::Reply { id: asked.id, body: welcome(PROTOCOL + 1) }]);
+    assert!(matches!(Connection::over(socket, "test", LIMIT), Err(CallError::Version { .. })));
     thread.join().unwrap();
 
     let (socket, thread) = serve(|_| vec![]);
     let short = Duration::from_millis(1);
-    assert!(matches!(
-        Connection::over(socket, "test", short),
-        Err(CallError::Timeout(_))
-    ));
+    assert!(matches!(Connection::over(socket, "test", short), Err(CallError::Timeout(_))));
     thread.join().unwrap();
 
     let (client, server) = UnixStream::pair().unwrap();
     drop(server);
-    assert!(matches!(
-        Connection::over(client.into(), "test", LIMIT),
-        Err(CallError::Closed)
-    ));
+    assert!(matches!(Connection::over(client.into(), "test", LIMIT), Err(CallError::Closed)));
 
     let nowhere = Path::new("/nonexistent/sietch.sock");
-    let error = Connection::connect(nowhere, "test", LIMIT)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("/nonexistent/sietch.sock") && error.contains("sietch up"),
-        "{error}"
-    );
+    let error = Connection::connect(nowhere, "test", LIMIT).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/sietch.sock") && error.contains("sietch up"), "{error}");
 }

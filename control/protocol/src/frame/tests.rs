@@ -78,10 +78,7 @@ proptest! {
 #[test]
 fn deep_nesting_is_an_error_and_no_stack_overflow() {
     let text = vec![b'['; MAX_FRAME];
-    assert!(matches!(
-        decode::<crate::message::ClientFrame>(&text),
-        Err(FrameError::Text(_))
-    ));
+    assert!(matches!(decode::<crate::message::ClientFrame>(&text), Err(FrameError::Text(_))));
 }
 
 #[test]
@@ -90,21 +87,12 @@ fn descriptors_arrive_with_their_own_frame_whatever_surrounds_it() {
     let mut reader = FrameReader::new();
     for round in 0..3 {
         let (pipe_read, pipe_write) = rustix::pipe::pipe().unwrap();
-        let descriptors = if round == 1 {
-            vec![pipe_read, pipe_write]
-        } else {
-            vec![]
-        };
+        let descriptors = if round == 1 { vec![pipe_read, pipe_write] } else { vec![] };
         let mut writer = FrameWriter::new(encode(&round).unwrap(), descriptors).unwrap();
-        assert!(matches!(
-            writer.write(&sender).unwrap(),
-            Progress::Ready(())
-        ));
+        assert!(matches!(writer.write(&sender).unwrap(), Progress::Ready(())));
     }
     for round in 0..3 {
-        let Progress::Ready(frame) = reader.read(&receiver).unwrap() else {
-            panic!("no frame")
-        };
+        let Progress::Ready(frame) = reader.read(&receiver).unwrap() else { panic!("no frame") };
         assert_eq!(decode::<i32>(&frame.text).unwrap(), round);
         assert_eq!(frame.descriptors.len(), if round == 1 { 2 } else { 0 });
         for descriptor in &frame.descriptors {
@@ -143,13 +131,7 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8], count: usize) -> Fil
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(count))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    rustix::net::sendmsg(
-        socket,
-        &[IoSlice::new(bytes)],
-        &mut control,
-        SendFlags::empty(),
-    )
-    .unwrap();
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
     File::from(read_end)
 }
 
@@ -160,47 +142,24 @@ fn too_many_or_stray_descriptors_end_the_connection_and_none_stays_open() {
         let (sender, receiver) = pair();
         let mut watch = send_with_descriptors(&sender, &frame, count);
         let mut reader = FrameReader::new();
-        assert!(
-            matches!(reader.read(&receiver), Err(FrameError::TooManyDescriptors)),
-            "{count}"
-        );
+        assert!(matches!(reader.read(&receiver), Err(FrameError::TooManyDescriptors)), "{count}");
         drop((reader, sender, receiver));
-        assert_eq!(
-            watch.read(&mut [0; 1]).unwrap(),
-            0,
-            "a copy of the descriptor is still open"
-        );
+        assert_eq!(watch.read(&mut [0; 1]).unwrap(), 0, "a copy of the descriptor is still open");
     }
     let (mut sender, receiver) = pair();
     sender.write_all(&frame[..HEADER]).unwrap();
     let mut reader = FrameReader::new();
     assert!(matches!(reader.read(&receiver).unwrap(), Progress::Blocked));
     let mut watch = send_with_descriptors(&sender, &frame[HEADER..], 1);
-    assert!(matches!(
-        reader.read(&receiver),
-        Err(FrameError::StrayDescriptors)
-    ));
+    assert!(matches!(reader.read(&receiver), Err(FrameError::StrayDescriptors)));
     drop((reader, sender, receiver));
-    assert_eq!(
-        watch.read(&mut [0; 1]).unwrap(),
-        0,
-        "a copy of the descriptor is still open"
-    );
+    assert_eq!(watch.read(&mut [0; 1]).unwrap(), 0, "a copy of the descriptor is still open");
 }
 
 #[test]
 fn lengths_beyond_the_bound_are_refused_before_memory_is_taken() {
     assert!(matches!(body_length([0; 4]), Err(FrameError::Empty)));
-    assert!(matches!(
-        body_length([255; 4]),
-        Err(FrameError::TooLong { .. })
-    ));
-    assert_eq!(
-        body_length(u32::try_from(MAX_FRAME).unwrap().to_le_bytes()).unwrap(),
-        MAX_FRAME
-    );
-    assert!(matches!(
-        encode(&"x".repeat(MAX_FRAME)),
-        Err(FrameError::TooLong { .. })
-    ));
+    assert!(matches!(body_length([255; 4]), Err(FrameError::TooLong { .. })));
+    assert_eq!(body_length(u32::try_from(MAX_FRAME).unwrap().to_le_bytes()).unwrap(), MAX_FRAME);
+    assert!(matches!(encode(&"x".repeat(MAX_FRAME)), Err(FrameError::TooLong { .. })));
 }

@@ -12,67 +12,35 @@ fn sealed(bytes: &[u8]) -> OwnedFd {
 
 #[test]
 fn a_reader_sees_what_was_published_and_only_that() {
-    let mut page =
-        Page::create(&[("tcp.segments", Kind::Counter), ("clients", Kind::Gauge)]).unwrap();
+    let mut page = Page::create(&[("tcp.segments", Kind::Counter), ("clients", Kind::Gauge)]).unwrap();
     page.set(0, 7);
     page.set(1, u64::MAX);
     page.set(2, 1);
     assert_eq!(read(&page).unwrap()[0].value, 0);
     page.publish().unwrap();
     let metrics = read(&page).unwrap();
-    assert_eq!(
-        metrics[0],
-        Metric {
-            name: "tcp.segments".into(),
-            kind: Kind::Counter,
-            value: 7
-        }
-    );
-    assert_eq!(
-        metrics[1],
-        Metric {
-            name: "clients".into(),
-            kind: Kind::Gauge,
-            value: u64::MAX
-        }
-    );
+    assert_eq!(metrics[0], Metric { name: "tcp.segments".into(), kind: Kind::Counter, value: 7 });
+    assert_eq!(metrics[1], Metric { name: "clients".into(), kind: Kind::Gauge, value: u64::MAX });
     assert_eq!(metrics.len(), page.len());
 }
 
 #[test]
 fn a_full_page_fits_a_frame() {
-    let names: Vec<String> = (0..MAX_ENTRIES)
-        .map(|index| format!("{index:048}"))
-        .collect();
-    let entries: Vec<_> = names
-        .iter()
-        .map(|name| (name.as_str(), Kind::Counter))
-        .collect();
+    let names: Vec<String> = (0..MAX_ENTRIES).map(|index| format!("{index:048}")).collect();
+    let entries: Vec<_> = names.iter().map(|name| (name.as_str(), Kind::Counter)).collect();
     let mut page = Page::create(&entries).unwrap();
     (0..MAX_ENTRIES).for_each(|index| page.set(index, u64::MAX));
     page.publish().unwrap();
-    let group = crate::StatGroup {
-        source: "x".repeat(64),
-        pid: Some(u32::MAX),
-        metrics: read(&page).unwrap(),
-    };
-    let body = crate::Reply::Stat(Box::new(crate::Stat {
-        group: Some(group),
-        next: Some(u32::MAX),
-    }));
+    let group =
+        crate::StatGroup { source: "x".repeat(64), pid: Some(u32::MAX), metrics: read(&page).unwrap() };
+    let body = crate::Reply::Stat(Box::new(crate::Stat { group: Some(group), next: Some(u32::MAX) }));
     crate::frame::encode(&crate::ServerFrame::Reply { id: u64::MAX, body }).unwrap();
 }
 
 #[test]
 fn names_that_could_harm_a_terminal_are_refused_on_both_sides() {
     for name in ["", "a b", "\x1b[2J", "A", &"x".repeat(49)] {
-        assert!(
-            matches!(
-                Page::create(&[(name, Kind::Gauge)]),
-                Err(MetricsError::Name(_))
-            ),
-            "{name:?}"
-        );
+        assert!(matches!(Page::create(&[(name, Kind::Gauge)]), Err(MetricsError::Name(_))), "{name:?}");
     }
     let mut page = Page::create(&[("fine", Kind::Counter)]).unwrap();
     page.bytes[HEADER] = 0x1b;

@@ -1,0 +1,387 @@
+//! A daemon with devices in memory (or real ones), its directory, and applications in processes of their own.
+#![allow(dead_code)] // each test binary uses its part
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::MemfdFlags;
+use sietch_daemon::device::{DeviceError, OpenedVnic, VnicDevices, VnicPlan};
+use sietch_daemon::{Error, Options};
+use sietch_protocol::metrics::Metric;
+use sietch_protocol::{Connection, Geometry, Status};
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Devices as files in a directory, so that they outlive the daemon as real ones do.
+pub struct FileDevices {
+    directory: PathBuf,
+}
+
+impl FileDevices {
+    pub fn new(directory: PathBuf) -> Self {
+        std::fs::create_dir_all(&directory).unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, plan: &VnicPlan) -> PathBuf {
+        self.directory.join(&plan.host_interface)
+    }
+}
+
+impl VnicDevices for FileDevices {
+    fn support(&self) -> Result<String, String> {
+        Ok("files".to_owned())
+    }
+
+    async fn open(&mut self, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
+        std::fs::write(self.path(plan), plan.generation.to_string()).unwrap();
+        let memory = || rustix::fs::memfd_create("fake", MemfdFlags::CLOEXEC).unwrap();
+        let geometry = Geometry {
+            ifindex: 1,
+            queue: 0,
+            chunk_size: 2048,
+            chunks: 64,
+            fill: 32,
+            completion: 32,
+            receive: 32,
+            transmit: 32,
+        };
+        Ok(OpenedVnic { xsk: memory(), umem: memory(), geometry, gateway_mac: Some(plan.host_mac) })
+    }
+
+    async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+        let found = std::fs::read_to_string(self.path(plan)).unwrap_or_default();
+        if found == plan.generation.to_string() {
+            return Ok(());
+        }
+        Err(DeviceError { what: plan.name.clone(), cause: "gone".into(), mend: "restart".into() })
+    }
+
+    async fn close(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+        let _ = std::fs::remove_file(self.path(plan));
+        Ok(())
+    }
+
+    async fn remove_others(&mut self, keep: &[String]) -> Result<Vec<String>, DeviceError> {
+        let mut removed = Vec::new();
+        for entry in std::fs::read_dir(&self.directory).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if !keep.contains(&name) {
+                std::fs::remove_file(self.directory.join(&name)).unwrap();
+                removed.push(name);
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn finish(&mut self) {}
+
+    fn counters(&self, _plan: &VnicPlan) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+/// A directory with everything of one daemon; gone with the test.
+pub struct Scene {
+    pub root: PathBuf,
+}
+
+impl Scene {
+    pub fn new(name: &str, uid: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("sietch-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let scene = Self { root };
+        scene.configure(&format!(
+            "[[vnic]]\nname = \"kv\"\nuid = {uid}\naddress = \"10.83.0.2/24\"\nhost_address = \"10.83.0.1\"\n\
+             tcp_ports = [\"6379\"]\nrate = \"1Gbit/s\"\n\n\
+             [[vnic]]\nname = \"other\"\nuid = 4242\naddress = \"10.83.0.3/24\"\nhost_address = \"10.83.0.1\"\n\n\
+             [[vsa]]\nname = \"kv\"\nuid = {uid}\nsize = \"1MiB\"\n"
+        ));
+        scene
+    }
+
+    pub fn own(name: &str) -> Self {
+        Self::new(name, rustix::process::geteuid().as_raw())
+    }
+
+    pub fn configure(&self, text: &str) {
+        std::fs::write(self.configuration(), text).unwrap();
+    }
+
+    pub fn configuration(&self) -> PathBuf {
+        self.root.join("sietch.toml")
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("run/sietch.sock")
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    /// The file that stands for the VNIC `kv`.
+    pub fn device(&self) -> PathBuf {
+        self.root.join("devices/sv-kv")
+    }
+
+    pub fn options(&self, ready: Option<OwnedFd>) -> Options {
+        Options {
+            configuration: Some(self.configuration()),
+            socket: Some(self.socket()),
+            data: Some(self.data()),
+            ready,
+            ..Options::default()
+        }
+    }
+
+    /// A daemon on a thread, with devices as files.
+    pub fn start(&self) -> Daemon {
+        self.start_with(|options, devices| async move {
+            sietch_daemon::run_with(options, |_| FileDevices::new(devices)).await
+        })
+    }
+
+    /// A daemon on a thread that runs `serve`.
+    pub fn start_with<F, R>(&self, serve: F) -> Daemon
+    where
+        F: FnOnce(Options, PathBuf) -> R + Send + 'static,
+        R: Future<Output = Result<(), Error>>,
+    {
+        let (ready, told) = rustix::pipe::pipe().unwrap();
+        let (options, devices) = (self.options(Some(told)), self.root.join("devices"));
+        let (crash, crashed) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                tokio::select! {
+                    ended = serve(options, devices) => Some(ended),
+                    _ = crashed => None,
+                }
+            })
+        });
+        let mut byte = [0; 1];
+        let started = std::fs::File::from(ready).read(&mut byte).unwrap() == 1;
+        Daemon { thread: Some(thread), crash: Some(crash), started }
+    }
+
+    /// A daemon in a process of its own, which can be killed. It runs the ignored test `daemon_process`.
+    pub fn start_process(&self) -> Process {
+        let mut process = Process::spawn("daemon_process", &self.root, None);
+        process.expect("READY");
+        process
+    }
+
+    /// An application in a process of its own that runs the ignored test `application_process`.
+    pub fn application(&self, uid: Option<u32>) -> Process {
+        let mut process = Process::spawn("application_process", &self.root, uid);
+        process.expect("CONNECTED");
+        process
+    }
+
+    pub fn connect(&self) -> Connection {
+        Connection::connect(&self.socket(), "test", PATIENCE).unwrap()
+    }
+
+    pub fn status(&self) -> Status {
+        self.connect().status().unwrap()
+    }
+
+    /// Waits until the status is as `wanted` says.
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + PATIENCE;
+        let mut connection = self.connect();
+        loop {
+            let status = connection.status().unwrap();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "waited in vain for: {what}; {status:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // A fenced area must be freed before it can go.
+        if let Ok(entries) = std::fs::read_dir(self.data().join("areas")) {
+            for entry in entries.flatten() {
+                if let Ok(file) = std::fs::File::open(entry.path()) {
+                    let _ = rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::empty());
+                }
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// A running daemon; shut down at the latest with the test.
+pub struct Daemon {
+    thread: Option<JoinHandle<Option<Result<(), Error>>>>,
+    crash: Option<tokio::sync::oneshot::Sender<()>>,
+    pub started: bool,
+}
+
+impl Daemon {
+    /// Drops everything without any cleaning up.
+    pub fn crash(mut self) {
+        self.crash.take().unwrap().send(()).unwrap();
+        assert!(self.thread.take().unwrap().join().unwrap().is_none(), "it ended before the crash");
+    }
+
+    /// What it ended with.
+    pub fn ended(mut self) -> Result<(), Error> {
+        let ended = self.thread.take().unwrap().join().unwrap();
+        ended.expect("it did not crash")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(crash) = self.crash.take() {
+            let _ = crash.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A child that is killed with the test.
+pub struct Process {
+    pub child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn spawn(test: &str, root: &Path, uid: Option<u32>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
+        command.env("SIETCH_TEST_ROOT", root).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(uid) = uid {
+            command.uid(uid).gid(uid);
+        }
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The rest of the next line that starts with `word`.
+    pub fn expect(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended before {word}");
+            // libtest prints the test's name in front of what it says first.
+            if let Some(at) = line.find(word) {
+                return line[at + word.len()..].trim().to_owned();
+            }
+        }
+    }
+
+    pub fn ask(&mut self, command: &str, answer: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
+        self.expect(answer)
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The scene that a child process was started for.
+pub fn inherited() -> Option<Scene> {
+    std::env::var_os("SIETCH_TEST_ROOT").map(|root| Scene { root: root.into() })
+}
+
+/// The body of `daemon_process`.
+pub fn be_a_daemon() {
+    let Some(scene) = inherited() else { return };
+    let (ready, told) = rustix::pipe::pipe().unwrap();
+    std::thread::spawn(move || {
+        if std::fs::File::from(ready).read(&mut [0; 1]).unwrap() == 1 {
+            println!("READY");
+        }
+    });
+    let (options, devices) = (scene.options(Some(told)), scene.root.join("devices"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ended = runtime.block_on(sietch_daemon::run_with(options, |_| FileDevices::new(devices)));
+    std::mem::forget(scene);
+    ended.unwrap();
+}
+
+/// The body of `application_process`: does what its standard input says, one line after another.
+pub fn be_an_application() {
+    let Some(scene) = inherited() else { return };
+    let scene = std::mem::ManuallyDrop::new(scene);
+    let mut connection = scene.connect();
+    let mut held = Vec::new();
+    let mut kept = Vec::new();
+    println!("CONNECTED");
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        match line.as_str() {
+            "vnic" => match connection.acquire_vnic("kv") {
+                Ok((grant, xsk, umem)) => {
+                    held.push(sietch_protocol::HeldGrant {
+                        grant: grant.grant,
+                        generation: grant.generation,
+                    });
+                    kept.extend([xsk, umem]);
+                    println!("GRANT {} {}", grant.grant, grant.generation);
+                }
+                Err(error) => println!("GRANT refused: {error}"),
+            },
+            "vsa" => match connection.acquire_vsa("kv") {
+                Ok((grant, file)) => {
+                    held.push(sietch_protocol::HeldGrant {
+                        grant: grant.grant,
+                        generation: grant.generation,
+                    });
+                    kept.push(file);
+                    println!("GRANT {} {}", grant.grant, grant.generation);
+                }
+                Err(error) => println!("GRANT refused: {error}"),
+            },
+            "write" => {
+                let file = kept.last().unwrap().as_fd();
+                println!("WROTE {:?}", rustix::io::pwrite(file, &[7; 4096], 0));
+            }
+            "status" => println!("STATUS {:?}", connection.status().map(|_| ()).map_err(|e| e.to_string())),
+            "reconnect" => {
+                connection = scene.connect();
+                let adopted = connection.adopt(held.clone()).unwrap();
+                println!("ADOPTED {}", adopted.iter().all(|grant| grant.held));
+            }
+            "capabilities" => {
+                let status = std::fs::read_to_string("/proc/self/status").unwrap();
+                let line = status.lines().find(|line| line.starts_with("CapEff")).unwrap();
+                println!("CAPABILITIES {line}");
+            }
+            _ => println!("UNKNOWN"),
+        }
+    }
+}
