@@ -1,2 +1,78 @@
-//! Placeholder.
-fn main() {}
+//! The `sietch` command.
+//!
+//! 1. The command line is parsed ([`arguments`]) and handed to the module of its command.
+//! 2. A failure is printed on standard error with its thing, cause and mend, and the exit status is 1 (2 for a
+//!    command line that makes no sense). Output that nobody reads is no failure.
+//! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.
+#![forbid(unsafe_code)]
+
+mod administration;
+mod arguments;
+mod doctor;
+mod down;
+mod error;
+mod generate;
+mod output;
+mod paths;
+mod privilege;
+mod service;
+mod settings;
+mod stat;
+mod status;
+mod style;
+mod up;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use arguments::{Arguments, Command};
+use error::Error;
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where standard error is closed as well, the exit status has to say it all.
+            let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Error> {
+    let socket = arguments.socket;
+    let client = || socket.clone().unwrap_or_else(sietch::socket_path);
+    match arguments.command {
+        Command::Up(up) => up::run(&up, socket),
+        Command::Down => down::run(&client()),
+        Command::Status(status) => status::run(&client(), status.json),
+        Command::Stat(stat) => stat::run(&client(), stat),
+        Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
+        Command::Restore(grant) => administration::restore(&client(), &grant.name),
+        Command::Doctor(doctor) => doctor::run(&doctor),
+        Command::Daemon(daemon) => {
+            log_to_stderr();
+            service::daemon(daemon, socket)
+        }
+        Command::Kv(kv) => {
+            log_to_stderr();
+            service::store(kv, socket)
+        }
+        Command::Completions(completions) => generate::completions(completions),
+        Command::Man(man) => generate::man(&man),
+    }
+}
+
+/// Lines with time and level on standard error, coloured on a terminal alone.
+fn log_to_stderr() {
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .with_max_level(tracing::Level::INFO)
+        .with_target(false)
+        .init();
+}

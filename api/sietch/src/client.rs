@@ -10,6 +10,8 @@ use crate::error::Error;
 use crate::grant::Grant;
 use crate::lease::{Lease, Parts, SharedPage};
 use crate::metrics::Metrics;
+use crate::vnic::Vnic;
+use crate::vsa::Vsa;
 
 /// A VNIC as the daemon handed it out: the bound AF_XDP socket, its buffer memory, and what they are.
 #[derive(Debug)]
@@ -73,6 +75,22 @@ impl Client {
         let grant = Grant::new(held, description.name.clone(), description.protection.clone());
         self.parts.grants.push(grant.clone());
         Ok(VnicParts { grant, description, socket, memory })
+    }
+
+    /// Opens the VNIC `name` and maps its queue.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Queue`]: its memory cannot be mapped.
+    pub fn acquire_vnic(&mut self, name: &str) -> Result<Vnic, Error> {
+        Vnic::open(self.acquire_vnic_parts(name)?)
+    }
+
+    /// Opens the storage area `name` with a queue over it.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Area`]: its file cannot be driven.
+    pub fn acquire_vsa(&mut self, name: &str) -> Result<Vsa, Error> {
+        Vsa::open(self.acquire_vsa_parts(name)?)
     }
 
     /// Opens the storage area `name` without making a queue for it.

@@ -13,20 +13,20 @@ pub enum Error {
     #[error(transparent)]
     Control(#[from] CallError),
     /// The VNIC was granted, but its rings cannot be used.
-    #[error("VNIC {name}: cannot map its queue: {source}; raise the memory limit, or restart the daemon")]
+    #[error("VNIC {name}: {source}")]
     Queue {
         /// The VNIC.
         name: String,
         /// The cause.
-        source: io::Error,
+        source: sietch_nic::af_xdp::OpenError,
     },
     /// The storage area was granted, but cannot be used.
-    #[error("VSA {name}: cannot open its queue: {source}; see `sietch doctor` for io_uring and O_DIRECT")]
+    #[error("VSA {name}: {source}; see `sietch doctor` for io_uring and O_DIRECT")]
     Area {
         /// The storage area.
         name: String,
         /// The cause.
-        source: io::Error,
+        source: sietch_disk::OpenError,
     },
     /// A counter page.
     #[error(transparent)]

@@ -1,15 +1,15 @@
 //! Where the daemon's socket lies.
 //!
 //! 1. `SIETCH_SOCKET`, where it is set, wins.
-//! 2. Root's daemon listens on [`SYSTEM_SOCKET`]; a user's own in `$XDG_RUNTIME_DIR/sietch`, else in
-//!    `~/.local/state/sietch`. Never below `/tmp`, where others could stand in for the daemon.
+//! 2. Root's daemon listens on [`SYSTEM_SOCKET`]; a user's own in `$XDG_RUNTIME_DIR/sietch`, else beside the data:
+//!    `$XDG_DATA_HOME/sietch/run` or `~/.local/share/sietch/run`. The daemon has the same rule.
 //! 3. A client takes its user's own daemon if that has a socket, else root's if that has one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The socket of root's daemon.
-pub const SYSTEM_SOCKET: &str = "/run/sietch/sietchd.sock";
+pub const SYSTEM_SOCKET: &str = "/run/sietch/sietch.sock";
 
 /// The environment variable that names another one.
 pub const SOCKET_VARIABLE: &str = "SIETCH_SOCKET";
@@ -34,19 +34,20 @@ fn choose(own: PathBuf, system: &Path, exists: impl Fn(&Path) -> bool) -> PathBu
 }
 
 fn resolve(uid: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = set(SOCKET_VARIABLE) {
-        return path.into();
+        return path;
     }
     if uid == 0 {
         return SYSTEM_SOCKET.into();
     }
-    let folder = match (set("XDG_RUNTIME_DIR"), set("HOME")) {
-        (Some(runtime), _) => PathBuf::from(runtime).join("sietch"),
-        (None, Some(home)) => PathBuf::from(home).join(".local/state/sietch"),
-        (None, None) => PathBuf::from(format!("/run/user/{uid}/sietch")),
-    };
-    folder.join("sietchd.sock")
+    // The XDG specification: a relative path counts as not set.
+    let folder = |name: &str| set(name).filter(|path| path.is_absolute());
+    if let Some(runtime) = folder("XDG_RUNTIME_DIR") {
+        return runtime.join("sietch/sietch.sock");
+    }
+    let home = folder("HOME").unwrap_or_else(|| format!("/tmp/sietch-{uid}").into());
+    folder("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share")).join("sietch/run/sietch.sock")
 }
 
 #[cfg(test)]

@@ -1,0 +1,43 @@
+//! `sietch revoke` and `sietch restore`.
+
+use std::path::Path;
+
+use sietch_protocol::{Connection, Target};
+
+use crate::error::Error;
+use crate::output;
+
+/// How long the daemon may take to answer the command line.
+pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// A connection of the command line to the daemon at `socket`.
+///
+/// # Errors
+/// [`Error::Control`]: nobody listens there, or somebody of another version.
+pub fn connect(socket: &Path) -> Result<Connection, Error> {
+    Ok(Connection::connect(socket, "sietch", TIMEOUT)?)
+}
+
+/// Takes back every grant of `name`.
+///
+/// # Errors
+/// [`Error::Control`]: no such name, or not an administrator.
+pub fn revoke(socket: &Path, name: &str) -> Result<(), Error> {
+    let lines = connect(socket)?.revoke(Target::Name(name.to_owned()))?;
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text.push_str(&format!("{name} is revoked until `sietch restore {name}`\n"));
+    output::print(&text)
+}
+
+/// Lets a revoked name be acquired again.
+///
+/// # Errors
+/// [`Error::Control`]: no such name, or not an administrator.
+pub fn restore(socket: &Path, name: &str) -> Result<(), Error> {
+    connect(socket)?.restore(name)?;
+    output::print(&format!("{name} can be acquired again\n"))
+}

@@ -1,0 +1,391 @@
+//! What the command line accepts. Every option says its default and unit; the man pages and completions
+//! are generated from here.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The port of the store, as every Redis client expects it.
+pub const DEFAULT_PORT: u16 = 6379;
+
+/// Kernel-bypass network and storage for servers on stock Linux.
+#[derive(Debug, Parser)]
+#[command(name = "sietch", version, disable_help_subcommand = true, propagate_version = true)]
+pub struct Arguments {
+    /// The daemon's socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of
+    /// the user's own for others]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the daemon and the store, and stay until Ctrl-C
+    Up(UpArguments),
+    /// Stop what `sietch up` started, cleanly
+    Down,
+    /// Show the daemon, its grants and who holds them
+    Status(JsonArguments),
+    /// Show the counters of daemon, VNIC, TCP, log and store
+    Stat(StatArguments),
+    /// Take a grant back while its holder runs; `sietch restore` allows it again
+    Revoke(NameArguments),
+    /// Allow a revoked grant to be acquired again
+    Restore(NameArguments),
+    /// Say what this machine can do, and how to mend what is missing
+    Doctor(DoctorArguments),
+    /// Run the control plane alone, for example under systemd
+    Daemon(DaemonArguments),
+    /// Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area
+    Kv(KvArguments),
+    /// Print the completions of a shell
+    Completions(CompletionsArguments),
+    /// Write the man pages into a folder
+    Man(ManArguments),
+}
+
+/// Which data path carries the store's traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Net {
+    /// A VNIC if the daemon can make one, else kernel sockets
+    #[default]
+    Auto,
+    /// A VNIC or nothing
+    #[value(name = "af_xdp")]
+    AfXdp,
+    /// Kernel sockets
+    Linux,
+}
+
+impl Net {
+    /// The word that the command line takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::AfXdp => "af_xdp",
+            Self::Linux => "linux",
+        }
+    }
+}
+
+/// When a reply to a write may leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// After the write would survive power loss
+    #[default]
+    Always,
+    /// At once; written out about every second
+    Interval,
+    /// At once; written out when the log pleases
+    Never,
+}
+
+impl Durability {
+    /// The word that the command line takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Interval => "interval",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// Where the store listens on kernel sockets, beside its VNIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    None,
+    /// On this address and the store's port.
+    Address(IpAddr),
+    /// On this address and port.
+    Socket(SocketAddr),
+}
+
+impl Listen {
+    /// The socket address, with `port` where none was given.
+    pub fn resolve(self, port: u16) -> Option<SocketAddr> {
+        match self {
+            Self::None => None,
+            Self::Address(address) => Some(SocketAddr::new(address, port)),
+            Self::Socket(address) => Some(address),
+        }
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Address(address) => address.fmt(f),
+            Self::Socket(address) => address.fmt(f),
+        }
+    }
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self::Socket(address));
+        }
+        text.parse::<IpAddr>()
+            .map(Self::Address)
+            .map_err(|_| format!("{text:?} is no address; write `none`, 127.0.0.1 or 127.0.0.1:6379"))
+    }
+}
+
+/// A number of bytes, as Redis writes it: `512mb` is 512 * 1024 * 1024, `512m` is 512 million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let factor: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" => 1000,
+            "kb" | "kib" => 1 << 10,
+            "m" => 1_000_000,
+            "mb" | "mib" => 1 << 20,
+            "g" => 1_000_000_000,
+            "gb" | "gib" => 1 << 30,
+            _ => return Err(format!("{text:?} has no unit of bytes; write 512mb or 2gb")),
+        };
+        digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|number| number.checked_mul(factor))
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is no size; write a number with a unit, as in 512mb"))
+    }
+}
+
+/// What the store does when `maxmemory` is reached.
+const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+];
+
+/// The options of the store that `up` and `kv` share. What is not given is what `[kv]` in sietch.toml says, for
+/// `up`, or the default.
+#[derive(Clone, Debug, Default, Args)]
+pub struct StoreArguments {
+    /// Data path of the store
+    #[arg(long, value_enum, default_value_t)]
+    pub net: Net,
+
+    /// When a reply to a write may leave [default: always]
+    #[arg(long, value_enum)]
+    pub durability: Option<Durability>,
+
+    /// TCP port of the store [default: 6379]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+
+    /// Where the store also answers on kernel sockets: an address, an address with a port, or `none`
+    /// [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<Listen>,
+
+    /// Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]
+    #[arg(long, value_name = "BYTES")]
+    pub maxmemory: Option<Bytes>,
+
+    /// What to do when that memory is full [default: noeviction]
+    #[arg(long, value_name = "POLICY", value_parser = POLICIES)]
+    pub maxmemory_policy: Option<String>,
+
+    /// Name of the VNIC to ask for [default: kv]
+    #[arg(long, value_name = "NAME")]
+    pub vnic: Option<String>,
+
+    /// Name of the storage area to ask for [default: kv]
+    #[arg(long, value_name = "NAME")]
+    pub vsa: Option<String>,
+}
+
+/// The options of the daemon that `up` and `daemon` share.
+#[derive(Clone, Debug, Args)]
+pub struct ControlArguments {
+    /// Physical interface that joins the VNICs to a network, by XDP redirect
+    #[arg(long, value_name = "IFACE")]
+    pub uplink: Option<String>,
+
+    /// Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for
+    /// others; made on first start]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for others]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// `sietch up`.
+#[derive(Clone, Debug, Args)]
+pub struct UpArguments {
+    /// The store's options.
+    #[command(flatten)]
+    pub store: StoreArguments,
+
+    /// The daemon's options.
+    #[command(flatten)]
+    pub control: ControlArguments,
+
+    /// Stay in the foreground until Ctrl-C (the default)
+    #[arg(long, conflicts_with = "detach")]
+    pub foreground: bool,
+
+    /// Return once the store is ready; `sietch down` stops it
+    #[arg(long)]
+    pub detach: bool,
+
+    /// Set by `up --detach` for the process that stays.
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// `sietch daemon`.
+#[derive(Clone, Debug, Args)]
+pub struct DaemonArguments {
+    /// The daemon's options.
+    #[command(flatten)]
+    pub control: ControlArguments,
+
+    /// Hand out no VNICs
+    #[arg(long)]
+    pub without_network: bool,
+
+    /// The supervisor's process: end when it ends.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<i32>,
+}
+
+/// `sietch kv`.
+#[derive(Clone, Debug, Args)]
+pub struct KvArguments {
+    /// The store's options.
+    #[command(flatten)]
+    pub store: StoreArguments,
+
+    /// Give up every privilege for this user and group before anything else (root only)
+    #[arg(long, value_name = "UID:GID")]
+    pub run_as: Option<Account>,
+
+    /// Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)
+    #[arg(long, value_name = "BYTES")]
+    pub file_size_limit: Option<u64>,
+
+    /// The supervisor's process: end when it ends.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<i32>,
+}
+
+/// A numeric user and group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl std::str::FromStr for Account {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no account; write UID:GID in numbers, as in 65534:65534");
+        let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
+        let account = Self { uid: uid.parse().map_err(|_| wrong())?, gid: gid.parse().map_err(|_| wrong())? };
+        if account.uid == 0 || account.gid == 0 {
+            return Err("0 is root: giving up privileges needs an ordinary user and group".to_owned());
+        }
+        // u32::MAX means "leave as it is" to the system calls.
+        if account.uid == u32::MAX || account.gid == u32::MAX {
+            return Err(wrong());
+        }
+        Ok(account)
+    }
+}
+
+/// A command that can answer in JSON.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct JsonArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sietch stat`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct StatArguments {
+    /// Print JSON (one object a line with --watch)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print again every so many seconds, with rates
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub watch: Option<u32>,
+}
+
+/// A command about one grant.
+#[derive(Clone, Debug, Args)]
+pub struct NameArguments {
+    /// The VNIC or storage area, as `sietch status` shows it
+    pub name: String,
+}
+
+/// `sietch doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The data directory to examine [default: as for `sietch up`]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// `sietch completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `sietch man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArguments {
+    /// The folder; one page a command
+    pub directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests;

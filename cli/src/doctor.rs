@@ -1,0 +1,158 @@
+//! `sietch doctor`: what this machine can do, and how to mend what is missing.
+//!
+//! 1. Every check *tries* the thing where that is harmless (opens an AF_XDP socket, makes a veth pair in a network
+//!    namespace of its own, sets up an io_uring) instead of guessing from versions.
+//! 2. A check ends as `ok`, `limited` (Sietch runs, slower or with less) or `missing` (the VNIC path cannot run) or
+//!    `broken` (not even the fallback can run). All but `ok` carry a mend.
+//! 3. The exit code is 0 unless something is `broken`.
+
+mod machine;
+mod network;
+mod storage;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::arguments::DoctorArguments;
+use crate::error::Error;
+use crate::output;
+use crate::paths;
+use crate::style::{Cell, Palette, Table, Tone};
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Sietch runs, with less.
+    Limited,
+    /// VNICs cannot run; kernel sockets can.
+    Missing,
+    /// Not even the fallback can run.
+    Broken,
+}
+
+impl Verdict {
+    fn word(self) -> (&'static str, Tone) {
+        match self {
+            Self::Ok => ("ok", Tone::Good),
+            Self::Limited => ("limited", Tone::Warning),
+            Self::Missing => ("missing", Tone::Warning),
+            Self::Broken => ("broken", Tone::Bad),
+        }
+    }
+}
+
+/// One thing examined.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// What was examined.
+    pub name: &'static str,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, unless all is well.
+    pub mend: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), mend: None }
+    }
+
+    fn not(verdict: Verdict, name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { name, verdict, found: found.into(), mend: Some(mend.into()) }
+    }
+}
+
+/// What the checks say together.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// `af_xdp`, `linux` or `none`: what `sietch up` can choose here.
+    network: &'static str,
+    checks: Vec<Check>,
+}
+
+impl Report {
+    fn of(checks: Vec<Check>) -> Self {
+        let worse = |verdict: Verdict| checks.iter().any(|check| check.verdict == verdict);
+        let network = if worse(Verdict::Broken) {
+            "none"
+        } else if worse(Verdict::Missing) {
+            "linux"
+        } else {
+            "af_xdp"
+        };
+        Self { network, checks }
+    }
+}
+
+/// Runs every check and prints what was found.
+///
+/// # Errors
+/// [`Error::MachineCannotRun`] if not even the fallback can run; [`Error::Output`] if nothing can be printed.
+pub fn run(arguments: &DoctorArguments) -> Result<(), Error> {
+    let data = paths::data_directory(arguments.data.as_deref())?;
+    let report = Report::of(examine(&data));
+    let text = if arguments.json { output::json(&report)? } else { render(&report, Palette::of_stdout()) };
+    output::print(&text)?;
+    if report.network == "none" {
+        return Err(Error::MachineCannotRun);
+    }
+    Ok(())
+}
+
+fn examine(data: &Path) -> Vec<Check> {
+    let mut checks = machine::checks();
+    checks.extend(network::checks());
+    checks.extend(storage::checks(data));
+    checks
+}
+
+fn render(report: &Report, palette: Palette) -> String {
+    let mut table = Table::new(0);
+    for check in &report.checks {
+        let (word, tone) = check.verdict.word();
+        table.row(vec![Cell::text(word).tone(tone), Cell::text(check.name), Cell::text(&check.found)]);
+        if let Some(mend) = &check.mend {
+            table.row(vec![
+                Cell::text(""),
+                Cell::text(""),
+                Cell::text(format!("mend: {mend}")).tone(Tone::Faint),
+            ]);
+        }
+    }
+    let verdict = match report.network {
+        "af_xdp" => "`sietch up` can give the store a VNIC over AF_XDP here.",
+        "linux" => "`sietch up` will serve kernel sockets here; the lines marked `missing` say why.",
+        _ => "`sietch up` cannot run here; the lines marked `broken` say why.",
+    };
+    format!("{}\n{verdict}\n", table.render(palette))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(verdicts: &[Verdict]) -> Report {
+        Report::of(verdicts.iter().map(|verdict| Check::not(*verdict, "x", "y", "z")).collect())
+    }
+
+    #[test]
+    fn the_worst_check_decides_what_up_can_choose() {
+        assert_eq!(report(&[Verdict::Ok, Verdict::Limited]).network, "af_xdp");
+        assert_eq!(report(&[Verdict::Ok, Verdict::Missing]).network, "linux");
+        assert_eq!(report(&[Verdict::Missing, Verdict::Broken]).network, "none");
+    }
+
+    #[test]
+    fn everything_that_is_not_well_says_how_to_mend_it() {
+        for check in examine(&std::env::temp_dir()) {
+            assert_eq!(check.mend.is_none(), check.verdict == Verdict::Ok, "{check:?}");
+            assert!(!check.found.is_empty(), "{check:?}");
+        }
+    }
+}

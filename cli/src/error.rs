@@ -1,0 +1,163 @@
+//! Failures as the user sees them: the thing, the cause, the mend.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sietch_protocol::CallError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum Error {
+    /// Whoever read the output has enough of it. Not a failure.
+    #[error("nobody reads the output any more")]
+    OutputClosed,
+
+    /// The output cannot be written.
+    #[error("standard output: {0}")]
+    #[diagnostic(help("see whether the disk that it goes to is full"))]
+    Output(#[source] io::Error),
+
+    /// `sietch doctor` found that not even the fallback can run.
+    #[error("this machine cannot run Sietch, not even on kernel sockets")]
+    #[diagnostic(help("mend what is marked `broken` above"))]
+    MachineCannotRun,
+
+    /// A second `sietch up`.
+    #[error("sietch is already running: pid {pid}{addresses}")]
+    #[diagnostic(help(
+        "use it, or stop it with `sietch down` first; a second one needs its own `--socket`, `--data` and `--port`"
+    ))]
+    AlreadyRunning {
+        /// The running one's process.
+        pid: i32,
+        /// `, serving ADDRESS, ...`, or nothing while it starts.
+        addresses: String,
+    },
+
+    /// Nothing to stop.
+    #[error("sietch is not running: nothing holds {path}")]
+    #[diagnostic(help("start it with `sietch up`, or name another one with `--socket`"))]
+    NotRunning {
+        /// The record of a running instance.
+        path: PathBuf,
+    },
+
+    /// The instance did not stop.
+    #[error("sietch, pid {pid}: still running {seconds} s after it was asked to stop")]
+    #[diagnostic(help(
+        "a disk may be slow: wait and try again; `kill -9 {pid}` loses no acknowledged write"
+    ))]
+    DoesNotStop {
+        /// Its process.
+        pid: i32,
+        /// How long.
+        seconds: u64,
+    },
+
+    /// A signal could not be sent.
+    #[error("sietch, pid {pid}: {source}")]
+    #[diagnostic(help("run `sietch down` as the user who ran `sietch up`, or as root"))]
+    Signal {
+        /// Its process.
+        pid: i32,
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// The daemon is not there, or refused. The message carries its mend.
+    #[error(transparent)]
+    Control(#[from] CallError),
+
+    /// The native API failed. The message carries its mend.
+    #[error(transparent)]
+    Api(#[from] sietch::Error),
+
+    /// A file or folder.
+    #[error("{path}: {source}")]
+    #[diagnostic(help("{mend}"))]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What to do.
+        mend: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// There is no default for the data directory.
+    #[error("data directory: no default, because neither XDG_DATA_HOME nor HOME is set")]
+    #[diagnostic(help("name one with `--data DIR`"))]
+    NoDataDirectory,
+
+    /// The storage area that the store wants has no entry.
+    #[error("VSA {name}: not in {configuration}")]
+    #[diagnostic(help("add it there, or name another with `--vsa`"))]
+    NoArea {
+        /// Its name.
+        name: String,
+        /// The daemon's configuration.
+        configuration: String,
+    },
+
+    /// The configuration makes the store run as root.
+    #[error("store: is to run as root in {configuration}, and it never does")]
+    #[diagnostic(help("set `uid` of its VNIC, its VSA and [kv] there to an ordinary user's"))]
+    StoreAsRoot {
+        /// The daemon's configuration.
+        configuration: String,
+    },
+
+    /// `sietch.toml`. The message carries its mend.
+    #[error(transparent)]
+    Configuration(#[from] sietch_daemon::ConfigurationError),
+
+    /// A program of ours cannot be started at all.
+    #[error("{what}: cannot be started: {source}")]
+    #[diagnostic(help("raise the limits of processes and memory (`ulimit -u`, `ulimit -v`)"))]
+    Start {
+        /// Which.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// A program of ours ended before it served.
+    #[error("{what} ended before it was ready ({how}){last}")]
+    #[diagnostic(help("the whole story is in {log}"))]
+    EndedEarly {
+        /// Which.
+        what: &'static str,
+        /// Exit status or signal.
+        how: String,
+        /// The last lines of its log, each on a line of its own.
+        last: String,
+        /// Its log.
+        log: String,
+    },
+
+    /// Giving up privileges failed half-way: the process must not go on.
+    #[error("giving up privileges: {step}: {source}")]
+    #[diagnostic(help("`--run-as` needs root; leave it out otherwise"))]
+    Privilege {
+        /// Where it stopped.
+        step: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// The daemon's own error. The message carries its mend.
+    #[error("{0}")]
+    Daemon(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// The store's own error. The message carries its mend.
+    #[error("{0}")]
+    Store(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// A failure with a file, and what to do about it.
+    pub fn file(path: &Path, mend: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, mend, source }
+    }
+}

@@ -1,0 +1,51 @@
+//! Where things lie when the user does not say.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Where root's data lies.
+const SYSTEM_DATA: &str = "/var/lib/sietch";
+
+/// The data directory, absolute: what was asked for, else by user.
+///
+/// # Errors
+/// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder is gone.
+pub fn data_directory(asked: Option<&Path>) -> Result<PathBuf, Error> {
+    let root = rustix::process::geteuid().is_root();
+    let path = match asked {
+        Some(path) => path.to_owned(),
+        None => default_data(root, |name| std::env::var_os(name)).ok_or(Error::NoDataDirectory)?,
+    };
+    std::path::absolute(&path).map_err(Error::file(&path, "name the data directory with an absolute path"))
+}
+
+fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if root {
+        return Some(SYSTEM_DATA.into());
+    }
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("XDG_DATA_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
+        .map(|folder| folder.join("sietch"))
+}
+
+/// The record of the `sietch up` whose daemon listens at `socket`.
+pub fn record(socket: &Path) -> PathBuf {
+    socket.with_extension("up")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_lies_with_the_system_for_root_and_with_the_user_for_others() {
+        let home = |name: &str| (name == "HOME").then(|| OsString::from("/home/seven"));
+        let none = |_: &str| None;
+        assert_eq!(default_data(true, none), Some(SYSTEM_DATA.into()));
+        assert_eq!(default_data(false, home), Some("/home/seven/.local/share/sietch".into()));
+        assert_eq!(default_data(false, none), None);
+    }
+}

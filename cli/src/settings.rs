@@ -1,0 +1,134 @@
+//! How the store is to run: the command line, else `[kv]` of sietch.toml, else the default.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use clap::ValueEnum as _;
+use sietch_daemon::configuration::Kv;
+
+use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, Net, StoreArguments};
+
+/// Every option of the store with a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Data path.
+    pub net: Net,
+    /// When a reply to a write may leave.
+    pub durability: Durability,
+    /// TCP port.
+    pub port: u16,
+    /// Where on kernel sockets.
+    pub listen: Listen,
+    /// Memory for keys and values; 0 is no limit.
+    pub maxmemory: Bytes,
+    /// What to do when it is full.
+    pub maxmemory_policy: String,
+    /// Name of the VNIC.
+    pub vnic: String,
+    /// Name of the storage area.
+    pub vsa: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            net: Net::Auto,
+            durability: Durability::Always,
+            port: DEFAULT_PORT,
+            listen: Listen::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            maxmemory: Bytes(0),
+            maxmemory_policy: "noeviction".to_owned(),
+            vnic: "kv".to_owned(),
+            vsa: "kv".to_owned(),
+        }
+    }
+}
+
+impl From<&Kv> for Settings {
+    fn from(kv: &Kv) -> Self {
+        Self {
+            net: Net::Auto,
+            // The daemon has checked the word.
+            durability: Durability::from_str(&kv.durability, false).unwrap_or_default(),
+            port: kv.port,
+            listen: kv.listen.first().map_or(Listen::None, |address| Listen::Address(*address)),
+            maxmemory: Bytes(kv.maxmemory),
+            maxmemory_policy: kv.maxmemory_policy.clone(),
+            vnic: kv.vnic.clone(),
+            vsa: kv.vsa.clone(),
+        }
+    }
+}
+
+impl Settings {
+    /// These, but what `arguments` says wins.
+    pub fn with(self, arguments: &StoreArguments) -> Self {
+        let StoreArguments { net, durability, port, listen, maxmemory, maxmemory_policy, vnic, vsa } =
+            arguments.clone();
+        Self {
+            net,
+            durability: durability.unwrap_or(self.durability),
+            port: port.unwrap_or(self.port),
+            listen: listen.unwrap_or(self.listen),
+            maxmemory: maxmemory.unwrap_or(self.maxmemory),
+            maxmemory_policy: maxmemory_policy.unwrap_or(self.maxmemory_policy),
+            vnic: vnic.unwrap_or(self.vnic),
+            vsa: vsa.unwrap_or(self.vsa),
+        }
+    }
+
+    /// The options of `sietch kv` that say the same.
+    pub fn to_options(&self) -> Vec<String> {
+        [
+            ("--net", self.net.word().to_owned()),
+            ("--durability", self.durability.word().to_owned()),
+            ("--port", self.port.to_string()),
+            ("--listen", self.listen.to_string()),
+            ("--maxmemory", self.maxmemory.to_string()),
+            ("--maxmemory-policy", self.maxmemory_policy.clone()),
+            ("--vnic", self.vnic.clone()),
+            ("--vsa", self.vsa.clone()),
+        ]
+        .into_iter()
+        // In one word, so that a value that starts with a dash stays a value.
+        .map(|(option, value)| format!("{option}={value}"))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    fn parse(words: &[String]) -> StoreArguments {
+        let line = ["sietch", "kv"].map(str::to_owned).into_iter().chain(words.iter().cloned());
+        match Arguments::try_parse_from(line).expect("valid").command {
+            Command::Kv(kv) => kv.store,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_store_is_started_with_what_was_resolved() {
+        let settings = Settings {
+            net: Net::AfXdp,
+            durability: Durability::Interval,
+            port: 7000,
+            listen: "[::1]:7001".parse().expect("valid"),
+            maxmemory: Bytes(1 << 20),
+            maxmemory_policy: "allkeys-lru".to_owned(),
+            vnic: "one".to_owned(),
+            vsa: "two".to_owned(),
+        };
+        assert_eq!(Settings::default().with(&parse(&settings.to_options())), settings);
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file_and_the_file_over_the_default() {
+        let file = Settings { port: 7000, vsa: "two".to_owned(), ..Settings::default() };
+        let both = file.with(&parse(&["--port=7001".to_owned()]));
+        assert_eq!((both.port, both.vsa.as_str(), both.vnic.as_str()), (7001, "two", "kv"));
+    }
+}

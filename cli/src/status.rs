@@ -1,0 +1,135 @@
+//! `sietch status`: the daemon, its grants, who holds them, and where the store answers.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+use sietch_protocol::{GrantStatus, Protection, Status};
+
+use crate::administration;
+use crate::error::Error;
+use crate::output;
+use crate::paths;
+use crate::style::{self, Cell, Palette, Table, Tone};
+use crate::up::instance::{self, Record};
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    socket: String,
+    /// The `sietch up` that started this daemon, if one runs.
+    instance: Option<Record>,
+    daemon: Status,
+}
+
+/// Asks the daemon and prints what it says.
+///
+/// # Errors
+/// [`Error::Control`]: no daemon.
+pub fn run(socket: &Path, json: bool) -> Result<(), Error> {
+    let report = Report {
+        daemon: administration::connect(socket)?.status()?,
+        instance: instance::find(&paths::record(socket))?,
+        socket: socket.display().to_string(),
+    };
+    let text = if json { output::json(&report)? } else { render(&report, Palette::of_stdout()) };
+    output::print(&text)
+}
+
+fn render(report: &Report, palette: Palette) -> String {
+    let daemon = &report.daemon;
+    let mut facts = Table::new(0);
+    let mut fact = |name: &str, text: String| {
+        facts.row(vec![Cell::text(name).tone(Tone::Faint), Cell::text(text)]);
+    };
+    fact(
+        "daemon",
+        format!("pid {}, version {}, generation {}", daemon.pid, daemon.version, daemon.generation),
+    );
+    fact("socket", report.socket.clone());
+    fact("configuration", daemon.configuration.clone());
+    fact("data", daemon.data.clone());
+    match &daemon.network {
+        Ok(how) => fact("VNICs", how.clone()),
+        Err(why) => fact("VNICs", format!("none, because {why}")),
+    }
+    if let Some(uplink) = &daemon.uplink {
+        fact("uplink", uplink.clone());
+    }
+    fact("clients", daemon.connections.to_string());
+    if let Some(record) = &report.instance {
+        fact("store", store(record));
+    }
+    let mut text = facts.render(palette);
+    if !daemon.vnics.is_empty() || !daemon.vsas.is_empty() {
+        text.push('\n');
+        text.push_str(&grants(daemon).render(palette));
+    }
+    for warning in &daemon.warnings {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} {warning}", palette.paint(Tone::Warning, "warning:"));
+    }
+    text
+}
+
+/// Where the store answers, on one line.
+fn store(record: &Record) -> String {
+    match &record.ready {
+        Some(ready) => {
+            format!("{} over {}, durability {}", instance::addresses(ready), ready.network, ready.durability)
+        }
+        None => "starting".to_owned(),
+    }
+}
+
+fn grants(daemon: &Status) -> Table {
+    let mut table = Table::new(0);
+    table.headings(&["grant", "what", "protection", "state", "generation", "holder"]);
+    for vnic in &daemon.vnics {
+        let rate = vnic.rate.map_or_else(String::new, |rate| format!(", {rate}"));
+        table.row(row(
+            &format!("VNIC {}", vnic.name),
+            &format!("{}{rate}", vnic.address),
+            &vnic.protection,
+            vnic.revoked,
+            vnic.holder.as_ref(),
+        ));
+    }
+    for vsa in &daemon.vsas {
+        table.row(row(
+            &format!("VSA {}", vsa.name),
+            &style::bytes(vsa.size),
+            &vsa.protection,
+            vsa.revoked,
+            vsa.holder.as_ref(),
+        ));
+    }
+    table
+}
+
+fn row(
+    name: &str,
+    what: &str,
+    protection: &Protection,
+    revoked: bool,
+    holder: Option<&GrantStatus>,
+) -> Vec<Cell> {
+    let class = Cell::text(protection).tone(match protection {
+        Protection::None(_) => Tone::Warning,
+        _ => Tone::Good,
+    });
+    let state = match (revoked, holder) {
+        (true, _) => Cell::text("revoked").tone(Tone::Bad),
+        (false, Some(_)) => Cell::text("held").tone(Tone::Good),
+        (false, None) => Cell::text("free"),
+    };
+    let (generation, holder) = match holder {
+        Some(grant) => {
+            let away = if grant.connected { "" } else { ", not connected" };
+            let holder = format!("{}: pid {}, uid {}{away}", grant.client, grant.pid, grant.uid);
+            (Cell::text(grant.generation), Cell::text(holder))
+        }
+        None => (Cell::text("-"), Cell::text("-")),
+    };
+    vec![Cell::text(name), Cell::text(what), class, state, generation, holder]
+}

@@ -1,0 +1,209 @@
+//! Colours and aligned tables.
+//!
+//! Colours appear only on a terminal, and not where `NO_COLOR` is set or the terminal is dumb. A table is
+//! aligned by characters, colours aside, and has no lines: it can be cut with `awk`.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+/// What a piece of text means; the palette decides how that looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Ordinary text.
+    Plain,
+    /// A heading.
+    Strong,
+    /// As it should be.
+    Good,
+    /// Missing, with a way around.
+    Warning,
+    /// Wrong.
+    Bad,
+    /// Of second rank.
+    Faint,
+}
+
+/// Whether and how text is coloured.
+#[derive(Clone, Copy, Debug)]
+pub struct Palette {
+    coloured: bool,
+}
+
+impl Palette {
+    /// The palette for standard output.
+    pub fn of_stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self { coloured: !refused && std::io::stdout().is_terminal() }
+    }
+
+    /// No colours.
+    #[cfg(test)]
+    pub const fn plain() -> Self {
+        Self { coloured: false }
+    }
+
+    /// `text` in `tone`.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Strong => "1",
+            Tone::Good => "32",
+            Tone::Warning => "33",
+            Tone::Bad => "31",
+            Tone::Faint => "2",
+        };
+        if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    text: String,
+    tone: Tone,
+    right: bool,
+}
+
+impl Cell {
+    /// Left-aligned ordinary text. Control characters, which might come from a hostile holder of a grant, are
+    /// replaced.
+    pub fn text(text: impl std::fmt::Display) -> Self {
+        let text = text.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        Self { text, tone: Tone::Plain, right: false }
+    }
+
+    /// A right-aligned number, its thousands apart.
+    pub fn number(number: u64) -> Self {
+        Self { text: grouped(number), tone: Tone::Plain, right: true }
+    }
+
+    /// The same, aligned to the right.
+    pub fn right(mut self) -> Self {
+        self.right = true;
+        self
+    }
+
+    /// The same, in `tone`.
+    pub fn tone(mut self, tone: Tone) -> Self {
+        self.tone = tone;
+        self
+    }
+}
+
+/// Rows of cells whose columns line up.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<Cell>>,
+    indent: usize,
+}
+
+impl Table {
+    /// An empty table, its rows moved right by `indent` spaces.
+    pub fn new(indent: usize) -> Self {
+        Self { rows: Vec::new(), indent }
+    }
+
+    /// A row of headings.
+    pub fn headings(&mut self, headings: &[&str]) {
+        self.rows.push(headings.iter().map(|name| Cell::text(name).tone(Tone::Faint)).collect());
+    }
+
+    /// A row.
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as lines.
+    pub fn render(&self, palette: Palette) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut widths = vec![0; columns];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.text.chars().count());
+            }
+        }
+        let mut out = String::new();
+        for row in &self.rows {
+            out.extend(std::iter::repeat_n(' ', self.indent));
+            for (column, cell) in row.iter().enumerate() {
+                let last = column + 1 == row.len();
+                let space = widths[column] - cell.text.chars().count();
+                let painted = palette.paint(cell.tone, &cell.text);
+                let (before, after) = if cell.right { (space, 0) } else { (0, space) };
+                let after = if last { 0 } else { after + 2 };
+                // Writing to a String cannot fail.
+                let _ = write!(out, "{:before$}{painted}{:after$}", "", "");
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes in the largest unit that leaves a whole number, or one decimal.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut scale = 1_u64;
+    while unit + 1 < UNITS.len() && number / scale >= 1024 {
+        scale <<= 10;
+        unit += 1;
+    }
+    let (whole, tenth) = (number / scale, (number % scale) / (scale / 10).max(1));
+    match tenth.min(9) {
+        0 => format!("{whole} {}", UNITS[unit]),
+        tenth => format!("{whole}.{tenth} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_their_colour() {
+        let mut table = Table::new(2);
+        table.headings(&["name", "count"]);
+        table.row(vec![Cell::text("kv").tone(Tone::Good), Cell::number(1_234_567)]);
+        table.row(vec![Cell::text("longer name"), Cell::number(5)]);
+        assert_eq!(
+            table.render(Palette::plain()),
+            "  name         count\n  kv           1,234,567\n  longer name          5\n"
+        );
+        let coloured = table.render(Palette { coloured: true });
+        assert!(coloured.contains("\x1b[32mkv\x1b[0m           1,234,567\n"), "{coloured:?}");
+    }
+
+    #[test]
+    fn escapes_in_foreign_text_do_not_reach_the_terminal() {
+        let mut table = Table::new(0);
+        table.row(vec![Cell::text("a\x1b[2J\nb")]);
+        assert_eq!(table.render(Palette::plain()), "a?[2J?b\n");
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1000), "1,000");
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(1536), "1.5 KiB");
+    }
+}

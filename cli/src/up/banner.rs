@@ -1,0 +1,65 @@
+//! What `sietch up` says once everything serves.
+
+use std::fmt::Write as _;
+
+use sietch::Ready;
+use sietch_protocol::Status;
+
+use super::{Plan, instance};
+use crate::style::{self, Palette, Tone};
+
+/// The lines, each a name and what there is to say.
+pub(super) fn render(
+    plan: &Plan,
+    status: &Status,
+    ready: &Ready,
+    store: Option<u32>,
+    palette: Palette,
+) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, what: &str| {
+        let name = format!("{name}:");
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} {what}", palette.paint(Tone::Faint, &format!("{name:<11}")));
+    };
+    line("network", &network(plan, status, ready));
+    line("addresses", &instance::addresses(ready));
+    line("storage", &storage(plan, status, ready));
+    line("durability", &ready.durability);
+    line("data", &plan.data.display().to_string());
+    let user = plan
+        .account
+        .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
+    line("store", &format!("pid {}{user}", store.map_or_else(|| "-".to_owned(), |pid| pid.to_string())));
+    line("daemon", &format!("pid {}, generation {}", status.pid, status.generation));
+    for warning in &status.warnings {
+        line("warning", warning);
+    }
+    text
+}
+
+fn network(plan: &Plan, status: &Status, ready: &Ready) -> String {
+    if let Some(address) = ready.vnic {
+        let name = &plan.settings.vnic;
+        let vnic = status.vnics.iter().find(|vnic| vnic.name == *name);
+        let class = vnic.map_or_else(String::new, |vnic| format!(" ({})", vnic.protection));
+        return format!("{} VNIC {name} {address}{class}", ready.network);
+    }
+    let why = ready.reason.clone().or_else(|| status.network.clone().err());
+    match why {
+        Some(why) => format!("{} sockets, because {why}", ready.network),
+        None => format!("{} sockets", ready.network),
+    }
+}
+
+fn storage(plan: &Plan, status: &Status, ready: &Ready) -> String {
+    let name = &plan.settings.vsa;
+    let area = status.vsas.iter().find(|vsa| vsa.name == *name);
+    let class = area.map_or_else(String::new, |vsa| format!(" ({})", vsa.protection));
+    let through = if ready.storage.is_empty() { String::new() } else { format!(", {}", ready.storage) };
+    let keys = match ready.keys {
+        0 => String::new(),
+        keys => format!(", {} keys recovered", style::grouped(keys)),
+    };
+    format!("VSA {name}, {}{class}{through}{keys}", style::bytes(plan.area))
+}

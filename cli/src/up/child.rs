@@ -1,0 +1,183 @@
+//! A program of ours that `sietch up` runs: this very binary with another command.
+//!
+//! 1. It is a process group of its own, so that a Ctrl-C at the terminal reaches `up` alone, which then stops its
+//!    children in order. If `up` is killed, the kernel sends them SIGTERM (`--parent`).
+//! 2. Its standard error goes to a log in the data directory. Its standard output is a pipe on which it says
+//!    once that it is ready.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child as Process, ChildStdout, Command};
+
+use crate::error::Error;
+
+/// Lines of a log that are shown when its program ended early.
+const SHOWN_LINES: usize = 8;
+
+/// From the end of a log, in bytes, for those lines.
+const SHOWN_BYTES: u64 = 4096;
+
+/// A running program.
+#[derive(Debug)]
+pub struct Child {
+    what: &'static str,
+    process: Process,
+    ready: BufReader<ChildStdout>,
+    log: PathBuf,
+    log_start: u64,
+}
+
+impl Child {
+    /// Starts `sietch ARGUMENTS`.
+    ///
+    /// # Errors
+    /// [`Error::File`] for its log; [`Error::Start`].
+    pub fn start(what: &'static str, arguments: Vec<OsString>, log: &Path) -> Result<Self, Error> {
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(log)
+            .map_err(Error::file(log, "name a folder that you may write to with `--data DIR`"))?;
+        let log_start = opened.metadata().map_or(0, |metadata| metadata.len());
+        let failed = |source| Error::Start { what, source };
+        let mut process = Command::new(program())
+            .arg0("sietch")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(opened)
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let ready = process.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { what, process, ready: BufReader::new(ready), log: log.to_owned(), log_start })
+    }
+
+    /// Its process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Waits for the line that says that it is ready.
+    ///
+    /// # Errors
+    /// [`Error::EndedEarly`] if it ends instead.
+    pub async fn ready_line(&mut self) -> Result<String, Error> {
+        let mut line = Vec::new();
+        let limit = sietch::READY_MAX_LINE as u64 + 1;
+        let read = (&mut self.ready).take(limit).read_until(b'\n', &mut line).await;
+        match read {
+            Ok(_) if line.last() == Some(&b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
+            _ => Err(self.ended_early().await),
+        }
+    }
+
+    /// Waits for the byte that says that it is ready.
+    ///
+    /// # Errors
+    /// [`Error::EndedEarly`] if it ends instead.
+    pub async fn ready_byte(&mut self) -> Result<(), Error> {
+        match self.ready.read_u8().await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.ended_early().await),
+        }
+    }
+
+    /// Waits until it ends. May be cancelled and asked again.
+    pub async fn ended(&mut self) -> String {
+        match self.process.wait().await {
+            Ok(status) => describe(status),
+            Err(cause) => cause.to_string(),
+        }
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        // The number stays this process's until it is waited for.
+        if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
+            // It can only fail if the process has just ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Waits for its end, and makes it end after `grace`. Says whether it ended by itself.
+    pub async fn wait_or_kill(&mut self, grace: Duration) -> bool {
+        if tokio::time::timeout(grace, self.process.wait()).await.is_ok() {
+            return true;
+        }
+        // It can only fail if the process has just ended.
+        let _ = self.process.kill().await;
+        false
+    }
+
+    /// Its pipe is closed: it has ended, or is about to.
+    async fn ended_early(&mut self) -> Error {
+        let how = match tokio::time::timeout(Duration::from_secs(5), self.process.wait()).await {
+            Ok(Ok(status)) => describe(status),
+            _ => {
+                let _ = self.process.kill().await;
+                "it closed its output".to_owned()
+            }
+        };
+        let last = last_lines(&self.log, self.log_start).unwrap_or_default();
+        Error::EndedEarly { what: self.what, how, last, log: self.log.display().to_string() }
+    }
+}
+
+/// This binary, also when its file was replaced while it runs.
+pub fn program() -> PathBuf {
+    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// The last lines that were written to `log` after `start`, each after a line end.
+fn last_lines(log: &Path, start: u64) -> std::io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(start.max(length.saturating_sub(SHOWN_BYTES)).min(length)))?;
+    let mut bytes = Vec::new();
+    file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+    Ok(shown.iter().map(|line| format!("\n    {line}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_lines_of_this_start_are_shown() {
+        let log = std::env::temp_dir().join(format!("sietch-log-{}", std::process::id()));
+        let old = "an older start\n";
+        let new: String = (0..20).map(|line| format!("line {line}\n\n")).collect();
+        std::fs::write(&log, format!("{old}{new}")).expect("write");
+        let shown = last_lines(&log, old.len() as u64).expect("read");
+        assert_eq!(shown.lines().count(), 1 + SHOWN_LINES);
+        assert!(shown.ends_with("\n    line 19"), "{shown}");
+        let few = last_lines(&log, (old.len() + new.len() - 9) as u64).expect("read");
+        assert_eq!(few, "\n    line 19");
+        std::fs::remove_file(&log).expect("remove");
+    }
+}

@@ -1,0 +1,81 @@
+//! `sietch up --detach`.
+//!
+//! 1. The same command is started again with `--detached`, its standard output a pipe.
+//! 2. That process leaves the terminal, comes up, prints what it always prints, and a zero byte after it. From then on its
+//!    output goes to a log in the data directory.
+//! 3. The first process copies the pipe. At the zero byte it is done; if the pipe ends without one, it failed
+//!    like the other, which has said why on standard error.
+
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::child::program;
+use crate::error::Error;
+use crate::output;
+
+/// Ends what is printed before the process is on its own.
+const END: u8 = 0;
+
+/// Starts the process that stays, and waits until it serves.
+///
+/// # Errors
+/// [`Error::Start`]. If it starts but does not come up, this process ends with its exit status.
+pub fn start() -> Result<(), Error> {
+    let what = "detached `sietch up`";
+    let failed = |source| Error::Start { what, source };
+    let line = std::env::args_os().skip(1).map(|word| match word.to_str() {
+        Some("--detach") => "--detached".into(),
+        _ => word,
+    });
+    let mut process = Command::new(program())
+        .arg0("sietch")
+        .args(line)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let mut said = Vec::new();
+    if let Some(mut pipe) = process.stdout.take() {
+        let mut byte = [0];
+        while matches!(pipe.read(&mut byte), Ok(1)) {
+            if byte[0] == END {
+                return output::print(&String::from_utf8_lossy(&said));
+            }
+            said.push(byte[0]);
+        }
+    }
+    let status = process.wait().map_err(failed)?;
+    output::print(&String::from_utf8_lossy(&said))?;
+    std::process::exit(status.code().filter(|code| *code != 0).unwrap_or(1));
+}
+
+/// Makes this process the leader of a session without a terminal.
+///
+/// # Errors
+/// [`Error::Start`].
+pub fn leave_terminal() -> Result<(), Error> {
+    match rustix::process::setsid() {
+        Ok(_) => Ok(()),
+        Err(cause) => Err(Error::Start { what: "detached `sietch up`", source: cause.into() }),
+    }
+}
+
+/// Tells the process that waits that this one serves, and turns to the log.
+///
+/// # Errors
+/// [`Error::File`] for the log.
+pub fn serve_alone(log: &Path) -> Result<(), Error> {
+    match output::print("\0") {
+        // The one that waited may have been killed; what is started stays.
+        Ok(()) | Err(Error::OutputClosed) => {}
+        Err(other) => return Err(other),
+    }
+    let failed = || Error::file(log, "name a folder that you may write to with `--data DIR`");
+    let file = OpenOptions::new().append(true).create(true).open(log).map_err(failed())?;
+    rustix::stdio::dup2_stdout(&file)
+        .and_then(|()| rustix::stdio::dup2_stderr(&file))
+        .map_err(|cause| failed()(cause.into()))
+}

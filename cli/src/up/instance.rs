@@ -1,0 +1,176 @@
+//! The record of a running `sietch up`: who it is and where its store answers.
+//!
+//! 1. It lies beside the daemon's socket. The owner holds an exclusive `flock` on it as long as it lives; the kernel
+//!    lets go however the owner ends, so that a record without a lock is a leftover.
+//! 2. The owner removes it at the end. Whoever got the lock makes sure that the file still has its name: the
+//!    former owner may have removed it in between.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use serde::{Deserialize, Serialize};
+use sietch::Ready;
+
+use crate::error::Error;
+
+/// A `status` looks at the lock for microseconds, which must not pass for a running instance.
+const LOCK_TRIES: u32 = 5;
+
+/// Between two tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// The largest record that is read.
+const MAX_RECORD: u64 = 64 * 1024;
+
+/// What is known of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// The process of `sietch up`.
+    pub pid: i32,
+    /// The store's process.
+    pub store: Option<u32>,
+    /// The data directory.
+    pub data: PathBuf,
+    /// What the store became, once it serves.
+    pub ready: Option<Ready>,
+}
+
+/// The right to be the instance. Dropping it removes the record.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    file: File,
+}
+
+/// Takes the right to be the instance whose record is `path`.
+///
+/// # Errors
+/// [`Error::AlreadyRunning`]; [`Error::File`] if the record cannot be made.
+pub fn claim(path: &Path) -> Result<Claim, Error> {
+    let failed = |cause: rustix::io::Errno| {
+        let mend = "see who owns its folder, or choose another socket with `--socket`";
+        Error::file(path, mend)(cause.into())
+    };
+    let mut tries = 0;
+    loop {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        let file = File::from(rustix::fs::open(path, flags, mode).map_err(failed)?);
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if still_named(&file, path) => return Ok(Claim { path: path.to_owned(), file }),
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) if tries >= LOCK_TRIES => {
+                let record = read(file);
+                let addresses = record
+                    .ready
+                    .as_ref()
+                    .map_or_else(String::new, |ready| format!(", serving {}", addresses(ready)));
+                return Err(Error::AlreadyRunning { pid: record.pid, addresses });
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                tries += 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(cause) => return Err(failed(cause)),
+        }
+    }
+}
+
+impl Claim {
+    /// Says what is known now.
+    ///
+    /// # Errors
+    /// [`Error::File`]: the disk is full, perhaps.
+    pub fn write(&self, record: &Record) -> Result<(), Error> {
+        let text = crate::output::json(record)?;
+        let mut file = &self.file;
+        self.file
+            .set_len(0)
+            .and_then(|()| std::io::Seek::rewind(&mut file))
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .map_err(Error::file(&self.path, "make room there"))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A record that stays is a leftover without a lock, which everybody sees through.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The record at `path`, if its owner lives.
+///
+/// # Errors
+/// [`Error::File`]: it is there but cannot be read.
+pub fn find(path: &Path) -> Result<Option<Record>, Error> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(Error::file(path, "run this as the user who ran `sietch up`")(cause)),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(read(file))),
+        _ => Ok(None),
+    }
+}
+
+/// Where the store answers, the address for the VNIC first.
+pub fn addresses(ready: &Ready) -> String {
+    let all: Vec<String> =
+        ready.vnic.iter().chain(&ready.kernel).map(std::string::ToString::to_string).collect();
+    if all.is_empty() { "nowhere".to_owned() } else { all.join(" and ") }
+}
+
+fn still_named(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::symlink_metadata(path)) {
+        (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+/// What the file says; an owner that has only just started has said nothing yet.
+fn read(file: File) -> Record {
+    let mut text = String::new();
+    match file.take(MAX_RECORD).read_to_string(&mut text) {
+        Ok(_) => serde_json::from_str(&text).unwrap_or_default(),
+        Err(_) => Record::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("sietch-instance-{name}-{}.up", std::process::id()))
+    }
+
+    #[test]
+    fn a_second_claim_is_told_who_has_the_first() {
+        let path = path("second");
+        let first = claim(&path).expect("free");
+        assert_eq!(find(&path).expect("readable"), Some(Record::default()));
+        let ready = Ready { kernel: "127.0.0.1:6379".parse().ok(), ..Ready::default() };
+        first.write(&Record { pid: 42, ready: Some(ready), ..Record::default() }).expect("write");
+        let refused = claim(&path).expect_err("taken").to_string();
+        assert_eq!(refused, "sietch is already running: pid 42, serving 127.0.0.1:6379");
+        assert_eq!(find(&path).expect("readable").map(|record| record.pid), Some(42));
+        drop(first);
+        assert!(!path.exists());
+        drop(claim(&path).expect("free again"));
+    }
+
+    #[test]
+    fn a_record_whose_owner_died_is_a_leftover() {
+        let path = path("leftover");
+        std::fs::write(&path, "{\"pid\": 42}").expect("write");
+        assert_eq!(find(&path).expect("readable"), None);
+        drop(claim(&path).expect("free"));
+    }
+}

@@ -1,0 +1,278 @@
+//! Keeping daemon and store alive, and ending them in order.
+//!
+//! 1. One task: it waits for the end of a child or for a signal, whichever is first. Nothing runs on a timer
+//!    while all is well.
+//! 2. A start that fails is tried again [`STARTS`] times with growing pauses: what an earlier, killed `up` left may
+//!    still be going away. After that its error is the end of `up`.
+//! 3. A child that had served and ends is started again without limit, at most every [`RESTART_PAUSE`].
+//! 4. The end: store, daemon, record. A second signal, or a child that takes longer than its grace, is met
+//!    with SIGKILL: the log is built for that.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sietch::Ready;
+use sietch_protocol::{CallError, Connection};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::child::Child;
+use super::instance::{Claim, Record};
+use super::{Plan, banner, detach};
+use crate::administration;
+use crate::error::Error;
+use crate::output;
+use crate::style::Palette;
+
+/// Attempts at a start. With the pauses between them about two seconds.
+const STARTS: u32 = 4;
+
+/// The first pause between two attempts; each next one is three times as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(150);
+
+/// Before a child that had served is started again: bounds what a store that dies at once costs.
+const RESTART_PAUSE: Duration = Duration::from_millis(200);
+
+/// For the store to flush its log on a slow disk.
+const STORE_GRACE: Duration = Duration::from_secs(30);
+
+/// For the daemon to remove its devices.
+const DAEMON_GRACE: Duration = Duration::from_secs(10);
+
+/// Runs what `plan` says until a signal arrives.
+pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
+    let mut signals = Signals::new()?;
+    let mut supervisor = Supervisor { plan, claim, daemon: Daemon::None, store: None };
+    let outcome = tokio::select! {
+        outcome = supervisor.serve(detached) => outcome,
+        () = signals.next() => Ok(()),
+    };
+    tokio::select! {
+        () = supervisor.stop() => {}
+        () = signals.next() => supervisor.kill().await,
+    }
+    outcome
+}
+
+/// The signals that end `up`.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let watch = |kind| signal(kind).map_err(|source| Error::Start { what: "signal handler", source });
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+            hangup: watch(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// Whose daemon it is.
+enum Daemon {
+    None,
+    /// Started here.
+    Ours(Box<Child>),
+    /// It ran before.
+    Foreign,
+}
+
+struct Supervisor {
+    plan: Plan,
+    claim: Claim,
+    daemon: Daemon,
+    store: Option<(Child, Ready)>,
+}
+
+impl Supervisor {
+    /// Serves until something cannot be mended.
+    async fn serve(&mut self, detached: bool) -> Result<(), Error> {
+        self.claim.write(&self.record())?;
+        self.bring_up().await?;
+        self.announce().await?;
+        if detached {
+            detach::serve_alone(&self.plan.data.join("up.log"))?;
+        }
+        loop {
+            let Self { daemon, store, .. } = self;
+            let gone = tokio::select! {
+                how = store_ended(store) => {
+                    *store = None;
+                    format!("the store ended ({how})")
+                }
+                how = daemon_ended(daemon) => {
+                    *daemon = Daemon::None;
+                    format!("the daemon ended ({how}); the store goes on")
+                }
+            };
+            say(&format!("{gone}; starting it again"));
+            tokio::time::sleep(RESTART_PAUSE).await;
+            self.bring_up().await?;
+            say("all is up again");
+        }
+    }
+
+    /// Starts whatever does not run.
+    async fn bring_up(&mut self) -> Result<(), Error> {
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            match self.try_bring_up().await {
+                Ok(()) => break,
+                Err(cause) if attempt >= STARTS => return Err(cause),
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause *= 3;
+        }
+        self.claim.write(&self.record())
+    }
+
+    async fn try_bring_up(&mut self) -> Result<(), Error> {
+        if matches!(self.daemon, Daemon::Foreign) && self.ask(|_| Ok(())).await.is_err() {
+            self.daemon = Daemon::None;
+        }
+        if matches!(self.daemon, Daemon::None) {
+            self.start_daemon().await?;
+        }
+        if self.store.is_none() {
+            self.start_store().await?;
+        }
+        Ok(())
+    }
+
+    async fn start_daemon(&mut self) -> Result<(), Error> {
+        if self.ask(|_| Ok(())).await.is_ok() {
+            self.daemon = Daemon::Foreign;
+            return Ok(());
+        }
+        let log = self.plan.data.join("daemon.log");
+        // It is noted before it is waited for, so that a signal meanwhile finds it.
+        self.daemon = Daemon::Ours(Box::new(Child::start("daemon", self.plan.daemon(), &log)?));
+        let Daemon::Ours(child) = &mut self.daemon else { return Ok(()) };
+        let outcome = child.ready_byte().await;
+        if outcome.is_err() {
+            self.daemon = Daemon::None;
+        }
+        outcome
+    }
+
+    async fn start_store(&mut self) -> Result<(), Error> {
+        let log = self.plan.data.join("kv.log");
+        let child = Child::start("store", self.plan.store(), &log)?;
+        let (child, ready) = self.store.insert((child, Ready::default()));
+        let outcome = match child.ready_line().await {
+            Ok(line) => {
+                Ready::parse(line.trim_end()).map_err(|source| Error::Start { what: "store", source })
+            }
+            Err(cause) => Err(cause),
+        };
+        match outcome {
+            Ok(said) => *ready = said,
+            Err(cause) => {
+                if let Some((mut child, _)) = self.store.take() {
+                    child.wait_or_kill(Duration::ZERO).await;
+                }
+                return Err(cause);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what there is now.
+    async fn announce(&self) -> Result<(), Error> {
+        let status = self.ask(Connection::status).await?;
+        let Some((child, ready)) = &self.store else { return Ok(()) };
+        let text = banner::render(&self.plan, &status, ready, child.pid(), Palette::of_stdout());
+        match output::print(&text) {
+            // `sietch up | head -1` wants no more, but the store all the same.
+            Ok(()) | Err(Error::OutputClosed) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn record(&self) -> Record {
+        let (store, ready) = match &self.store {
+            Some((child, ready)) => (child.pid(), Some(ready.clone())),
+            None => (None, None),
+        };
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        Record { pid, store, data: self.plan.data.clone(), ready }
+    }
+
+    /// Asks the daemon something, on a thread that may wait.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Connection) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let socket: PathBuf = self.plan.socket.clone();
+        let answer =
+            tokio::task::spawn_blocking(move || Ok(question(&mut administration::connect(&socket)?)?));
+        answer.await.unwrap_or_else(|cause| Err(Error::Start { what: "request", source: cause.into() }))
+    }
+
+    /// Ends everything in order.
+    async fn stop(&mut self) {
+        if let Some((child, _)) = &mut self.store {
+            child.terminate();
+            if !child.wait_or_kill(STORE_GRACE).await {
+                say("the store did not stop in time and was killed");
+            }
+        }
+        self.store = None;
+        if matches!(self.daemon, Daemon::Ours(_)) && self.ask(Connection::shutdown).await.is_err() {
+            // It does not answer; a signal means the same to it.
+            if let Daemon::Ours(child) = &self.daemon {
+                child.terminate();
+            }
+        }
+        if let Daemon::Ours(child) = &mut self.daemon
+            && !child.wait_or_kill(DAEMON_GRACE).await
+        {
+            say(&format!("the daemon did not stop in time and was killed; see {}", child.log().display()));
+        }
+        self.daemon = Daemon::None;
+    }
+
+    /// Ends everything at once.
+    async fn kill(&mut self) {
+        if let Some((mut child, _)) = self.store.take() {
+            child.wait_or_kill(Duration::ZERO).await;
+        }
+        if let Daemon::Ours(child) = &mut self.daemon {
+            // It alone can remove its devices: it is asked again, and given a moment.
+            child.terminate();
+            child.wait_or_kill(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+async fn store_ended(store: &mut Option<(Child, Ready)>) -> String {
+    match store {
+        Some((child, _)) => child.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn daemon_ended(daemon: &mut Daemon) -> String {
+    match daemon {
+        Daemon::Ours(child) => child.ended().await,
+        Daemon::None | Daemon::Foreign => std::future::pending().await,
+    }
+}
+
+/// A line for whoever watches, on standard error.
+fn say(what: &str) {
+    use std::io::Write as _;
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "sietch: {what}");
+}

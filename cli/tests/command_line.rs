@@ -1,0 +1,168 @@
+//! The `sietch` command as a shell sees it, where no daemon is needed.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn sietch(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+    command.args(arguments).env_remove("SIETCH_SOCKET").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    sietch(arguments).output().expect("start sietch")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// An empty folder, removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sietch-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("make a folder");
+        Self(path)
+    }
+
+    fn join(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn doctor_says_what_the_machine_can_do_in_text_and_json() {
+    let folder = Folder::new("doctor");
+    let data = folder.join("data");
+    let output = run(&["doctor", "--json", "--data", &data]);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(matches!(report["network"].as_str(), Some("af_xdp" | "linux")), "{report}");
+    let checks = report["checks"].as_array().expect("a list");
+    let named = |name: &str| checks.iter().find(|check| check["name"] == name).expect(name);
+    for name in ["kernel", "privileges", "AF_XDP", "io_uring", "O_DIRECT", "data directory", "redis-cli"] {
+        let check = named(name);
+        assert_eq!(check["mend"].is_null(), check["verdict"] == "ok", "{check}");
+    }
+    // Looking changes nothing.
+    assert!(!folder.0.join("data").exists());
+    assert_eq!(std::fs::read_dir(&folder.0).expect("read").count(), 0);
+
+    let plain = text(&run(&["doctor", "--data", &data]).stdout);
+    assert!(plain.contains("O_DIRECT"), "{plain}");
+    assert!(!plain.contains('\x1b'), "colours although no terminal: {plain:?}");
+}
+
+#[test]
+fn doctor_fails_where_not_even_the_fallback_can_run() {
+    let output = run(&["doctor", "--data", "/proc/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(said.contains("broken") && said.contains("--data DIR"), "{said}");
+}
+
+#[test]
+fn completions_and_man_pages_are_generated() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("durability"), "{shell}");
+    }
+    let folder = Folder::new("man");
+    let pages = folder.join("man1");
+    assert!(run(&["man", &pages]).status.success());
+    for page in ["sietch.1", "sietch-up.1", "sietch-stat.1"] {
+        let written = std::fs::read_to_string(folder.0.join("man1").join(page)).expect(page);
+        assert!(written.contains(".TH"), "{page}");
+    }
+}
+
+#[test]
+fn without_a_daemon_every_client_says_how_to_get_one() {
+    let folder = Folder::new("clients");
+    let socket = folder.join("none.sock");
+    for words in [&["status"][..], &["stat"], &["revoke", "kv"], &["restore", "kv"], &["down"]] {
+        let output = run(&[&["--socket", &socket], words].concat());
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("sietch up") && said.contains("none."), "{words:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_with_status_2_before_anything_is_touched() {
+    for words in [
+        &["up", "--durability", "sometimes"][..],
+        &["up", "--port", "0"],
+        &["up", "--maxmemory", "much"],
+        &["up", "--listen", "somewhere"],
+        &["up", "--detach", "--foreground"],
+        &["kv", "--run-as", "0:0"],
+        &["stat", "--watch", "0"],
+        &["nonsense"],
+        &[],
+    ] {
+        assert_eq!(run(words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let mut child = sietch(&["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut first = String::new();
+    // The reader goes away with the rest unread; the completions are longer than a pipe holds or not: either is fine.
+    BufReader::with_capacity(16, child.stdout.take().expect("a pipe")).read_line(&mut first).expect("read");
+    let output = child.wait_with_output().expect("wait");
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn giving_up_privileges_needs_them() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED giving_up_privileges_needs_them: needs an ordinary user");
+        return;
+    }
+    let output = run(&["kv", "--run-as", "65534:65534"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("needs root"));
+}
+
+#[test]
+fn a_service_does_not_outlive_a_supervisor_that_is_gone_already() {
+    // Process 1 is nobody's supervisor here: the parent is this test.
+    for service in ["kv", "daemon"] {
+        let output = run(&[service, "--parent", "1"]);
+        assert_eq!(output.status.code(), Some(1), "{service}");
+        assert!(text(&output.stderr).contains("supervisor"), "{service}");
+    }
+}
+
+#[test]
+fn an_unreadable_configuration_is_named() {
+    let folder = Folder::new("configuration");
+    let file = folder.join("sietch.toml");
+    std::fs::write(&file, "[[vnic]\nname = 1").expect("write");
+    let (socket, data) = (folder.join("s.sock"), folder.join("data"));
+    let output = run(&["--socket", &socket, "up", "--config", &file, "--data", &data]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr).replace(['\n', '\u{2502}', ' '], "");
+    assert!(said.contains("sietch.toml"), "{said}");
+    assert!(!folder.0.join("data").exists());
+}
