@@ -82,7 +82,8 @@ where
         Configuration::load_or_create(options.configuration.as_deref().unwrap_or(&places.configuration))?;
     let data = options.data.or_else(|| configuration.daemon.data.clone()).unwrap_or(places.data);
     let socket = options.socket.or_else(|| configuration.daemon.socket.clone()).unwrap_or(places.socket);
-    make_directory(&data, 0o755)?;
+    // Others could lock a file that they can open, and so keep the daemon from starting.
+    make_directory(&data, 0o700)?;
     let lock = Lock::take(&data)?;
     let (state, remembered) = State::open(&data)?;
     let areas = Areas::open(&data)?;

@@ -1,0 +1,166 @@
+//! Clients that break the protocol, dawdle or crowd: each costs itself its connection and nobody else anything.
+
+mod scene;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use scene::{PATIENCE, Scene};
+use sietch_protocol::frame::encode;
+use sietch_protocol::message::ClientFrame;
+use sietch_protocol::{Connection, PROTOCOL, Request};
+
+#[test]
+#[ignore = "a process of other tests"]
+fn application_process() {
+    scene::be_an_application();
+}
+
+fn raw(scene: &Scene) -> UnixStream {
+    let stream = UnixStream::connect(scene.socket()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Reads until the daemon closes the connection; what it said.
+fn until_closed(stream: &mut UnixStream) -> String {
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => said.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("the daemon keeps the connection: {error}"),
+        }
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn frame(request: Request) -> Vec<u8> {
+    encode(&ClientFrame { id: 1, request }).unwrap()
+}
+
+#[test]
+fn what_is_no_protocol_is_answered_by_an_error_and_the_end() {
+    let scene = Scene::own("garbage");
+    let _daemon = scene.start();
+    let mut nested = vec![b'['; 60_000];
+    nested.splice(0..0, 60_000_u32.to_le_bytes());
+    let cases: [(&[u8], &str); 5] = [
+        (b"GET / HTTP/1.1\r\n\r\n", "over the limit"),
+        (&[0, 0, 0, 0], "empty frame"),
+        (&[2, 0, 0, 0, b'{', b'}'], "cannot be understood"),
+        (b"\x04\x00\x00\x00nono", "cannot be understood"),
+        (&nested, "cannot be understood"),
+    ];
+    for (bytes, cause) in cases {
+        let mut stream = raw(&scene);
+        stream.write_all(bytes).unwrap();
+        let said = until_closed(&mut stream);
+        assert!(said.contains(cause), "{cause} not in: {said}");
+    }
+    // Before the handshake nothing is granted, but the connection stays.
+    let mut stream = raw(&scene);
+    stream.write_all(&frame(Request::AcquireVnic { name: "kv".into() })).unwrap();
+    stream.write_all(&frame(Request::Hello { protocol: PROTOCOL + 1, client: "x".into() })).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let said = until_closed(&mut stream);
+    assert!(said.contains("send Hello first") && said.contains("programs of one version"), "{said}");
+    assert!(scene.status().vnics[0].holder.is_none());
+}
+
+#[test]
+fn random_bytes_never_harm_the_daemon() {
+    let scene = Scene::own("random");
+    let _daemon = scene.start();
+    let mut config = ProptestConfig::with_cases(64);
+    config.failure_persistence = None;
+    proptest!(config, |(bytes in prop::collection::vec(any::<u8>(), 0..600), framed: bool)| {
+        let mut stream = raw(&scene);
+        let mut all = bytes.clone();
+        if framed {
+            all.splice(0..0, u32::try_from(bytes.len()).unwrap().to_le_bytes());
+        }
+        // The daemon may close before all is written.
+        let _ = stream.write_all(&all);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        until_closed(&mut stream);
+    });
+    scene.status();
+}
+
+#[test]
+fn a_client_that_dawdles_is_dropped_and_disturbs_nobody() {
+    let scene = Scene::own("dawdle");
+    let _daemon = scene.start();
+    let mut silent = raw(&scene);
+    let mut half = raw(&scene);
+    half.write_all(&frame(Request::Hello { protocol: PROTOCOL, client: "half".into() })).unwrap();
+    half.write_all(&100_u32.to_le_bytes()).unwrap();
+    let mut idle = scene.connect();
+    assert!(until_closed(&mut silent).contains("did not finish"));
+    assert!(until_closed(&mut half).contains("did not finish"));
+    idle.status().expect("a client that is merely idle stays");
+    let groups = idle.stat().unwrap();
+    let slow = groups[0].metrics.iter().find(|metric| metric.name == "slow_clients").unwrap();
+    assert!(slow.value >= 2);
+}
+
+#[test]
+fn a_client_that_never_reads_is_dropped_and_disturbs_nobody() {
+    let scene = Scene::own("deaf");
+    let _daemon = scene.start();
+    let mut deaf = raw(&scene);
+    let mut stream = frame(Request::Hello { protocol: PROTOCOL, client: "deaf".into() });
+    stream.extend(frame(Request::Status).repeat(100));
+    let mut other = scene.connect();
+    loop {
+        // It writes on and on and reads nothing: at some point the daemon has had enough.
+        if deaf.write_all(&stream).is_err() {
+            break;
+        }
+        other.status().unwrap();
+    }
+    other.status().unwrap();
+}
+
+#[test]
+fn a_crowd_is_refused_and_those_who_are_in_go_on() {
+    let scene = Scene::own("crowd");
+    let _daemon = scene.start();
+    let mut first = scene.connect();
+    let mut crowd = Vec::new();
+    let error = loop {
+        match Connection::connect(&scene.socket(), "crowd", PATIENCE) {
+            Ok(connection) => crowd.push(connection),
+            Err(error) => break error.to_string(),
+        }
+        assert!(crowd.len() < 300, "there is a limit");
+    };
+    assert!(error.contains("too many connections"), "{error}");
+    first.status().unwrap();
+    drop(crowd);
+    let deadline = Instant::now() + PATIENCE;
+    while Connection::connect(&scene.socket(), "later", PATIENCE).is_err() {
+        assert!(Instant::now() < deadline, "room is never made");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_stopped_application_costs_nobody_else_anything() {
+    let scene = Scene::own("stopped");
+    let _daemon = scene.start();
+    let mut application = scene.application(None);
+    application.ask("vnic", "GRANT");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(application.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let mut administrator = scene.connect();
+    let lines = administrator.revoke(sietch_protocol::Target::Name("kv".into())).unwrap();
+    assert!(lines[0].contains("taken from pid"), "{lines:?}");
+    assert!(!scene.device().exists());
+}

@@ -1,0 +1,172 @@
+//! Real veths, sockets and programs, in a network namespace of the test's own. Needs root.
+
+mod scene;
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::thread::UnshareFlags;
+use scene::{Daemon, Scene};
+use sietch_protocol::Target;
+
+/// A user without any privilege.
+const NOBODY: u32 = 65534;
+
+#[test]
+#[ignore = "a process of other tests"]
+fn application_process() {
+    scene::be_an_application();
+}
+
+/// Runs `test` on a thread with a network namespace of its own, which ends with it.
+fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED {name}: needs root");
+        return;
+    }
+    let run = move || {
+        // SAFETY: only this thread leaves the namespace, and it shares no other state with the rest by that.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("a network namespace");
+        ip(&["link", "set", "lo", "up"]);
+        test();
+    };
+    if let Err(panic) = std::thread::spawn(run).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn ip(arguments: &[&str]) -> String {
+    let output = Command::new("ip").args(arguments).output().expect("iproute2");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{out}{err}")
+}
+
+/// The daemon's thread inherits the namespace of the thread that starts it.
+fn start(scene: &Scene) -> Daemon {
+    let daemon = scene.start_with(|options, _| sietch_daemon::run_async(options));
+    if !daemon.started {
+        panic!("the daemon did not start: {:?}", daemon.ended());
+    }
+    daemon
+}
+
+fn links() -> String {
+    ip(&["-o", "link"])
+}
+
+#[test]
+fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
+    in_own_network("an_unprivileged_process_gets_a_vnic_that_ends_with_it", || {
+        let scene = Scene::new("vnic", NOBODY);
+        let daemon = start(&scene);
+        let mut application = scene.application(Some(NOBODY));
+        assert!(application.ask("capabilities", "CAPABILITIES").ends_with("0000000000000000"));
+        let granted = application.ask("vnic", "GRANT");
+        assert!(!granted.contains("refused"), "{granted}");
+        assert!(application.ask("status", "STATUS").contains("no administrator"));
+        let shown = links();
+        assert!(shown.contains("sv-kv@") && shown.contains("sv-kv-a@"), "{shown}");
+        assert!(ip(&["route"]).contains("10.83.0.2 dev sv-kv"), "{}", ip(&["route"]));
+        assert!(ip(&["neigh"]).contains("PERMANENT"), "{}", ip(&["neigh"]));
+        assert!(!ip(&["-6", "addr", "show", "sv-kv"]).contains("inet6"));
+        assert!(ip(&["addr", "show", "sv-kv-a"]).matches("inet").count() == 0);
+        application.kill();
+        scene.wait_for("the VNIC to end", |status| status.vnics[0].holder.is_none());
+        assert!(!links().contains("sv-kv"), "{}", links());
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+    });
+}
+
+#[test]
+fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
+    in_own_network("a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans", || {
+        let scene = Scene::new("adopt", NOBODY);
+        let daemon = start(&scene);
+        let mut application = scene.application(Some(NOBODY));
+        let held = application.ask("vnic", "GRANT");
+        // The frames of this attempt are received by the program and counted, whoever runs the daemon.
+        let address = "10.83.0.2:6379".parse().unwrap();
+        let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(50));
+        assert!(attempt.is_err(), "the application answers nothing");
+        daemon.crash();
+        assert!(links().contains("sv-kv@"), "a crash leaves what is in use");
+        let data = scene.data().canonicalize().unwrap();
+        let alias = ip(&["-d", "link", "show", "sv-kv"]);
+        let alias =
+            alias.lines().find_map(|line| line.trim().strip_prefix("alias ")).expect("an alias").to_owned();
+        let orphan = format!("{}/orphan", alias.rsplit_once('/').unwrap().0);
+        ip(&["link", "add", "sv-orphan", "type", "veth", "peer", "name", "sv-orphan-a"]);
+        ip(&["link", "set", "sv-orphan", "alias", &orphan]);
+        ip(&["link", "add", "sv-foreign", "type", "veth", "peer", "name", "sv-foreign-a"]);
+        let daemon = start(&scene);
+        assert!(!links().contains("sv-orphan"), "{} in {}", links(), data.display());
+        assert!(links().contains("sv-foreign"), "what is not ours stays");
+        let holder = scene.status().vnics[0].holder.clone().expect("adopted");
+        assert_eq!(format!("{} {}", holder.grant, holder.generation), held);
+        let groups = scene.connect().stat().unwrap();
+        let vnic = groups.iter().find(|group| group.source == "vnic kv").expect("its counters");
+        let frames = vnic.metrics.iter().find(|metric| metric.name == "received.frames").unwrap();
+        assert!(frames.value > 0, "the counters of the programs outlive the daemon");
+        scene.connect().revoke(Target::Grant(holder.grant)).unwrap();
+        assert!(!links().contains("sv-kv"), "{}", links());
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+    });
+}
+
+#[test]
+fn a_veth_that_somebody_else_made_is_not_touched() {
+    in_own_network("a_veth_that_somebody_else_made_is_not_touched", || {
+        let scene = Scene::new("foreign", NOBODY);
+        let _daemon = start(&scene);
+        ip(&["link", "add", "sv-kv", "type", "veth", "peer", "name", "theirs"]);
+        let mut application = scene.application(Some(NOBODY));
+        let refused = application.ask("vnic", "GRANT");
+        assert!(refused.contains("did not make") && refused.contains("ip link del sv-kv"), "{refused}");
+        assert!(links().contains("theirs"));
+        assert!(scene.status().vnics[0].holder.is_none());
+    });
+}
+
+#[test]
+fn a_vnic_joins_an_uplink() {
+    in_own_network("a_vnic_joins_an_uplink", || {
+        let scene = Scene::new("uplink", NOBODY);
+        ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
+        ip(&["link", "set", "wire", "up"]);
+        ip(&["link", "set", "far", "up"]);
+        let daemon = scene.start_with(|mut options, _| {
+            options.uplink = Some("wire".to_owned());
+            sietch_daemon::run_async(options)
+        });
+        let mut application = scene.application(Some(NOBODY));
+        let granted = application.ask("vnic", "GRANT");
+        assert!(!granted.contains("refused"), "{granted}");
+        assert!(ip(&["link", "show", "wire"]).contains("xdp"));
+        assert!(!ip(&["route"]).contains("10.83.0.2"), "behind an uplink the host has no route of its own");
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+        assert!(!links().contains("sv-kv") && !ip(&["link", "show", "wire"]).contains("xdp"));
+    });
+}
+
+#[test]
+fn a_holder_that_is_revoked_can_no_longer_write_its_area() {
+    in_own_network("a_holder_that_is_revoked_can_no_longer_write_its_area", || {
+        let scene = Scene::new("vsa", NOBODY);
+        let _daemon = start(&scene);
+        let mut application = scene.application(Some(NOBODY));
+        let granted = application.ask("vsa", "GRANT");
+        assert!(!granted.contains("refused"), "{granted}");
+        assert_eq!(application.ask("write", "WROTE"), "Ok(4096)");
+        let lines = scene.connect().revoke(Target::Name("kv".into())).unwrap();
+        let wrote = application.ask("write", "WROTE");
+        if lines.iter().any(|line| line.contains("immutable")) {
+            assert!(wrote.contains("Err"), "{wrote}: {lines:?}");
+        } else {
+            assert!(lines.iter().any(|line| line.contains("can still write")), "{lines:?}");
+        }
+    });
+}
