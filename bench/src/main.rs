@@ -1,2 +1,38 @@
-//! Placeholder.
-fn main() {}
+//! Side-by-side measurements: Linux and Sietch alternate in one run, same machine, same work, same client.
+//!
+//! `cargo run --release -p sietch-bench -- NAME` prints a table and writes JSON and SVG to `target/bench/`.
+//!
+//! 1. Two servers of one kind each are up at the same time; blocks of about a second alternate between them (A B A B ...).
+//! 2. Around each block the machine's CPU counters are read, and a short calibration loop runs on each core. A pair with
+//!    a block in which a core was slow, or in which much time was stolen, is dropped and said so.
+//! 3. Reported are medians over pairs, the range, and the median of the pairwise ratios.
+#![forbid(unsafe_code)]
+
+mod error;
+mod kv;
+mod machine;
+mod plot;
+mod process;
+mod table;
+
+use clap::{Parser, Subcommand};
+
+/// Measures Sietch beside Linux.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// redis-server and Sietch kv under redis-benchmark, behind a veth pair and on kernel sockets
+    Kv(kv::Arguments),
+}
+
+fn main() -> miette::Result<()> {
+    let outcome = match Arguments::parse().bench {
+        Bench::Kv(arguments) => kv::run(&arguments),
+    };
+    outcome.map_err(|cause| miette::miette!("{cause}"))
+}

@@ -1,1 +1,34 @@
-//! Placeholder header, replaced by the crate's own.
+//! A Redis- and memcached-compatible store that owns its core, its log and its queues.
+//!
+//! The store itself is sans-I/O: [`shard::Shard`] takes bytes and the time and returns bytes, effects to be logged
+//! and the next deadline. Everything that touches a socket or a disk is around it.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`shard`] | the store of one core: feeds bytes to commands, orders replies, recovery and snapshots |
+//! | [`commands`] | the command table, a file a family |
+//! | [`keyspace`] | databases, expiry, eviction, memory accounting |
+//! | [`index`], [`value`] | the data structures |
+//! | [`resp`], [`client`] | the protocol, and one client's state |
+//! | [`journal`] | effects as log records |
+//! | [`number`], [`glob`] | numbers and patterns exactly as Redis reads and writes them |
+//! | [`settings`], [`metrics`] | what can be set, what is counted |
+//! | [`server`] | the event loop: VNIC, kernel sockets and log around one shard |
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod commands;
+pub mod glob;
+pub mod index;
+pub mod journal;
+pub mod keyspace;
+pub mod metrics;
+pub mod number;
+pub mod resp;
+pub mod server;
+pub mod settings;
+pub mod shard;
+pub mod value;
+
+pub use server::{Error, NetChoice, Options, run};

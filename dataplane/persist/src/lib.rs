@@ -42,5 +42,5 @@ mod stream;
 pub use error::{AppendError, Failure, FormatError, OpenError, SnapshotError};
 pub use layout::{HEADER, VERSION};
 pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_RECORD, MIN_CAPACITY};
-pub use log::{Durability, FormatOptions, Log, LogMetrics, Options, Sequence, check};
+pub use log::{Durability, FormatOptions, Log, LogMetrics, Options, Sequence, check, is_formatted};
 pub use scan::{Applied, Entry, RecoveryReport, TornTail};

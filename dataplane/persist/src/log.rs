@@ -27,7 +27,7 @@ use crate::space::Space;
 use crate::stream::{Pool, Stream};
 use snapshot::Snapshot;
 
-pub use open::{FormatOptions, check};
+pub use open::{FormatOptions, check, is_formatted};
 
 /// Position of a record in the order of the log. Grows; not every number is a record.
 pub type Sequence = u64;

@@ -1,6 +1,6 @@
 //! Formatting, opening and checking an area.
 //!
-//! 1. Formatting blanks all superblock copies, then writes those of generation 1, then those of generation 0. A crash before
+//! 1. Formatting blanks all superblock copies, the newest last, then writes those of generation 1, then those of generation 0. A crash before
 //!    the end leaves a blank copy, and nothing readable or the whole of it.
 //! 2. Opening scans (see `scan`), then flushes: what was read may have been in a volatile cache, and the next superblock
 //!    promises that it exists. Then it writes the superblock of the next epoch, durably, and only then can append.
@@ -57,6 +57,20 @@ pub(super) fn settle<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     execute(disk, "flushing", 0, Operation::Flush).map(|_| ())
 }
 
+/// Blanks all superblock copies, the newest generation last: a crash meanwhile finds the former log as it was, or none,
+/// but never an older state of it.
+fn blank<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
+    let newest = scan::superblock(disk).map_or(0, |found| found.superblock.generation);
+    for generation in [newest + 1, newest] {
+        let offset = Superblock::place(generation, 0);
+        let length = SUPERBLOCKS / 2 * SUPERBLOCK;
+        let buffer = Buffer::new(length);
+        let write = Operation::Write { offset, length, buffer, durable: true };
+        execute(disk, "blanking the superblocks", offset, write)?;
+    }
+    Ok(())
+}
+
 impl<D: DiskQueue> Log<D> {
     /// Makes an empty log of the whole area. Whatever it held is lost.
     ///
@@ -80,9 +94,7 @@ impl<D: DiskQueue> Log<D> {
         let Some(segment_count) = u32::try_from(count).ok().filter(|_| sound) else {
             return Err(FormatError::Segment { segment_bytes, capacity, minimum: MIN_SEGMENTS });
         };
-        let length = SUPERBLOCKS * SUPERBLOCK;
-        let blank = Operation::Write { offset: 0, length, buffer: Buffer::new(length), durable: true };
-        execute(disk, "blanking the superblocks", 0, blank)?;
+        blank(disk)?;
         let mut superblock = Superblock {
             generation: 1,
             identity: options.identity,
@@ -136,7 +148,7 @@ impl<D: DiskQueue> Log<D> {
         next.clean = 0;
         next.runs.retain(|run| run.first < first);
         let segment = (next.runs.len() < MAX_RUNS).then(|| space.take()).flatten();
-        next.runs.extend(segment.map(|segment| Run { epoch, segment, first }));
+        next.runs.extend(segment.map(|segment| Run { epoch, segment, position: 0, first }));
         write_superblock(&mut disk, &next)?;
 
         let mut stream = Stream::new(&next, KIND_LOG, log_stream(epoch), first, segment.unwrap_or_default());
@@ -175,4 +187,16 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Result<RecoveryReport, OpenError> {
     let mut report = Scan::new(disk, &superblock).run(&mut |_| Ok(()))?.report;
     report.damaged_superblocks = damaged;
     Ok(report)
+}
+
+/// Whether an area holds a log. Reads the superblocks and changes nothing.
+///
+/// # Errors
+/// It held one and its superblocks are damaged, or the device failed.
+pub fn is_formatted<D: DiskQueue>(disk: &mut D) -> Result<bool, OpenError> {
+    match scan::superblock(disk) {
+        Ok(_) => Ok(true),
+        Err(OpenError::NotFormatted) => Ok(false),
+        Err(other) => Err(other),
+    }
 }

@@ -1,0 +1,80 @@
+//! Why the store could not start, or had to end.
+
+use crate::journal::ReplayError;
+
+/// Why the store could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The control plane did not give what is needed.
+    #[error("kv: {0}")]
+    Control(#[from] sietch::Error),
+    /// The storage area's queue cannot be opened.
+    #[error("kv: storage area `{name}`: {cause}")]
+    Area {
+        /// The area.
+        name: String,
+        /// What is wrong.
+        #[source]
+        cause: sietch::disk::OpenError,
+    },
+    /// The storage area cannot be given its first format.
+    #[error("kv: storage area `{name}`: {cause}")]
+    Format {
+        /// The area.
+        name: String,
+        /// What is wrong.
+        #[source]
+        cause: sietch::persist::FormatError,
+    },
+    /// The log cannot be read.
+    #[error("kv: storage area `{name}`: {cause}")]
+    Log {
+        /// The area.
+        name: String,
+        /// What is wrong.
+        #[source]
+        cause: sietch::persist::OpenError,
+    },
+    /// A record of the log is not what this program writes.
+    #[error("kv: storage area `{name}`: {cause}")]
+    Replay {
+        /// The area.
+        name: String,
+        /// What is wrong.
+        #[source]
+        cause: ReplayError,
+    },
+    /// The log failed while the store ended.
+    #[error("kv: storage area `{name}`: {cause}")]
+    LogFailed {
+        /// The area.
+        name: String,
+        /// What failed.
+        #[source]
+        cause: sietch::persist::Failure,
+    },
+    /// The engine cannot listen.
+    #[error("kv: VNIC `{name}`: {cause}")]
+    Listen {
+        /// The VNIC.
+        name: String,
+        /// What is wrong.
+        #[source]
+        cause: sietch::net::ListenError,
+    },
+    /// Kernel sockets.
+    #[error("kv: {0}")]
+    Sockets(#[from] sietch_socket::Error),
+    /// There is no way in: no VNIC and no kernel sockets.
+    #[error("kv: neither a VNIC nor an address to listen on; give --listen an address, or drop --net linux")]
+    NoWayIn,
+    /// The kernel refused something that every Linux does.
+    #[error("kv: {action}: {cause}")]
+    System {
+        /// What was being done.
+        action: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: std::io::Error,
+    },
+}

@@ -1,0 +1,311 @@
+//! The shard's log: what was changed becomes durable here, and replies are let go.
+//!
+//! Each turn:
+//!
+//! 1. The effects of the batch are appended as one record; the write starts at once. Several may be in flight, and
+//!    what arrives meanwhile goes into the next one: group commit without a timer.
+//! 2. All replies made so far are sealed behind the last record. With `always` they leave when it is durable;
+//!    otherwise at once.
+//! 3. When the log says that it should be compacted, or somebody asked, a snapshot of the shard is written beside the
+//!    appends, a slice a turn. When it is durable the log drops what it stands for.
+//!
+//! What can go wrong:
+//!
+//! - The disk is slower than the clients: the log is *blocked*; the loop runs no further command until it is not.
+//! - The area is full even after compaction: commands that need room are refused with the reason, the record
+//!   at hand goes into the log's reserve, deletions go on, and a compaction lets writes in again.
+//! - The log has failed: writes are refused for good, and nothing that waits for durability is acknowledged.
+
+use sietch::disk::DiskQueue;
+use sietch::persist::{AppendError, Log, SnapshotError};
+
+use crate::settings::Durability;
+use crate::shard::{Now, Shard};
+
+/// Bytes of a snapshot that one turn writes: about 100 microseconds of work.
+const SLICE_BYTES: usize = 256 << 10;
+
+/// Nanoseconds between two flushes with `--durability interval`.
+const FLUSH_INTERVAL: u64 = 1_000_000_000;
+
+/// Nanoseconds to wait before a compaction is tried again that found no room.
+const RETRY: u64 = 5_000_000_000;
+
+/// How far a compaction has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compaction {
+    Idle,
+    /// Slices are being dumped.
+    Dumping,
+    /// All is dumped; some records wait for room in the log's queue.
+    Draining,
+    /// The log is switching over.
+    Finishing,
+}
+
+/// The log of a shard.
+pub struct Ledger<D: DiskQueue> {
+    log: Log<D>,
+    durability: Durability,
+    /// The sequence of the last record.
+    last: u64,
+    compaction: Compaction,
+    /// Snapshot records that the log had no room for yet.
+    waiting: std::collections::VecDeque<Vec<u8>>,
+    /// The record at hand is not in the log yet.
+    blocked: bool,
+    /// The area is full: the shard refuses commands that need room.
+    full: bool,
+    failed: bool,
+    flush_due: Option<u64>,
+    retry_at: u64,
+}
+
+impl<D: DiskQueue> std::fmt::Debug for Ledger<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger")
+            .field("last", &self.last)
+            .field("compaction", &self.compaction)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: DiskQueue> Ledger<D> {
+    /// Keeps a shard's effects in `log`, which was opened to its end.
+    pub fn new(log: Log<D>, durability: Durability) -> Self {
+        Self {
+            last: log.last(),
+            log,
+            durability,
+            compaction: Compaction::Idle,
+            waiting: std::collections::VecDeque::new(),
+            blocked: false,
+            full: false,
+            failed: false,
+            flush_due: None,
+            retry_at: 0,
+        }
+    }
+
+    /// The log, for its counters.
+    pub fn log(&self) -> &Log<D> {
+        &self.log
+    }
+
+    /// The log itself, in order to end it.
+    pub fn into_log(self) -> Log<D> {
+        self.log
+    }
+
+    /// Whether the log cannot take what was already run.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether the log waits for the disk, so that its doorbell matters.
+    pub fn is_busy(&self) -> bool {
+        !self.failed && (self.blocked || !self.log.is_idle())
+    }
+
+    /// Whether everything appended is as durable as it will get.
+    pub fn is_settled(&self) -> bool {
+        self.failed || (!self.blocked && self.log.is_idle())
+    }
+
+    /// When to turn even if nothing happens, in monotonic nanoseconds.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.failed {
+            return None;
+        }
+        let retry = (self.full && self.compaction == Compaction::Idle).then_some(self.retry_at);
+        let dump = (self.compaction == Compaction::Dumping && self.waiting.is_empty()).then_some(0);
+        [retry, dump, self.flush_due].into_iter().flatten().min()
+    }
+
+    /// Does the log's part of a turn; returns whether anything moved.
+    pub fn turn(&mut self, shard: &mut Shard, now: Now) -> bool {
+        if self.failed {
+            shard.journal().clear();
+            shard.seal(self.last);
+            return false;
+        }
+        match self.try_turn(shard, now) {
+            Ok(busy) => busy,
+            Err(reason) => {
+                tracing::error!("{reason}");
+                self.failed = true;
+                shard.fail_writes(&reason);
+                shard.seal(self.last);
+                true
+            }
+        }
+    }
+
+    fn try_turn(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
+        let mut busy = self.append(shard)?;
+        let durable = self.log.poll().map_err(|cause| cause.to_string())?;
+        if self.blocked {
+            // Replies to what is not in the log must not leave: they are sealed once it is.
+            shard.durable(durable);
+            return Ok(false);
+        }
+        if self.durability == Durability::Always {
+            shard.seal(self.last);
+            busy |= shard_durable(shard, durable);
+        } else {
+            shard.seal(0);
+            self.flush(busy, now)?;
+        }
+        busy |= self.compact(shard, now)?;
+        Ok(busy)
+    }
+
+    /// Appends the batch's effects and starts their write.
+    fn append(&mut self, shard: &mut Shard) -> Result<bool, String> {
+        let Some(record) = shard.journal().record() else {
+            self.blocked = false;
+            return Ok(false);
+        };
+        let outcome = match self.log.append(record) {
+            Err(AppendError::Full { .. }) => {
+                self.full = true;
+                self.log.append_shrinking(record)
+            }
+            other => other,
+        };
+        match outcome {
+            Ok(sequence) => {
+                self.last = sequence;
+                self.blocked = false;
+                shard.journal().clear();
+                self.log.submit().map_err(|cause| cause.to_string())?;
+                if self.full {
+                    shard.refuse_growth(Some(&self.full_reason()));
+                }
+                Ok(true)
+            }
+            Err(AppendError::Busy { .. }) => {
+                self.blocked = true;
+                Ok(false)
+            }
+            Err(cause) => Err(cause.to_string()),
+        }
+    }
+
+    fn full_reason(&self) -> String {
+        format!(
+            "the storage area is full: {} of {} bytes are used; delete data, or make the area larger",
+            self.log.used(),
+            self.log.capacity()
+        )
+    }
+
+    fn flush(&mut self, appended: bool, now: Now) -> Result<(), String> {
+        if self.durability != Durability::Interval {
+            return Ok(());
+        }
+        if self.flush_due.is_some_and(|due| due <= now.monotonic_ns) {
+            self.flush_due = None;
+            self.log.flush().map_err(|cause| cause.to_string())?;
+        }
+        if appended && self.flush_due.is_none() {
+            self.flush_due = Some(now.monotonic_ns.saturating_add(FLUSH_INTERVAL));
+        }
+        Ok(())
+    }
+
+    /// Moves a compaction on by a slice, or starts one that is due.
+    fn compact(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
+        match self.compaction {
+            Compaction::Idle => {
+                let due = self.log.should_compact() || shard.compaction_requested() || self.full;
+                if !due || now.monotonic_ns < self.retry_at {
+                    return Ok(false);
+                }
+                match self.log.begin_snapshot() {
+                    Ok(_) => {
+                        shard.begin_snapshot();
+                        self.compaction = Compaction::Dumping;
+                    }
+                    Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
+                    Err(_) => self.retry_at = now.monotonic_ns.saturating_add(RETRY),
+                }
+                Ok(true)
+            }
+            Compaction::Dumping => {
+                if self.drain(shard, now)? && self.compaction == Compaction::Dumping {
+                    self.dump(shard, now)?;
+                }
+                Ok(true)
+            }
+            Compaction::Draining => {
+                if self.drain(shard, now)? && self.compaction == Compaction::Draining {
+                    self.compaction = Compaction::Finishing;
+                    self.log.finish_snapshot().map_err(|cause| cause.to_string())?;
+                }
+                Ok(false)
+            }
+            Compaction::Finishing => {
+                if self.log.is_snapshotting() {
+                    return Ok(false);
+                }
+                self.compaction = Compaction::Idle;
+                // A full area whose snapshot is no smaller than before is full still.
+                if std::mem::take(&mut self.full) && !self.log.should_compact() {
+                    shard.refuse_growth(None);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn dump(&mut self, shard: &mut Shard, now: Now) -> Result<(), String> {
+        if shard.snapshot_aborted() {
+            self.abandon(shard, now, 0);
+            return Ok(());
+        }
+        let waiting = &mut self.waiting;
+        let done =
+            shard.snapshot_slice(self.last, SLICE_BYTES, &mut |record| waiting.push_back(record.to_vec()));
+        if shard.snapshot_aborted() {
+            self.abandon(shard, now, 0);
+        } else if done {
+            self.compaction = Compaction::Draining;
+        }
+        self.drain(shard, now).map(drop)
+    }
+
+    /// Hands waiting snapshot records to the log; true when none is left.
+    fn drain(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
+        while let Some(record) = self.waiting.front() {
+            match self.log.snapshot_append(record) {
+                Ok(()) => {
+                    self.waiting.pop_front();
+                }
+                Err(SnapshotError::Busy { .. }) => return Ok(false),
+                Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
+                Err(cause) => {
+                    tracing::warn!("compaction given up: {cause}");
+                    self.abandon(shard, now, RETRY);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn abandon(&mut self, shard: &mut Shard, now: Now, pause: u64) {
+        shard.abort_snapshot();
+        self.log.abort_snapshot();
+        self.waiting.clear();
+        self.compaction = Compaction::Finishing;
+        self.retry_at = now.monotonic_ns.saturating_add(pause);
+    }
+}
+
+/// Tells the shard how far the log is durable; returns whether that is news.
+fn shard_durable(shard: &mut Shard, durable: u64) -> bool {
+    let news = durable > shard.durable_up_to();
+    shard.durable(durable);
+    news
+}

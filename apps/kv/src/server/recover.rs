@@ -1,0 +1,58 @@
+//! From an area to a shard with its log: reads back what was durable, and formats an area that was never used.
+
+use sietch::disk::DiskQueue;
+use sietch::persist::{self, Entry, FormatOptions, Log, RecoveryReport};
+
+use super::Error;
+use super::ledger::Ledger;
+use crate::settings::Durability;
+use crate::shard::{Now, ReplayError, Shard};
+
+/// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity` marks the log if the area is new.
+///
+/// # Errors
+/// The area is damaged, or holds something else. Nothing is changed on it then.
+pub fn recover<D: DiskQueue>(
+    name: &str,
+    mut disk: D,
+    shard: &mut Shard,
+    durability: Durability,
+    identity: u128,
+    now: Now,
+) -> Result<(Ledger<D>, RecoveryReport), Error> {
+    let area = || name.to_owned();
+    match persist::is_formatted(&mut disk) {
+        Ok(true) => {}
+        Ok(false) => Log::format(&mut disk, FormatOptions::new(identity))
+            .map_err(|cause| Error::Format { name: area(), cause })?,
+        Err(cause) => return Err(Error::Log { name: area(), cause }),
+    }
+    let options = persist::Options {
+        durability: match durability {
+            Durability::Always => persist::Durability::Always,
+            Durability::Interval | Durability::Never => persist::Durability::Deferred,
+        },
+        ..persist::Options::default()
+    };
+    let mut foreign: Option<ReplayError> = None;
+    let opened = Log::open(disk, options, &mut |entry| {
+        let replayed = match entry {
+            Entry::Snapshot(payload) => shard.replay_snapshot(payload),
+            Entry::Record(sequence, payload) => shard.replay(sequence, payload, now),
+        };
+        replayed.map_err(|cause| {
+            let text = cause.to_string();
+            foreign = Some(cause);
+            text.into()
+        })
+    });
+    match (opened, foreign) {
+        (_, Some(cause)) => Err(Error::Replay { name: area(), cause }),
+        (Err(cause), None) => Err(Error::Log { name: area(), cause }),
+        (Ok((log, report)), None) => {
+            shard.finish_recovery();
+            shard.enable_journal(true);
+            Ok((Ledger::new(log, durability), report))
+        }
+    }
+}

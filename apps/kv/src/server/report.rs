@@ -1,0 +1,146 @@
+//! The counters of the loop and its devices, shown to `sietch stat`.
+//!
+//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`Report::update`] before it sleeps and, while it is
+//! busy, once in [`sietch::METRICS_INTERVAL`].
+
+use sietch::disk::DiskQueue;
+use sietch::nic::{NicQueue, af_xdp};
+use sietch::{Kind, Metrics, MetricsError};
+
+use super::plane::Plane;
+
+/// What a layer shows: a name, whether it only grows, and its value.
+type Entries = Vec<(String, Kind, u64)>;
+
+/// A queue that can say what it has counted. Queues in memory count nothing.
+pub trait Counted {
+    /// Adds the queue's counters.
+    fn count(&self, add: &mut dyn FnMut(&str, u64));
+}
+
+impl Counted for af_xdp::Queue {
+    fn count(&self, add: &mut dyn FnMut(&str, u64)) {
+        let counters = self.counters();
+        add("rx_frames", counters.rx_frames);
+        add("rx_bytes", counters.rx_bytes);
+        add("tx_frames", counters.tx_frames);
+        add("tx_bytes", counters.tx_bytes);
+        add("kicks", counters.kicks);
+        add("tx_backpressure", counters.tx_backpressure);
+        add("tx_runts", counters.tx_runts);
+        add("rx_multi_buffer", counters.rx_multi_buffer);
+        add("rx_oversize", counters.rx_oversize);
+        add("invalid_descriptors", counters.invalid_descriptors);
+        add("ring_violations", counters.ring_violations);
+    }
+}
+
+/// The pages of a running store.
+#[derive(Debug)]
+pub(super) struct Report {
+    pages: Vec<Metrics>,
+    next: u64,
+}
+
+impl Report {
+    /// Pages for what `plane` has.
+    pub fn new<Q: NicQueue + Counted, D: DiskQueue>(plane: &Plane<Q, D>) -> Result<Self, MetricsError> {
+        let mut pages = Vec::new();
+        for (label, entries) in layers(plane) {
+            let names: Vec<(&str, Kind)> =
+                entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
+            pages.push(Metrics::new(label, &names)?);
+        }
+        Ok(Self { pages, next: 0 })
+    }
+
+    /// The pages, to be shared with the daemon.
+    pub fn pages(&self) -> &[Metrics] {
+        &self.pages
+    }
+
+    /// Whether so much time has passed that a busy loop should update.
+    pub fn is_due(&self, now: u64) -> bool {
+        now >= self.next
+    }
+
+    /// Shows the present values. Returns when to call again if something could not be shown yet.
+    pub fn update<Q: NicQueue + Counted, D: DiskQueue>(
+        &mut self,
+        plane: &Plane<Q, D>,
+        now: u64,
+    ) -> Option<u64> {
+        self.next = now.saturating_add(sietch::METRICS_INTERVAL);
+        let mut again = None;
+        for (label, entries) in layers(plane) {
+            // A door that was closed leaves its page as it was.
+            let Some(page) = self.pages.iter_mut().find(|page| page.label() == label) else { continue };
+            page.set_all(0, entries.into_iter().map(|(_, _, value)| value));
+            match page.publish(now) {
+                Ok(due) => again = [again, due].into_iter().flatten().min(),
+                // Counters that cannot be shown are no reason to stop serving; the next try may work.
+                Err(cause) => tracing::debug!("counters of {label}: {cause}"),
+            }
+        }
+        again
+    }
+}
+
+/// The values of every layer.
+fn layers<Q: NicQueue + Counted, D: DiskQueue>(plane: &Plane<Q, D>) -> Vec<(&'static str, Entries)> {
+    let mut layers = vec![("kv", store(plane))];
+    if let Some(ledger) = plane.ledger() {
+        let log = ledger.log();
+        let counted = log.metrics();
+        let mut entries = Entries::new();
+        let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));
+        add("appends", counted.appends);
+        add("appended_bytes", counted.appended_bytes);
+        add("writes", counted.writes);
+        add("written_bytes", counted.written_bytes);
+        add("flushes", counted.flushes);
+        add("snapshots", counted.snapshots);
+        add("full", counted.full);
+        add("busy", counted.busy);
+        entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
+        entries.push(("used_bytes".into(), Kind::Gauge, log.used()));
+        entries.push(("capacity_bytes".into(), Kind::Gauge, log.capacity()));
+        layers.push(("log", entries));
+    }
+    if let Some(door) = plane.door() {
+        let mut entries = Entries::new();
+        door.engine().metrics().each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
+        layers.push(("tcp", entries));
+        let mut entries = Entries::new();
+        door.queue().count(&mut |name, value| entries.push((name.to_owned(), Kind::Counter, value)));
+        entries.push(("free_buffers".into(), Kind::Gauge, door.queue().free_buffers() as u64));
+        layers.push(("nic", entries));
+    }
+    layers
+}
+
+fn store<Q: NicQueue, D: DiskQueue>(plane: &Plane<Q, D>) -> Entries {
+    let shard = plane.shard();
+    let counted = shard.metrics();
+    let mut entries = Entries::new();
+    let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));
+    add("commands", counted.commands);
+    add("connections", counted.connections);
+    add("refused", counted.refused);
+    add("input_bytes", counted.input_bytes);
+    add("output_bytes", counted.output_bytes);
+    add("hits", counted.hits);
+    add("misses", counted.misses);
+    add("expired", counted.expired);
+    add("evicted", counted.evicted);
+    add("effects", counted.effects);
+    add("errors", counted.errors);
+    add("protocol_errors", counted.protocol_errors);
+    add("query_limit_closed", counted.query_limit_closed);
+    add("output_limit_closed", counted.output_limit_closed);
+    add("idle_closed", counted.idle_closed);
+    entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
+    entries.push(("keys".into(), Kind::Gauge, shard.keys() as u64));
+    entries.push(("memory_bytes".into(), Kind::Gauge, shard.used_memory()));
+    entries
+}

@@ -1,0 +1,301 @@
+//! Starting, turning and ending the store on real devices.
+//!
+//! 1. Ask the control plane for the storage area and the VNIC; recover; open the doors; say that the store serves.
+//! 2. Turn. After a turn in which nothing happened, spin for [`SPIN`](super::SPIN) at most, then sleep on every doorbell.
+//! 3. A revoked VNIC is closed with its clients, the rest goes on. SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
+//!    reading, make durable what was run, close the log in order.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
+use sietch::disk::AreaQueue;
+use sietch::nic::af_xdp;
+use sietch::{Client, Lease, Ready};
+use sietch_socket::{Choice, SocketQueue};
+
+use super::plane::Plane;
+use super::report::Report;
+use super::vnic::Door;
+use super::{Error, Ledger, NetChoice, Options, SPIN, recover};
+use crate::settings::Settings;
+use crate::shard::{Now, Shard, ShutdownMode};
+
+/// What doorbells are for.
+const LEASE: u64 = 1;
+const SIGNAL: u64 = 2;
+const VNIC: u64 = 3;
+const DISK: u64 = 4;
+
+/// How long the end waits for the disk.
+const LAST_WRITES: Duration = Duration::from_secs(30);
+
+type Machine = Plane<af_xdp::Queue, AreaQueue>;
+
+/// Serves until it is told to stop.
+///
+/// # Errors
+/// What keeps it from starting, and a log that fails at the end.
+pub fn run(options: Options) -> Result<(), Error> {
+    raise_file_limit();
+    let signals = signals()?;
+    let mut server = Server::start(options, signals)?;
+    let outcome = server.serve();
+    let ended = server.end();
+    outcome.and(ended)
+}
+
+/// Allows as many connections as the hard limit does.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // With fewer descriptors the store serves fewer connections: nothing to fail for.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// A stream that becomes readable at SIGTERM and SIGINT.
+fn signals() -> Result<UnixStream, Error> {
+    let system = |cause| Error::System { action: "watching for signals", cause };
+    let (reader, writer) = UnixStream::pair().map_err(system)?;
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        let writer = writer.try_clone().map_err(system)?;
+        signal_hook::low_level::pipe::register(signal, writer).map_err(system)?;
+    }
+    Ok(reader)
+}
+
+/// Both clocks, read once a turn.
+fn clock() -> Now {
+    let nanoseconds = |clock| {
+        let time = clock_gettime(clock);
+        // Both are positive on every running Linux.
+        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    };
+    Now { monotonic_ns: nanoseconds(ClockId::Monotonic), unix_ms: nanoseconds(ClockId::Realtime) / 1_000_000 }
+}
+
+fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|cause| Error::System { action: "asking for random bytes", cause: cause.into() })?;
+    Ok(bytes)
+}
+
+struct Server {
+    plane: Machine,
+    lease: Lease,
+    report: Report,
+    vnic: Option<sietch::Grant>,
+    area: String,
+    stopping: bool,
+}
+
+/// The VNIC's side, if there is to be one, or why there is not.
+struct Network {
+    door: Option<(Door<af_xdp::Queue>, sietch::Grant)>,
+    reason: Option<String>,
+}
+
+impl Server {
+    fn start(mut options: Options, signals: UnixStream) -> Result<Self, Error> {
+        let path = options.control_socket.take().unwrap_or_else(sietch::socket_path);
+        let mut client = Client::connect(&path, "kv")?;
+        let mut settings = Settings::default();
+        settings.maxmemory = options.maxmemory;
+        settings.policy = options.policy;
+        settings.durability = options.durability;
+        settings.port = options.port;
+        let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
+        let area = client.acquire_vsa_parts(&options.vsa)?;
+        let (disk, storage) = open_disk(&options, area.file, area.description.size)?;
+        let identity = u128::from_ne_bytes(random_bytes()?);
+        let (ledger, recovered) =
+            recover::recover(&options.vsa, disk, &mut shard, options.durability, identity, clock())?;
+        tracing::info!(
+            "recovered {} keys: {} log records, {} snapshot records{}",
+            shard.keys(),
+            recovered.records,
+            recovered.snapshot_records,
+            if recovered.torn_tail.is_some() { ", after a crash" } else { "" }
+        );
+        let network = open_network(&options, &mut client)?;
+        let (mut sockets, kernel) = open_sockets(&options)?;
+        if network.door.is_none() && kernel.is_none() {
+            return Err(Error::NoWayIn);
+        }
+        watch(&mut sockets, signals.as_fd(), SIGNAL)?;
+        if let Some(doorbell) = ledger.log().disk().doorbell() {
+            watch(&mut sockets, doorbell, DISK)?;
+        }
+        let (door, vnic) = network.door.unzip();
+        let ready = Ready {
+            network: if door.is_some() { "af_xdp" } else { "linux" }.into(),
+            reason: network.reason,
+            vnic: door.as_ref().map(Door::address),
+            kernel,
+            storage,
+            durability: options.durability.name().into(),
+            keys: shard.keys() as u64,
+        };
+        if let Some(door) = &door {
+            watch(&mut sockets, door.queue().as_fd(), VNIC)?;
+        }
+        let plane = Plane::new(shard, Some(ledger), door, Some(sockets));
+        let report = Report::new(&plane).map_err(sietch::Error::from)?;
+        for page in report.pages() {
+            client.share_metrics(page)?;
+        }
+        let lease = client.hold()?;
+        let mut server = Self { plane, lease, report, vnic, area: options.vsa, stopping: false };
+        if let Some(sockets) = server.plane.sockets_mut() {
+            watch(sockets, server.lease.doorbell(), LEASE)?;
+        }
+        if let Some(pipe) = options.ready {
+            ready.announce(pipe).map_err(|cause| Error::System { action: "saying that it serves", cause })?;
+        }
+        Ok(server)
+    }
+
+    /// Turns until it is time to stop.
+    fn serve(&mut self) -> Result<(), Error> {
+        let mut doorbells = Vec::new();
+        let mut last_busy = 0;
+        while !self.stopping {
+            let now = clock();
+            let turn =
+                self.plane.turn(now).map_err(|cause| Error::System { action: "kernel sockets", cause })?;
+            self.plane.take_doorbells(&mut doorbells);
+            for doorbell in doorbells.drain(..) {
+                self.answer(doorbell);
+            }
+            if let Some(cause) = self.plane.take_door_failure() {
+                tracing::warn!("the VNIC is gone: {cause}; its clients were closed");
+            }
+            if self.plane.shard().shutdown_requested().is_some() {
+                self.stopping = true;
+            }
+            if turn.busy {
+                last_busy = now.monotonic_ns;
+                if self.report.is_due(now.monotonic_ns) {
+                    self.report.update(&self.plane, now.monotonic_ns);
+                }
+                continue;
+            }
+            let spinning = self.plane.door().is_some() || turn.disk;
+            if spinning && now.monotonic_ns.saturating_sub(last_busy) < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.sleep(now, turn.deadline)?;
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, now: Now, deadline: Option<u64>) -> Result<(), Error> {
+        let again = self.report.update(&self.plane, now.monotonic_ns);
+        let deadline = [deadline, again].into_iter().flatten().min();
+        let timeout = deadline.map(|due| Duration::from_nanos(due.saturating_sub(now.monotonic_ns)));
+        if timeout == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        match self.plane.sockets_mut() {
+            Some(sockets) => {
+                sockets.wait(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, doorbell: u64) {
+        match doorbell {
+            SIGNAL => self.stopping = true,
+            LEASE => {
+                self.lease.clear_doorbell();
+                if self.vnic.as_ref().is_some_and(sietch::Grant::is_revoked) {
+                    self.vnic = None;
+                    tracing::warn!("the VNIC was revoked; its clients were closed");
+                    self.plane.close_door();
+                }
+                if self.lease.is_ending() {
+                    self.stopping = true;
+                }
+            }
+            // The turn looks at queue and disk anyway.
+            _ => {}
+        }
+    }
+
+    /// Makes durable what was run, then closes the log in order.
+    fn end(self) -> Result<(), Error> {
+        let Self { mut plane, lease, area, .. } = self;
+        let save = plane.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
+        let started = clock().monotonic_ns;
+        let limit = started.saturating_add(LAST_WRITES.as_nanos() as u64);
+        loop {
+            if !save {
+                break;
+            }
+            let now = clock();
+            // The last turns run what has already arrived and send what becomes durable.
+            let Ok(turn) = plane.turn(now) else { break };
+            if plane.ledger().is_none_or(Ledger::is_settled) && !turn.busy || now.monotonic_ns > limit {
+                break;
+            }
+        }
+        let closed = match plane.into_ledger() {
+            Some(ledger) if save && ledger.log().failed().is_none() => {
+                ledger.into_log().close().map(drop).map_err(|cause| Error::LogFailed { name: area, cause })
+            }
+            _ => Ok(()),
+        };
+        drop(lease);
+        closed
+    }
+}
+
+fn watch(sockets: &mut SocketQueue, doorbell: std::os::fd::BorrowedFd<'_>, token: u64) -> Result<(), Error> {
+    let system = |cause| Error::System { action: "watching a doorbell", cause };
+    let copy: OwnedFd = doorbell.try_clone_to_owned().map_err(system)?;
+    sockets.watch(copy, token).map_err(system)
+}
+
+fn open_disk(options: &Options, file: OwnedFd, size: u64) -> Result<(AreaQueue, String), Error> {
+    let area = |cause| Error::Area { name: options.vsa.clone(), cause };
+    let disk = if options.without_io_uring {
+        let queue = sietch::disk::BlockingQueue::open(file, size).map_err(area)?;
+        AreaQueue::Blocking(queue, "not wanted".into())
+    } else {
+        sietch::disk::open_area(file, size).map_err(area)?
+    };
+    let description = disk.description();
+    Ok((disk, description))
+}
+
+fn open_sockets(options: &Options) -> Result<(SocketQueue, Option<SocketAddr>), Error> {
+    let choice = if options.without_io_uring { Choice::Epoll } else { Choice::Automatic };
+    let mut sockets = SocketQueue::open(choice)?;
+    let bound = options.listen.map(|address| sockets.listen(address)).transpose()?;
+    Ok((sockets, bound))
+}
+
+/// Acquires the VNIC where one is wanted. With [`NetChoice::Auto`] a refusal is a reason, not an error.
+fn open_network(options: &Options, client: &mut Client) -> Result<Network, Error> {
+    if options.net == NetChoice::Linux {
+        return Ok(Network { door: None, reason: Some("--net linux".into()) });
+    }
+    let vnic = match client.acquire_vnic(&options.vnic) {
+        Ok(vnic) => vnic,
+        Err(cause) if options.net == NetChoice::Auto => {
+            return Ok(Network { door: None, reason: Some(cause.to_string()) });
+        }
+        Err(cause) => return Err(cause.into()),
+    };
+    let secret = random_bytes()?;
+    let engine = vnic.engine(secret);
+    let listen = |cause| Error::Listen { name: options.vnic.clone(), cause };
+    let door = Door::open(vnic.queue, engine, vnic.description.address, options.port).map_err(listen)?;
+    Ok(Network { door: Some((door, vnic.grant)), reason: None })
+}

@@ -1,0 +1,183 @@
+//! The VNIC's side of the loop: an engine on a queue.
+//!
+//! 1. [`Door::poll`] lets the engine take a batch, then feeds each flow's bytes to its client straight from the
+//!    engine's receive buffer.
+//! 2. While a client has too much output its bytes stay in the receive buffer: the peer's window closes.
+//! 3. [`Door::send`] copies replies into the flow's send buffer; [`Door::emit`] sends for all flows and rings the
+//!    doorbell once.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use sietch::net::{Engine, Event, EventKind, FlowId};
+use sietch::nic::NicQueue;
+
+use super::routes::{Place, Routes, client, word};
+use crate::client::ClientId;
+use crate::shard::{Now, Shard};
+
+/// Established connections that wait to be taken. The loop takes all of them every turn.
+const BACKLOG: u32 = 4096;
+
+/// An engine on a queue, serving one port.
+#[derive(Debug)]
+pub struct Door<Q: NicQueue> {
+    queue: Q,
+    engine: Engine,
+    address: SocketAddr,
+    events: Vec<Event>,
+    /// Whether the last batch left frames behind.
+    more: bool,
+}
+
+impl<Q: NicQueue> Door<Q> {
+    /// Serves `port` of `address` with `engine`.
+    ///
+    /// # Errors
+    /// The engine cannot listen on that port.
+    pub fn open(
+        queue: Q,
+        mut engine: Engine,
+        address: Ipv4Addr,
+        port: u16,
+    ) -> Result<Self, sietch::net::ListenError> {
+        engine.listen(port, BACKLOG)?;
+        let address = SocketAddr::from((address, port));
+        Ok(Self { queue, engine, address, events: Vec::new(), more: false })
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The engine, for its counters.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Q {
+        &self.queue
+    }
+
+    /// When the engine wants to be polled next, in monotonic nanoseconds.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.engine.next_deadline()
+    }
+
+    /// Takes a batch of frames and feeds what they brought. Returns whether anything happened. Clients that can be sent
+    /// to again are appended to `writable`.
+    pub(super) fn poll(
+        &mut self,
+        shard: &mut Shard,
+        routes: &mut Routes,
+        writable: &mut Vec<ClientId>,
+        now: Now,
+    ) -> bool {
+        let (received, more) = self.engine.receive(&mut self.queue, now.monotonic_ns);
+        self.more = more;
+        let mut events = std::mem::take(&mut self.events);
+        self.engine.take_events(&mut events);
+        let busy = received > 0 || !events.is_empty();
+        let mut newest = None;
+        for event in events.drain(..) {
+            // The word was set when the flow was accepted. If that was in this very batch, the flow's other events,
+            // which follow directly, do not carry it yet.
+            let known =
+                client(event.user).or(newest.filter(|(flow, _)| *flow == event.flow).map(|(_, id)| id));
+            if let Some(id) = self.handle(event, known, shard, routes, writable, now) {
+                newest = Some((event.flow, id));
+            }
+        }
+        self.events = events;
+        busy
+    }
+
+    /// Handles one event of the flow of client `known`; returns the client if it is a new one.
+    fn handle(
+        &mut self,
+        event: Event,
+        known: Option<ClientId>,
+        shard: &mut Shard,
+        routes: &mut Routes,
+        writable: &mut Vec<ClientId>,
+        now: Now,
+    ) -> Option<ClientId> {
+        match (event.kind, known) {
+            (EventKind::Accepted { remote, .. }, _) => {
+                match shard.connect(remote.into(), self.address, now) {
+                    Ok(id) => {
+                        self.engine.set_user(event.flow, word(id));
+                        routes.insert(id, Place::Flow(event.flow));
+                        return Some(id);
+                    }
+                    Err(refused) => {
+                        self.engine.send(event.flow, refused.reply());
+                        self.engine.close(event.flow);
+                    }
+                }
+            }
+            (EventKind::Readable, Some(id)) => self.read(event.flow, id, shard, routes, now),
+            (EventKind::Writable, Some(id)) => writable.push(id),
+            (EventKind::PeerClosed, Some(id)) => {
+                if let Some(route) = routes.get(id) {
+                    route.ended = true;
+                }
+                self.read(event.flow, id, shard, routes, now);
+            }
+            (EventKind::Closed(_), Some(id)) => {
+                // What arrived before the end was fed with its own event; nobody is left to be answered.
+                routes.remove(id);
+                shard.disconnect(id);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Feeds what a flow has received, as far as its client takes it.
+    pub(super) fn read(
+        &mut self,
+        flow: FlowId,
+        id: ClientId,
+        shard: &mut Shard,
+        routes: &mut Routes,
+        now: Now,
+    ) {
+        let Some(route) = routes.get(id) else { return };
+        loop {
+            // The ring's second piece comes in the next round, when it has become the first.
+            let (bytes, _) = self.engine.received(flow);
+            let length = bytes.len();
+            route.stalled = length > 0 && !shard.accepts_input(id);
+            if length == 0 || route.stalled {
+                break;
+            }
+            shard.feed(id, bytes, now);
+            self.engine.consume(flow, length);
+        }
+        if route.ended && !route.stalled {
+            shard.end_of_input(id);
+        }
+    }
+
+    /// Takes as many of `bytes` for a flow as there is room for.
+    pub(super) fn send(&mut self, flow: FlowId, bytes: &[u8]) -> usize {
+        self.engine.send(flow, bytes)
+    }
+
+    /// Closes a flow after what was taken for it.
+    pub(super) fn close(&mut self, flow: FlowId) {
+        self.engine.close(flow);
+    }
+
+    /// Sends what all flows have to send. Returns whether something is left that cannot wait for a doorbell.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(super) fn emit(&mut self, now: Now) -> io::Result<bool> {
+        let result = self.engine.emit(&mut self.queue, now.monotonic_ns)?;
+        Ok(result.more || self.more)
+    }
+}

@@ -1,0 +1,35 @@
+//! Why a measurement could not be made.
+
+use std::io;
+
+/// Why a measurement could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program is missing or failed.
+    #[error("{program}: {what}; {mend}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// What happened.
+        what: String,
+        /// What to do.
+        mend: &'static str,
+    },
+    /// The kernel refused something.
+    #[error("{action}: {cause}")]
+    System {
+        /// What was being done.
+        action: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The plot could not be drawn.
+    #[error("drawing the plot: {0}")]
+    Plot(String),
+}
+
+/// Names the action that failed.
+pub fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
+    move |cause| Error::System { action, cause: cause.into() }
+}

@@ -1,0 +1,220 @@
+//! redis-server and Sietch kv, the same redis-benchmark, blocks of about a second in turn.
+//!
+//! 1. Three settings: behind a veth pair in memory, behind a veth pair with every write durable, and on loopback with kernel
+//!    sockets, both ways. Redis' end of the veth pair is a kernel interface, Sietch's is a VNIC.
+//! 2. Servers run on core 0, the client on core 1. What the kernel does for the client lands where it lands: the CPU of the
+//!    whole machine is what is reported.
+//! 3. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives a ratio.
+//!
+//! Run as root it moves into a network namespace of its own first. As an ordinary user it measures loopback alone.
+
+mod client;
+mod report;
+mod servers;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{Error, system};
+use crate::machine::{self, Cpu};
+use crate::process;
+use client::{Block, Load};
+use servers::{Pair, Setting};
+
+/// Set in the copy of this program that runs inside its own network namespace.
+const INSIDE: &str = "SIETCH_BENCH_INSIDE";
+
+/// A block in which a core took this many times its best calibration is dropped with its pair.
+const SLOW: f64 = 1.4;
+
+/// A pair in which this share of the time was stolen is dropped.
+const STOLEN: f64 = 0.05;
+
+/// Options of `bench kv`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Pairs of blocks a cell
+    #[arg(long, default_value_t = 9)]
+    pairs: usize,
+    /// Seconds a block
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 64)]
+    value: usize,
+    /// Only settings whose name contains this (veth, loopback, memory, durable)
+    #[arg(long)]
+    only: Option<String>,
+    /// Where the durable servers keep their data: the disk to measure
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Where JSON and SVG go
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+/// What one block showed.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sample {
+    /// What the client saw.
+    block: Block,
+    /// Busy time of the whole machine for each request, in microseconds.
+    cpu_us: f64,
+    /// Share of the block that the host gave to others.
+    stolen: f64,
+    /// The slowest core against its best, around the block.
+    slowness: f64,
+}
+
+/// One cell: the samples of both servers, pair by pair.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Cell {
+    /// Where it was measured.
+    setting: String,
+    /// What the client did.
+    load: Load,
+    /// redis-server.
+    redis: Vec<Sample>,
+    /// Sietch kv.
+    sietch: Vec<Sample>,
+    /// Pairs that were dropped.
+    dropped: usize,
+}
+
+/// Runs the whole comparison.
+pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    let root = rustix::process::geteuid().is_root();
+    if root && std::env::var_os(INSIDE).is_none() {
+        return enter_namespace();
+    }
+    std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
+    if root {
+        process::output("ip", &["link", "set", "lo", "up"])?;
+        process::output("sysctl", &["-qw", "net.ipv4.tcp_congestion_control=cubic"])?;
+    }
+    println!("{}", machine::describe());
+    println!(
+        "{} pairs of {} s a cell, values of {} bytes, servers on core 0, client on core 1",
+        arguments.pairs, arguments.seconds, arguments.value
+    );
+    let best = machine::calibrate()?;
+    let scratch = Scratch::create(arguments.data.as_deref())?;
+    let mut cells = Vec::new();
+    for setting in servers::SETTINGS {
+        let wanted = arguments.only.as_ref().is_none_or(|only| setting.name.contains(only.as_str()));
+        if !wanted || (setting.veth && !root) {
+            println!("skipped {}: {}", setting.name, if wanted { "needs root" } else { "not chosen" });
+            continue;
+        }
+        measure(setting, arguments, scratch.path(), &best, &mut cells)?;
+    }
+    report::print(&cells);
+    report::write(&cells, &arguments.out)
+}
+
+fn measure(
+    setting: Setting,
+    arguments: &Arguments,
+    scratch: &Path,
+    best: &[u64],
+    cells: &mut Vec<Cell>,
+) -> Result<(), Error> {
+    let pair = Pair::start(setting, scratch, &arguments.out)?;
+    for load in servers::loads(setting, arguments.value) {
+        let sides = [pair.redis, pair.sietch];
+        let mut sizes = [0; 2];
+        for (size, address) in sizes.iter_mut().zip(sides) {
+            *size = client::calibrate(address, load, arguments.seconds)?;
+        }
+        let mut cell = Cell { setting: setting.name.into(), load, redis: vec![], sietch: vec![], dropped: 0 };
+        // A few pairs more than asked for may replace dropped ones.
+        for round in 0..arguments.pairs * 2 {
+            if cell.redis.len() == arguments.pairs {
+                break;
+            }
+            // Who goes first alternates too.
+            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            let mut samples: [Option<Sample>; 2] = [None, None];
+            for side in order {
+                samples[side] = Some(block(sides[side], load, sizes[side], best)?);
+            }
+            let [Some(redis), Some(sietch)] = samples else { continue };
+            if [&redis, &sietch].iter().any(|sample| sample.slowness > SLOW || sample.stolen > STOLEN) {
+                cell.dropped += 1;
+                continue;
+            }
+            cell.redis.push(redis);
+            cell.sietch.push(sietch);
+        }
+        report::progress(&cell);
+        cells.push(cell);
+    }
+    Ok(())
+}
+
+fn block(address: std::net::SocketAddr, load: Load, requests: u64, best: &[u64]) -> Result<Sample, Error> {
+    let before = machine::calibrate()?;
+    let started = (std::time::Instant::now(), Cpu::read()?);
+    let block = client::run(address, load, requests)?;
+    let cpu = Cpu::read()?.since(started.1);
+    let elapsed = started.0.elapsed().as_nanos() as f64;
+    let after = machine::calibrate()?;
+    let slowness = before
+        .iter()
+        .chain(&after)
+        .zip(best.iter().cycle())
+        .map(|(now, best)| *now as f64 / *best as f64)
+        .fold(0.0, f64::max);
+    Ok(Sample {
+        cpu_us: cpu.busy as f64 / 1000.0 / requests as f64,
+        stolen: cpu.stolen as f64 / elapsed / before.len().max(1) as f64,
+        slowness,
+        block,
+    })
+}
+
+/// Runs this program again in a network namespace of its own.
+fn enter_namespace() -> Result<(), Error> {
+    let program = std::env::current_exe().map_err(system("finding this program"))?;
+    let status = std::process::Command::new("unshare")
+        .arg("--net")
+        .arg("--")
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .status()
+        .map_err(system("starting unshare (util-linux)"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Program {
+        program: "bench kv".into(),
+        what: format!("ended with {status}"),
+        mend: "see the error above",
+    })
+}
+
+/// A folder for the servers' data that goes away with this.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create(parent: Option<&Path>) -> Result<Self, Error> {
+        let parent = parent.map_or_else(|| PathBuf::from("target/bench"), Path::to_owned);
+        let path = parent.join(format!("data-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(system("making the data folder"))?;
+        std::fs::canonicalize(path).map(Self).map_err(system("finding the data folder"))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is named by the path that `Pair::start` printed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

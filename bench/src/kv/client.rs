@@ -1,0 +1,124 @@
+//! redis-benchmark: one command, and what its report says.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::process;
+
+/// Keys that random commands use: more than fit the second-level cache, few enough to be there after the first second.
+const KEYS: &str = "100000";
+
+/// What the client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Load {
+    /// `get` or `set`.
+    pub command: &'static str,
+    /// Connections.
+    pub connections: u32,
+    /// Requests that a connection sends before it waits.
+    pub pipeline: u32,
+    /// Bytes of a value.
+    pub value: usize,
+}
+
+/// What the client saw in one block.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Block {
+    /// Requests a second.
+    pub rate: f64,
+    /// Latency percentiles in milliseconds.
+    pub p50: f64,
+    /// The 99th.
+    pub p99: f64,
+    /// The 99.9th.
+    pub p999: f64,
+}
+
+/// Requests that take about `seconds`.
+pub(crate) fn calibrate(address: SocketAddr, load: Load, seconds: f64) -> Result<u64, Error> {
+    let mut requests = 2000 * u64::from(load.pipeline);
+    for _ in 0..6 {
+        let rate = run(address, load, requests)?.rate;
+        let wanted = (rate * seconds) as u64;
+        if requests * 2 > wanted {
+            return Ok(wanted.max(1000));
+        }
+        requests = wanted.min(requests * 10);
+    }
+    Ok(requests)
+}
+
+/// Runs one block.
+pub(crate) fn run(address: SocketAddr, load: Load, requests: u64) -> Result<Block, Error> {
+    let text = process::output(
+        "taskset",
+        &[
+            "-c",
+            "1",
+            "redis-benchmark",
+            "-h",
+            &address.ip().to_string(),
+            "-p",
+            &address.port().to_string(),
+            "-t",
+            load.command,
+            "-n",
+            &requests.to_string(),
+            "-c",
+            &load.connections.to_string(),
+            "-P",
+            &load.pipeline.to_string(),
+            "-d",
+            &load.value.to_string(),
+            "-r",
+            KEYS,
+            "--precision",
+            "3",
+        ],
+    )?;
+    parse(&text).ok_or_else(|| Error::Program {
+        program: "redis-benchmark".into(),
+        what: format!(
+            "said nothing that could be understood: {}",
+            text.chars().take(200).collect::<String>()
+        ),
+        mend: "use the one of Debian 12 (7.0)",
+    })
+}
+
+fn parse(text: &str) -> Option<Block> {
+    // Progress lines end in carriage returns; the report follows.
+    let lines = || text.split(['\n', '\r']).map(str::trim);
+    let rate = lines()
+        .find_map(|line| line.strip_prefix("throughput summary: ")?.split(' ').next()?.parse::<f64>().ok())?;
+    let percentile = |wanted: f64| {
+        lines().find_map(|line| {
+            let (percent, rest) = line.split_once("% <= ")?;
+            let percent: f64 = percent.parse().ok()?;
+            let latency: f64 = rest.split(' ').next()?.parse().ok()?;
+            (percent >= wanted && rest.contains("milliseconds")).then_some(latency)
+        })
+    };
+    Some(Block { rate, p50: percentile(50.0)?, p99: percentile(99.0)?, p999: percentile(99.9)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_understood() {
+        let text = "GET: rps=0.0\r====== GET ======\n  100 requests completed in 0.01 seconds\n\
+            Latency by percentile distribution:\n0.000% <= 0.103 milliseconds (cumulative count 1)\n\
+            50.000% <= 0.207 milliseconds (cumulative count 50)\n99.219% <= 0.303 milliseconds (cumulative count 99)\n\
+            99.902% <= 0.407 milliseconds (cumulative count 100)\n100.000% <= 0.500 milliseconds (cumulative count 100)\n\
+            Cumulative distribution of latencies:\n0.000% <= 0.103 milliseconds (cumulative count 0)\n\
+            Summary:\n  throughput summary: 98912.96 requests per second\n  latency summary (msec):\n";
+        let block = parse(text).expect("a report");
+        assert!((block.rate - 98912.96).abs() < 0.001);
+        assert_eq!([block.p50, block.p99, block.p999], [0.207, 0.303, 0.407]);
+        assert!(parse("Could not connect").is_none());
+    }
+}

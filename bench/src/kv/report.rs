@@ -1,0 +1,102 @@
+//! The results: a line while it runs, a table at the end, JSON and a picture.
+
+use std::path::Path;
+
+use super::{Cell, Sample};
+use crate::error::{Error, system};
+use crate::plot::{self, Bar};
+use crate::table::{self, median, range};
+
+/// The pairwise ratios of what `of` takes from a sample, Sietch over redis.
+fn ratios(cell: &Cell, of: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    cell.sietch
+        .iter()
+        .zip(&cell.redis)
+        .map(|(sietch, redis)| of(sietch) / of(redis).max(f64::MIN_POSITIVE))
+        .collect()
+}
+
+fn middle(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> f64 {
+    median(&samples.iter().map(of).collect::<Vec<_>>())
+}
+
+fn name(cell: &Cell) -> String {
+    let load = cell.load;
+    format!("{} {} c{} P{}", cell.setting, load.command.to_uppercase(), load.connections, load.pipeline)
+}
+
+/// Says that a cell is done.
+pub(super) fn progress(cell: &Cell) {
+    let ratios = ratios(cell, |sample| sample.block.rate);
+    let (low, high) = range(&ratios);
+    println!(
+        "{}: {:.2}x requests/s ({low:.2} to {high:.2}), {} pairs, {} dropped",
+        name(cell),
+        median(&ratios),
+        cell.redis.len(),
+        cell.dropped
+    );
+}
+
+/// Prints the table.
+pub(super) fn print(cells: &[Cell]) {
+    let heading = [
+        "setting, command, connections, pipeline",
+        "redis req/s",
+        "sietch req/s",
+        "ratio",
+        "range",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "CPU us/req",
+        "ratio",
+    ];
+    let both = |cell: &Cell, of: fn(&Sample) -> f64| {
+        format!("{:.3}/{:.3}", middle(&cell.redis, of), middle(&cell.sietch, of))
+    };
+    let rows: Vec<Vec<String>> = cells
+        .iter()
+        .map(|cell| {
+            let rates = ratios(cell, |sample| sample.block.rate);
+            let (low, high) = range(&rates);
+            vec![
+                name(cell),
+                format!("{:.0}", middle(&cell.redis, |sample| sample.block.rate)),
+                format!("{:.0}", middle(&cell.sietch, |sample| sample.block.rate)),
+                format!("{:.2}", median(&rates)),
+                format!("{low:.2}-{high:.2}"),
+                both(cell, |sample| sample.block.p50),
+                both(cell, |sample| sample.block.p99),
+                both(cell, |sample| sample.block.p999),
+                format!(
+                    "{:.2}/{:.2}",
+                    middle(&cell.redis, |sample| sample.cpu_us),
+                    middle(&cell.sietch, |sample| sample.cpu_us)
+                ),
+                format!("{:.2}", median(&ratios(cell, |sample| sample.cpu_us))),
+            ]
+        })
+        .collect();
+    println!(
+        "\nredis/sietch where two figures stand together; CPU is that of the whole machine, the client's included"
+    );
+    table::print(&heading, &rows);
+}
+
+/// Writes `kv.json` and `kv.svg` below `out`.
+pub(super) fn write(cells: &[Cell], out: &Path) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(cells)
+        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
+    std::fs::write(out.join("kv.json"), json).map_err(system("writing kv.json"))?;
+    let bars: Vec<Bar> = cells
+        .iter()
+        .map(|cell| {
+            let rates = ratios(cell, |sample| sample.block.rate);
+            Bar { name: name(cell), ratio: median(&rates), range: range(&rates) }
+        })
+        .collect();
+    plot::ratios(&out.join("kv.svg"), "Sietch kv beside redis-server: requests a second", &bars)?;
+    println!("wrote {} and {}", out.join("kv.json").display(), out.join("kv.svg").display());
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The two servers of a setting, up at the same time.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::client::Load;
+use crate::error::{Error, system};
+use crate::process::{self, Namespace, Process};
+
+/// A way to put both servers up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    /// Shown in the report.
+    pub name: &'static str,
+    /// Behind a veth pair; else on loopback.
+    pub veth: bool,
+    /// Every write durable before it is answered; else in memory.
+    pub durable: bool,
+}
+
+/// All of them.
+pub(super) const SETTINGS: [Setting; 4] = [
+    Setting { name: "veth memory", veth: true, durable: false },
+    Setting { name: "veth durable", veth: true, durable: true },
+    Setting { name: "loopback memory", veth: false, durable: false },
+    Setting { name: "loopback durable", veth: false, durable: true },
+];
+
+/// What the client does in a setting.
+pub(super) fn loads(setting: Setting, value: usize) -> Vec<Load> {
+    let commands: &[&str] = if setting.durable { &["set"] } else { &["get", "set"] };
+    let mut loads = Vec::new();
+    for &command in commands {
+        for connections in [1, 50] {
+            for pipeline in [1, 16] {
+                loads.push(Load { command, connections, pipeline, value });
+            }
+        }
+    }
+    loads
+}
+
+/// Both servers of a setting; they end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// Where redis-server answers.
+    pub redis: SocketAddr,
+    /// Where Sietch kv answers.
+    pub sietch: SocketAddr,
+    // Servers end before the namespace that one of them lives in.
+    _servers: [Process; 2],
+    _namespace: Option<Namespace>,
+}
+
+/// Redis' end of the veth pair and ours, away from the VNIC's network.
+const REDIS_FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
+const REDIS_NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
+
+/// The VNIC's address in the configuration that `sietch up` makes.
+const VNIC: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
+
+const REDIS_PORT: u16 = 7001;
+const SIETCH_PORT: u16 = 7002;
+/// On its VNIC the store has the port that its filter lets through.
+const VNIC_PORT: u16 = 6379;
+
+impl Pair {
+    /// Starts both servers of `setting`; data below `scratch`, logs in `out`.
+    pub fn start(setting: Setting, scratch: &Path, out: &Path) -> Result<Self, Error> {
+        let label = setting.name.replace(' ', "-");
+        let folder = scratch.join(&label);
+        std::fs::create_dir_all(&folder).map_err(system("making the data folder"))?;
+        let namespace = setting
+            .veth
+            .then(|| Namespace::create(&REDIS_FAR.to_string(), &REDIS_NEAR.to_string()))
+            .transpose()?;
+        let redis = SocketAddr::new(
+            IpAddr::V4(if setting.veth { REDIS_FAR } else { Ipv4Addr::LOCALHOST }),
+            REDIS_PORT,
+        );
+        let sietch = if setting.veth {
+            SocketAddr::new(IpAddr::V4(VNIC), VNIC_PORT)
+        } else {
+            SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), SIETCH_PORT)
+        };
+        let log = |who: &str| out.join(format!("{label}-{who}.log"));
+        let mut first = start_redis(setting, redis, namespace.as_ref(), &folder, &log("redis"))?;
+        first.wait_for(redis)?;
+        let mut second = start_sietch(setting, &folder, &log("sietch"))?;
+        second.wait_for(sietch)?;
+        Ok(Self { redis, sietch, _servers: [first, second], _namespace: namespace })
+    }
+}
+
+fn start_redis(
+    setting: Setting,
+    address: SocketAddr,
+    namespace: Option<&Namespace>,
+    folder: &Path,
+    log: &Path,
+) -> Result<Process, Error> {
+    let mut words: Vec<String> = Vec::new();
+    if let Some(namespace) = namespace {
+        words.extend(["netns", "exec", namespace.name(), "taskset"].map(String::from));
+    }
+    words.extend(["-c", "0", "redis-server"].map(String::from));
+    let folder = folder.to_string_lossy();
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    let common = ["--bind", &ip, "--port", &port, "--save", "", "--dir", &folder, "--protected-mode", "no"];
+    words.extend(common.map(String::from));
+    if setting.durable {
+        // The rewrite would fork in the middle of a block.
+        let durable =
+            ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"];
+        words.extend(durable.map(String::from));
+    } else {
+        words.extend(["--appendonly", "no"].map(String::from));
+    }
+    Process::start(if namespace.is_some() { "ip" } else { "taskset" }, &words, log)
+}
+
+fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, Error> {
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let program = sietch_program()?.to_string_lossy().into_owned();
+    let mut words: Vec<String> = ["-c", "0"].map(String::from).to_vec();
+    words.extend([program, "--socket".into(), path("sietchd.sock"), "up".into()]);
+    words.extend(["--config".into(), path("sietch.toml"), "--data".into(), path("sietch")]);
+    words.extend(["--durability".into(), if setting.durable { "always" } else { "never" }.into()]);
+    if setting.veth {
+        words.extend(["--net", "af_xdp", "--listen", "none"].map(String::from));
+    } else {
+        let port = SIETCH_PORT.to_string();
+        words.extend(["--net", "linux", "--port", &port].map(String::from));
+    }
+    Process::start("taskset", &words, log)
+}
+
+/// The release build of `sietch`, beside this program; built if it is not there.
+fn sietch_program() -> Result<PathBuf, Error> {
+    let own = std::env::current_exe().map_err(system("finding this program"))?;
+    let program = own.with_file_name("sietch");
+    if !program.exists() {
+        process::output("cargo", &["build", "--release", "--locked", "-p", "sietch-cli"])?;
+    }
+    Ok(program)
+}

@@ -1,0 +1,81 @@
+//! What the machine did during a block: CPU time of all cores, time stolen, and how fast each core was.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::error::{Error, system};
+
+/// Steps of the calibration loop: about 2 ms on a core at full speed.
+const STEPS: u64 = 2_000_000;
+
+/// Nanoseconds of a tick of `/proc/stat` (USER_HZ is 100 on every Linux).
+const TICK_NS: u64 = 10_000_000;
+
+/// CPU counters of the whole machine, in nanoseconds since boot.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cpu {
+    /// User, system and interrupt time of all cores.
+    pub busy: u64,
+    /// Time that the host gave to others.
+    pub stolen: u64,
+}
+
+impl Cpu {
+    /// Reads the counters.
+    pub fn read() -> Result<Self, Error> {
+        let text = std::fs::read_to_string("/proc/stat").map_err(system("reading /proc/stat"))?;
+        let fields: Vec<u64> = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1)
+            .map(|field| field.parse().unwrap_or(0))
+            .collect();
+        // user nice system idle iowait irq softirq steal
+        let at = |index: usize| fields.get(index).copied().unwrap_or(0) * TICK_NS;
+        Ok(Self { busy: at(0) + at(1) + at(2) + at(5) + at(6), stolen: at(7) })
+    }
+
+    /// What has passed since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            stolen: self.stolen.saturating_sub(earlier.stolen),
+        }
+    }
+}
+
+/// Nanoseconds that the calibration loop takes on each core.
+pub fn calibrate() -> Result<Vec<u64>, Error> {
+    let all = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
+    let mut times = Vec::new();
+    for core in (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)) {
+        let mut one = CpuSet::new();
+        one.set(core);
+        sched_setaffinity(None, &one).map_err(system("setting the CPU affinity"))?;
+        let started = Instant::now();
+        let mut word = 1u64;
+        for step in 0..STEPS {
+            word = black_box(word.rotate_left(5) ^ step);
+        }
+        black_box(word);
+        times.push(started.elapsed().as_nanos() as u64);
+    }
+    sched_setaffinity(None, &all).map_err(system("setting the CPU affinity"))?;
+    Ok(times)
+}
+
+/// One line on the machine: kernel, cores, load, congestion control.
+pub fn describe() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!(
+        "kernel {}, {cores} cores, load {}, kernel TCP {}",
+        read("/proc/sys/kernel/osrelease"),
+        read("/proc/loadavg").split(' ').next().unwrap_or_default(),
+        read("/proc/sys/net/ipv4/tcp_congestion_control"),
+    )
+}

@@ -1,0 +1,153 @@
+//! Processes and network namespaces that end with their owner.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{Error, system};
+
+/// How long a server may take to answer after its start: the first one fills its storage area.
+const START: Duration = Duration::from_secs(60);
+
+/// How long a server may take to end before it is killed.
+const END: Duration = Duration::from_secs(10);
+
+/// A program that is ended when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts `program`; its output goes to `log`.
+    pub fn start<S: AsRef<OsStr>>(program: &str, arguments: &[S], log: &Path) -> Result<Self, Error> {
+        let out = std::fs::File::create(log).map_err(system("creating a log file"))?;
+        let errors = out.try_clone().map_err(system("creating a log file"))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(errors)
+            .spawn()
+            .map_err(|cause| missing(program, &cause.to_string()))?;
+        Ok(Self { name: program.to_owned(), child })
+    }
+
+    /// Waits until `address` answers a PING.
+    pub fn wait_for(&mut self, address: SocketAddr) -> Result<(), Error> {
+        let started = Instant::now();
+        while started.elapsed() < START {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(failed(&self.name, format!("ended with {status} before it served {address}")));
+            }
+            if answers(address) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(failed(&self.name, format!("does not answer at {address}")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended just now.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let started = Instant::now();
+        while started.elapsed() < END {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn answers(address: SocketAddr) -> bool {
+    use std::io::Write as _;
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
+        return false;
+    };
+    let mut reply = [0; 7];
+    stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
+        && stream.write_all(b"PING\r\n").is_ok()
+        && stream.read_exact(&mut reply).is_ok()
+        && &reply == b"+PONG\r\n"
+}
+
+/// Runs a program to its end and returns what it printed.
+pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String, Error> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|cause| missing(program, &cause.to_string()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(program, format!("ended with {}: {said}", output.status)))
+}
+
+fn missing(program: &str, what: &str) -> Error {
+    Error::Program {
+        program: program.to_owned(),
+        what: what.to_owned(),
+        mend: "install it (Debian: redis-server, redis-tools, iproute2, util-linux) or build it (cargo build --release)",
+    }
+}
+
+fn failed(program: &str, what: String) -> Error {
+    Error::Program { program: program.to_owned(), what, mend: "look at its log below target/bench" }
+}
+
+/// A network namespace with a veth pair into ours: where a kernel server lives behind the same kind of link as a VNIC.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    link: String,
+}
+
+impl Namespace {
+    /// Makes the namespace; the far end has `far`, ours has `near`, both in a /24.
+    pub fn create(far: &str, near: &str) -> Result<Self, Error> {
+        let id = std::process::id();
+        let (name, link, peer) = (format!("sietch-bench-{id}"), format!("sb{id}"), format!("sp{id}"));
+        output("ip", &["netns", "add", &name])?;
+        let namespace = Self { name: name.clone(), link: link.clone() };
+        output("ip", &["link", "add", &link, "type", "veth", "peer", "name", &peer, "netns", &name])?;
+        output("ip", &["addr", "add", &format!("{near}/24"), "dev", &link])?;
+        output("ip", &["link", "set", &link, "up"])?;
+        output("ip", &["-n", &name, "addr", "add", &format!("{far}/24"), "dev", &peer])?;
+        output("ip", &["-n", &name, "link", "set", &peer, "up"])?;
+        output("ip", &["-n", &name, "link", "set", "lo", "up"])?;
+        let cubic = ["netns", "exec", &name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"];
+        output("ip", &cubic)?;
+        Ok(namespace)
+    }
+
+    /// Its name, for `ip netns exec`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The pair goes with either end; both may already be gone.
+        let _ = output("ip", &["link", "del", &self.link]);
+        let _ = output("ip", &["netns", "del", &self.name]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Medians, ranges, and a table for people.
+
+/// The median; 0 of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => sorted[length / 2],
+        length => f64::midpoint(sorted[length / 2 - 1], sorted[length / 2]),
+    }
+}
+
+/// The smallest and the largest; zeros of nothing.
+pub fn range(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if values.is_empty() { (0.0, 0.0) } else { (low, high) }
+}
+
+/// Prints rows below a heading, columns aligned: the first to the left, the others to the right.
+pub fn print(heading: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let longest = rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+        longest.max(heading[column].len())
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let mut text = format!("{:<1$}", cells[0], widths[0]);
+        for (cell, width) in cells.iter().zip(&widths).skip(1) {
+            text.push_str(&format!("  {cell:>width$}"));
+        }
+        println!("{text}");
+    };
+    line(heading.to_vec());
+    for row in rows {
+        line(row.iter().map(String::as_str).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_ranges() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < f64::EPSILON);
+        assert_eq!(range(&[3.0, 1.0, 2.0]), (1.0, 3.0));
+        assert_eq!(range(&[]), (0.0, 0.0));
+    }
+}
