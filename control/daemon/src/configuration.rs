@@ -408,7 +408,7 @@ impl Rules<'_> {
         let name = self.name("VSA", &vsa.name, taken)?;
         let what = format!("VSA {name}");
         let size = vsa.size.get_ref().bytes;
-        if size == 0 || size % BLOCK != 0 {
+        if size == 0 || !size.is_multiple_of(BLOCK) {
             let cause = format!("a size of {size} bytes is not a positive multiple of {BLOCK}");
             return Err(self.refuse(vsa.size.span().start, what, cause, "write it in MiB or GiB"));
         }

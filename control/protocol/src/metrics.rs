@@ -21,8 +21,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+pub use crate::types::{Kind, Metric};
 use rustix::fs::{MemfdFlags, SealFlags};
-use serde::{Deserialize, Serialize};
 
 /// First bytes of a page.
 pub const MAGIC: [u8; 8] = *b"SIETCHMP";
@@ -37,27 +37,6 @@ pub const MAX_TRIES: usize = 8;
 
 const HEADER: usize = 64;
 const ENTRY: usize = 64;
-
-/// How to read a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// It only grows.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-}
-
-/// A named value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metric {
-    /// As in `tcp.segments_received`.
-    pub name: String,
-    /// How to read the value.
-    pub kind: Kind,
-    /// The value.
-    pub value: u64,
-}
 
 /// Why a page is not shown.
 #[derive(Debug, thiserror::Error)]

@@ -300,6 +300,27 @@ pub struct Geometry {
     pub transmit: u32,
 }
 
+/// How to read a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A named value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// As in `tcp.segments_received`.
+    pub name: String,
+    /// How to read the value.
+    pub kind: Kind,
+    /// The value.
+    pub value: u64,
+}
+
 /// Who stops an application that goes beyond its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
