@@ -162,6 +162,8 @@ struct RawRun {
     epoch: U32,
     segment: U32,
     first: U64,
+    position: U32,
+    reserved: U32,
 }
 
 /// A superblock copy.
@@ -185,7 +187,7 @@ struct RawSuperblock {
     run_count: U32,
     snapshot_last: U64,
     runs: [RawRun; MAX_RUNS],
-    reserved: [u8; 928],
+    reserved: [u8; 160],
 }
 
 const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK);
@@ -196,8 +198,9 @@ const SUPERBLOCK_CHECKED_FROM: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub epoch: u32,
-    /// Where its first record lies: at the start of this segment.
+    /// Where its first record lies: in this segment, this many bytes from its start.
     pub segment: u32,
+    pub position: u32,
     pub first: u64,
 }
 
@@ -275,6 +278,7 @@ impl Superblock {
             raw.epoch = U32::new(run.epoch);
             raw.segment = U32::new(run.segment);
             raw.first = U64::new(run.first);
+            raw.position = U32::new(run.position);
         }
         raw.checksum = U32::new(superblock_checksum(raw.as_bytes()));
         out[..SUPERBLOCK].copy_from_slice(raw.as_bytes());
@@ -327,7 +331,12 @@ impl Superblock {
                 .and_then(|bytes| bytes.checked_add(DATA_START))
                 .is_some_and(|end| end <= self.capacity)
             && self.snapshot.is_none_or(|snapshot| in_range(snapshot.segment))
-            && self.runs.iter().all(|run| in_range(run.segment) && run.first > 0)
+            && self.runs.iter().all(|run| {
+                in_range(run.segment)
+                    && run.first > 0
+                    && run.position < self.segment_bytes
+                    && run.position.is_multiple_of(self.block)
+            })
             && self.runs.windows(2).all(|w| w[0].first < w[1].first && w[0].epoch < w[1].epoch)
             && self.runs.last().is_none_or(|run| run.epoch <= self.epoch)
     }
@@ -335,7 +344,12 @@ impl Superblock {
 
 impl RawRun {
     fn decode(&self) -> Run {
-        Run { epoch: self.epoch.get(), segment: self.segment.get(), first: self.first.get() }
+        Run {
+            epoch: self.epoch.get(),
+            segment: self.segment.get(),
+            position: self.position.get(),
+            first: self.first.get(),
+        }
     }
 }
 

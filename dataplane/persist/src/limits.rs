@@ -31,13 +31,13 @@ pub(crate) const SUPERBLOCK: usize = 4096;
 pub(crate) const DATA_START: u64 = (SUPERBLOCKS * SUPERBLOCK) as u64;
 
 /// Runs (epochs that hold records) a superblock can name. Each restart that appends adds one, each compaction leaves one.
-pub(crate) const MAX_RUNS: usize = 192;
+pub(crate) const MAX_RUNS: usize = 160;
 
 /// Runs after which compaction is asked for.
-pub(crate) const MANY_RUNS: usize = 96;
+pub(crate) const MANY_RUNS: usize = 80;
 
 /// Fewest segments of an area: log, snapshot and next snapshot need room beside each other.
-pub(crate) const MIN_SEGMENTS: u32 = 8;
+pub(crate) const MIN_SEGMENTS: u32 = 16;
 
 /// Segments aimed at when an area is formatted: freeing is by whole segments, so each should be a small part.
 pub(crate) const AIMED_SEGMENTS: u64 = 256;

@@ -156,8 +156,7 @@ impl<D: DiskQueue> Log<D> {
             return Err(AppendError::Busy { queued });
         }
         let needed = self.stream.segments_needed(payload.len());
-        let fits = !self.headless
-            && (needed == 0 || self.live_segments() + needed <= limit && needed <= self.space.free());
+        let fits = !self.headless && self.live_segments() + needed <= limit && needed <= self.space.free();
         if !fits {
             self.metrics.full += 1;
             return Err(AppendError::Full { used: self.used(), limit: self.segment_bytes(limit) });

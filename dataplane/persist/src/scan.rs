@@ -290,6 +290,8 @@ struct Wanted {
     kind: u8,
     stream: u64,
     segment: u32,
+    /// Where in that segment it begins, in bytes.
+    position: u32,
     first: u64,
     /// One past the last sequence, where it is known.
     stop: Option<u64>,
@@ -322,6 +324,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 kind: KIND_SNAPSHOT,
                 stream: place.stream,
                 segment: place.segment,
+                position: 0,
                 first: 1,
                 stop: Some(place.last + 1),
             };
@@ -341,6 +344,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 kind: KIND_LOG,
                 stream: log_stream(run.epoch),
                 segment: run.segment,
+                position: run.position,
                 first: run.first,
                 stop: next.map(|next| next.first),
             };
@@ -381,6 +385,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             expected: wanted.first,
             committed: wanted.first - 1,
             segments: vec![wanted.segment],
+            position: wanted.position as usize,
             ..Chain::default()
         };
         self.assembly.clear();
@@ -470,32 +475,37 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         let mut torn = last.fragments_open;
         if let Some(&number) = last.segments.last() {
             self.segments.load(number)?;
-            let start = superblock.segment_start(number);
-            let bytes = self.segments.bytes();
-            torn |= peek(bytes.get(last.position..).unwrap_or_default())
+            let rest = self.segments.bytes().get(last.position..).unwrap_or_default();
+            torn |= peek(rest)
                 .is_some_and(|(tag, _)| Some(tag.stream) == stream && tag.sequence == last.expected);
-            let mut position = last.position.next_multiple_of(superblock.block as usize);
-            while position < bytes.len() {
-                let offset = start + position as u64;
-                if let Some((tag, _)) = read_record(self.seed, offset, &bytes[position..]) {
-                    self.contradiction(&tag, offset, last)?;
-                    torn |= Some(tag.stream) == stream && tag.sequence > last.expected;
-                }
-                position += superblock.block as usize;
-            }
+            torn |= self.search(number, last.position, last)?;
         }
         let ahead = self.segments.ahead.take();
         self.segments.finish_ahead(ahead)?;
         for number in self.suspects(last, log_segments)? {
-            self.segments.load(number)?;
-            let offset = superblock.segment_start(number);
-            if let Some((tag, _)) = read_record(self.seed, offset, self.segments.bytes()) {
-                self.contradiction(&tag, offset, last)?;
-                torn |= Some(tag.stream) == stream && tag.sequence > last.expected;
-            }
+            torn |= self.search(number, 0, last)?;
         }
         report.torn_tail = torn.then(|| TornTail { offset: self.end_of(last), sequence: last.expected });
         Ok(())
+    }
+
+    /// Looks at every block of a segment from position `from` on for records that contradict the end of the log; says
+    /// whether there are any that should follow it.
+    fn search(&mut self, number: u32, from: usize, last: &Chain) -> Result<bool, OpenError> {
+        self.segments.load(number)?;
+        let start = self.superblock.segment_start(number);
+        let stream = self.superblock.runs.last().map(|run| log_stream(run.epoch));
+        let block = self.superblock.block as usize;
+        let bytes = self.segments.bytes();
+        let mut follows = false;
+        for position in (from.next_multiple_of(block)..bytes.len()).step_by(block) {
+            let offset = start + position as u64;
+            if let Some((tag, _)) = read_record(self.seed, offset, &bytes[position..]) {
+                self.contradiction(&tag, offset, last)?;
+                follows |= Some(tag.stream) == stream && tag.sequence > last.expected;
+            }
+        }
+        Ok(follows)
     }
 
     /// An error if a genuine record proves that the log should go on, or that the superblock is not the newest.

@@ -48,10 +48,6 @@ impl Space {
         *used = false;
     }
 
-    pub fn is_used(&self, segment: u32) -> bool {
-        self.used[segment as usize]
-    }
-
     pub fn free(&self) -> u32 {
         self.free
     }
@@ -61,14 +57,14 @@ impl Space {
         self.used.len() as u32
     }
 
-    /// Segments that log and snapshot may use together. Two less than half: one is lost where the log starts a fresh
-    /// segment for a snapshot, one where that snapshot ends.
+    /// Segments that log and snapshot may use together. Two less than half: one is lost where a restart leaves
+    /// a segment, one where the snapshot ends.
     pub fn budget(&self) -> u32 {
         (self.count() - 2) / 2
     }
 
     /// Part of the budget that only appends which shrink the state may use: a full store must be able to delete.
     pub fn shrink_reserve(&self) -> u32 {
-        (self.budget() / 16).max(1)
+        (self.budget() / 16).max(2)
     }
 }

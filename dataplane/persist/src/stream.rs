@@ -160,9 +160,12 @@ impl Stream {
         &mut self.segments
     }
 
-    /// Whether the current segment holds nothing yet.
-    pub fn at_segment_start(&self) -> bool {
-        self.open.is_none() && self.offset == self.start
+    /// Closes the open batch and returns where the next one goes: the segment, and how many bytes from its start.
+    pub fn position(&mut self) -> (u32, u32) {
+        self.seal();
+        let segment = self.segments.back().copied().unwrap_or_default();
+        // Inside a segment, whose size has 32 bits.
+        (segment, (self.offset - self.start) as u32)
     }
 
     fn data_end(&self) -> u64 {
@@ -259,7 +262,7 @@ impl Stream {
     }
 
     /// Links to a fresh segment and goes on there. `None`: no segment is free.
-    pub fn roll(&mut self, durable: u64, space: &mut Space, pool: &mut Pool) -> Option<()> {
+    fn roll(&mut self, durable: u64, space: &mut Space, pool: &mut Pool) -> Option<()> {
         let segment = space.take()?;
         if self.open.is_none() {
             self.open_batch(pool);

@@ -1,7 +1,7 @@
 //! Compaction: a snapshot of the application's state takes the place of the log before it.
 //!
-//! 1. [`Log::begin_snapshot`] moves the log to a fresh segment. The snapshot stands for everything appended before; what is
-//!    appended from now on will be replayed after it.
+//! 1. [`Log::begin_snapshot`] seals the open batch and notes where the next one goes. The snapshot stands for everything
+//!    appended before; what is appended from now on will be replayed after it.
 //! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log goes on.
 //! 3. [`Log::finish_snapshot`] seals it. Then, one after the other, driven by [`Log::poll`]: all its writes complete, and all
 //!    writes of the log before it; a flush makes them durable; both superblock copies of the next generation are written
@@ -39,9 +39,8 @@ enum Phase {
 struct Building {
     stream: Stream,
     phase: Phase,
-    /// First sequence of the log that the snapshot does not stand for, and the segment that starts with it.
-    start: Sequence,
-    start_segment: u32,
+    /// First record of the log that the snapshot does not stand for, and where it lies.
+    start: Run,
     /// Segments of the log that the snapshot makes free: the oldest ones.
     replaces: usize,
     /// The superblock to be written.
@@ -95,22 +94,18 @@ impl<D: DiskQueue> Log<D> {
             segments.push_back(segment);
             *fresh.segments_mut() = segments;
             self.stream = fresh;
-        } else if !self.stream.at_segment_start() {
-            let durable = self.durable;
-            if self.stream.roll(durable, &mut self.space, &mut self.pool).is_none() {
-                return Err(SnapshotError::NoRoom);
-            }
         }
         let Some(segment) = self.space.take() else { return Err(SnapshotError::NoRoom) };
         self.snapshot.begun = begun;
         let id = log_stream(self.superblock.epoch) | u64::from(begun);
         let stream = Stream::new(&self.superblock, KIND_SNAPSHOT, id, 1, segment);
         let start = self.stream.next();
+        let (segment, position) = self.stream.position();
+        let epoch = self.superblock.epoch;
         self.snapshot.building = Some(Box::new(Building {
             stream,
             phase: Phase::Writing,
-            start,
-            start_segment: self.stream.segments().back().copied().unwrap_or_default(),
+            start: Run { epoch, segment, position, first: start },
             replaces: self.stream.segments().len() - 1,
             next: None,
         }));
@@ -182,7 +177,7 @@ impl<D: DiskQueue> Log<D> {
         Ok(self.ring()?)
     }
 
-    /// Gives the snapshot up. The log is as it was, but for the segment it started. Does nothing when no snapshot is in
+    /// Gives the snapshot up. The log is as it was. Does nothing when no snapshot is in
     /// progress, or when it is finished and cannot be stopped any more.
     pub fn abort_snapshot(&mut self) {
         if let Some(building) = self.snapshot.building.as_mut()
@@ -226,7 +221,7 @@ impl<D: DiskQueue> Log<D> {
         }
         if building.phase == Phase::Draining
             && building.stream.is_idle()
-            && self.stream.written() + 1 >= building.start
+            && self.stream.written() + 1 >= building.start.first
         {
             building.phase = Phase::FlushWanted;
         }
@@ -238,9 +233,8 @@ impl<D: DiskQueue> Log<D> {
         while let Phase::Switching { unsent, flying } = building.phase
             && unsent > 0
         {
-            let next = building.next.get_or_insert_with(|| {
-                self.next_superblock(building.start, building.start_segment, &building.stream)
-            });
+            let next =
+                building.next.get_or_insert_with(|| self.next_superblock(building.start, &building.stream));
             let offset = Superblock::place(next.generation, unsent - 1);
             let mut buffer = Buffer::new(SUPERBLOCK);
             next.write(&mut buffer);
@@ -254,8 +248,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// The superblock that names the finished snapshot.
-    fn next_superblock(&self, first: Sequence, segment: u32, stream: &Stream) -> Superblock {
-        let epoch = self.superblock.epoch;
+    fn next_superblock(&self, start: Run, stream: &Stream) -> Superblock {
         Superblock {
             generation: self.superblock.generation + 1,
             snapshot: Some(SnapshotPlace {
@@ -263,7 +256,7 @@ impl<D: DiskQueue> Log<D> {
                 segment: stream.segments().front().copied().unwrap_or_default(),
                 last: stream.next() - 1,
             }),
-            runs: vec![Run { epoch, segment, first }],
+            runs: vec![start],
             ..self.superblock.clone()
         }
     }
@@ -282,7 +275,7 @@ impl<D: DiskQueue> Log<D> {
         }
         self.headless = false;
         // The snapshot is durable and stands for everything before it, flushed or not.
-        self.durable = self.durable.max(building.start - 1);
+        self.durable = self.durable.max(building.start.first - 1);
         self.metrics.snapshots += 1;
     }
 

@@ -1,0 +1,277 @@
+//! A disk that dies on request and remembers what power loss could have taken.
+//!
+//! 1. Writes lie in the order of their submission. A write is *settled* once it must survive: a durable one when it completes,
+//!    any other when a flush completes that was submitted after the write had completed.
+//! 2. Each submission and each completion is an event; the disk dies before event number `budget`.
+//! 3. Killing the process keeps every completed write readable and leaves each one in flight either completed or lost, by the
+//!    seed. Losing power keeps settled writes whole and of the others any subset of their sectors.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
+
+/// A small generator, so that a seed is all a failure needs.
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 16) % bound
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What the driver is doing: tells the fences of the log apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Format,
+    Open,
+    Run,
+    Close,
+}
+
+/// One fence of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    LogWrite,
+    Superblock(Phase),
+    Flush(Phase),
+}
+
+struct Write {
+    offset: usize,
+    bytes: Vec<u8>,
+    completed: bool,
+    settled: bool,
+}
+
+/// The medium: what is on it, what may be on it, and what is asked of it.
+pub struct Media {
+    base: Vec<u8>,
+    writes: Vec<Write>,
+    pub budget: usize,
+    pub events: usize,
+    pub phase: Phase,
+    /// The fence that this disk ignores.
+    pub ignored: Option<Fence>,
+    pub seen: Vec<Fence>,
+    random: Random,
+    block: usize,
+}
+
+impl Media {
+    pub fn new(base: Vec<u8>, block: usize, seed: u64) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            base,
+            writes: Vec::new(),
+            budget: usize::MAX,
+            events: 0,
+            phase: Phase::Format,
+            ignored: None,
+            seen: Vec::new(),
+            random: Random::new(seed),
+            block,
+        }))
+    }
+
+    fn is_dead(&self) -> bool {
+        self.events >= self.budget
+    }
+
+    /// Counts an event; `false` when the disk died before it.
+    fn event(&mut self) -> bool {
+        if self.is_dead() {
+            return false;
+        }
+        self.events += 1;
+        true
+    }
+
+    /// What a read sees: everything completed.
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.base[offset..offset + out.len()]);
+        for write in self.writes.iter().filter(|write| write.completed) {
+            let from = write.offset.max(offset);
+            let to = (write.offset + write.bytes.len()).min(offset + out.len());
+            if from < to {
+                out[from - offset..to - offset]
+                    .copy_from_slice(&write.bytes[from - write.offset..to - write.offset]);
+            }
+        }
+    }
+
+    /// The process dies: what is in flight completes or is lost.
+    /// Returns the lost ones, which may yet land.
+    pub fn kill(&mut self) -> Vec<(usize, Vec<u8>)> {
+        let mut lost = Vec::new();
+        let random = &mut self.random;
+        self.writes.retain_mut(|write| {
+            write.completed |= random.chance(50);
+            if !write.completed {
+                lost.push((write.offset, std::mem::take(&mut write.bytes)));
+            }
+            write.completed
+        });
+        self.budget = usize::MAX;
+        lost
+    }
+
+    /// Sectors of `unit` bytes that power loss may take.
+    pub fn at_risk(&self, unit: usize) -> usize {
+        let unsettled = self.writes.iter().filter(|write| !write.settled);
+        unsettled.map(|write| write.bytes.len().div_ceil(unit)).sum()
+    }
+
+    /// What is on the medium after power loss, if `kept` says which of the sectors at risk were written.
+    pub fn after_power_loss(&self, unit: usize, mut kept: impl FnMut() -> bool) -> Vec<u8> {
+        let mut image = self.base.clone();
+        for write in &self.writes {
+            for (index, sector) in write.bytes.chunks(unit).enumerate() {
+                if write.settled || kept() {
+                    let at = write.offset + index * unit;
+                    image[at..at + sector.len()].copy_from_slice(sector);
+                }
+            }
+        }
+        image
+    }
+}
+
+enum Request {
+    Write { index: usize, buffer: Buffer, durable: bool },
+    Flush { covers: Vec<usize> },
+    Read { buffer: Buffer },
+}
+
+/// See the module's account.
+pub struct CrashDisk {
+    media: Rc<RefCell<Media>>,
+    flying: Vec<(u64, Request)>,
+}
+
+impl CrashDisk {
+    pub fn new(media: &Rc<RefCell<Media>>) -> Self {
+        Self { media: Rc::clone(media), flying: Vec::new() }
+    }
+
+    fn accept(media: &mut Media, operation: Operation) -> Request {
+        match operation {
+            Operation::Read { offset, length, mut buffer } => {
+                media.read(offset as usize, &mut buffer[..length]);
+                Request::Read { buffer }
+            }
+            Operation::Write { offset, length, buffer, durable } => {
+                let fence = if offset < 16384 { Fence::Superblock(media.phase) } else { Fence::LogWrite };
+                if durable {
+                    media.seen.push(fence);
+                }
+                media.writes.push(Write {
+                    offset: offset as usize,
+                    bytes: buffer[..length].to_vec(),
+                    completed: false,
+                    settled: false,
+                });
+                let durable = durable && media.ignored != Some(fence);
+                Request::Write { index: media.writes.len() - 1, buffer, durable }
+            }
+            Operation::Flush => {
+                let fence = Fence::Flush(media.phase);
+                media.seen.push(fence);
+                let all = 0..media.writes.len();
+                let covers = if media.ignored == Some(fence) {
+                    Vec::new()
+                } else {
+                    all.filter(|&index| media.writes[index].completed).collect()
+                };
+                Request::Flush { covers }
+            }
+        }
+    }
+}
+
+impl DiskQueue for CrashDisk {
+    fn capacity(&self) -> u64 {
+        self.media.borrow().base.len() as u64
+    }
+
+    fn block_size(&self) -> usize {
+        self.media.borrow().block
+    }
+
+    fn depth(&self) -> usize {
+        32
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        if !operation.is_within(self.capacity(), self.block_size()) {
+            return Err(SubmitError::OutOfRange(operation));
+        }
+        if self.flying.len() >= self.depth() {
+            return Err(SubmitError::Full(operation));
+        }
+        let mut media = self.media.borrow_mut();
+        let changes = !matches!(operation, Operation::Read { .. });
+        if !changes || media.event() {
+            let request = Self::accept(&mut media, operation);
+            self.flying.push((token, request));
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        if self.media.borrow().is_dead() { Err(io::Error::other("dead")) } else { Ok(()) }
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let mut media = self.media.borrow_mut();
+        let before = out.len();
+        while !self.flying.is_empty() && (out.len() == before || media.random.chance(50)) {
+            let pick = media.random.below(self.flying.len() as u64) as usize;
+            if !matches!(self.flying[pick].1, Request::Read { .. }) && !media.event() {
+                break;
+            }
+            let (token, request) = self.flying.swap_remove(pick);
+            let buffer = match request {
+                Request::Read { buffer } => Some(buffer),
+                Request::Write { index, buffer, durable } => {
+                    media.writes[index].completed = true;
+                    media.writes[index].settled |= durable;
+                    Some(buffer)
+                }
+                Request::Flush { covers } => {
+                    for index in covers {
+                        media.writes[index].settled = true;
+                    }
+                    None
+                }
+            };
+            out.push(Completion { token, result: Ok(()), buffer });
+        }
+        out.len() - before
+    }
+
+    fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
+        self.ring()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flying.len()
+    }
+}

@@ -1,0 +1,207 @@
+//! An application whose state is checked by itself, and what a crash may do to it.
+//!
+//! Record `n` has a content and a length that follow from `n`. The state after record `n` is `n`: a snapshot says it, with some
+//! filling. So recovery can be judged alone: whatever it delivers must be a snapshot of some `n` and then `n + 1`, `n + 2`, ...
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use sietch_disk::DiskQueue;
+use sietch_persist::{Applied, Durability, Entry, FormatOptions, Log, OpenError, Options, RecoveryReport};
+
+use crate::disk::{CrashDisk, Media, Phase, Random};
+
+pub const CAPACITY: usize = 16384 + 16 * 16384;
+const SNAPSHOT_RECORDS: u64 = 3;
+
+/// The content of record `n`.
+pub fn payload(n: u64) -> Vec<u8> {
+    let mut random = Random::new(n + 1);
+    let length = match random.below(40) {
+        0..=2 => 9000 + random.below(14000),
+        3..=6 => random.below(3000),
+        _ => random.below(120),
+    };
+    let mut bytes = n.to_le_bytes().to_vec();
+    bytes.extend((0..length).map(|_| random.next() as u8));
+    bytes
+}
+
+fn snapshot_payload(n: u64, part: u64) -> Vec<u8> {
+    let mut bytes = payload(n ^ part << 40);
+    bytes[..8].copy_from_slice(&n.to_le_bytes());
+    bytes.truncate(2000);
+    bytes
+}
+
+/// The state, rebuilt from what recovery delivers.
+#[derive(Default)]
+pub struct Rebuilt {
+    pub n: u64,
+    parts: u64,
+}
+
+impl Rebuilt {
+    pub fn apply(&mut self, entry: Entry<'_>) -> Applied {
+        match entry {
+            Entry::Snapshot(bytes) => {
+                let n = u64::from_le_bytes(bytes[..8].try_into()?);
+                if self.parts > 0 && self.n != n || bytes != snapshot_payload(n, self.parts) {
+                    return Err("an invented snapshot".into());
+                }
+                self.n = n;
+                self.parts += 1;
+            }
+            Entry::Record(_, bytes) => {
+                if bytes != payload(self.n + 1) {
+                    return Err(format!("not record {}", self.n + 1).into());
+                }
+                self.n += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a log and rebuilds the state.
+pub fn recover<D: DiskQueue>(
+    disk: D,
+    durability: Durability,
+) -> Result<(Log<D>, u64, RecoveryReport), OpenError> {
+    let mut rebuilt = Rebuilt::default();
+    let options = Options { durability, in_flight: 3 };
+    let (log, report) = Log::open(disk, options, &mut |entry| rebuilt.apply(entry))?;
+    assert!(rebuilt.parts == 0 || rebuilt.parts == SNAPSHOT_RECORDS, "half a snapshot");
+    Ok((log, rebuilt.n, report))
+}
+
+/// What the application knows of its records when the disk dies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    pub formatted: bool,
+    pub closed: bool,
+    pub acknowledged: u64,
+    pub appended: u64,
+}
+
+/// One life of the application, from open to the death of the disk or the end of its steps.
+pub struct Life {
+    pub known: Known,
+    waiting: VecDeque<(u64, u64)>,
+    snapshot_left: u64,
+    snapshot_n: u64,
+    pub snapshots: u64,
+    /// Whether it makes snapshots at all.
+    pub compacts: bool,
+}
+
+impl Life {
+    pub fn new(known: Known) -> Self {
+        Self {
+            known,
+            waiting: VecDeque::new(),
+            snapshot_left: 0,
+            snapshot_n: 0,
+            snapshots: 0,
+            compacts: true,
+        }
+    }
+
+    /// The life after `last`, which knows what that one knew.
+    pub fn next(last: &Self) -> Self {
+        Self { snapshots: last.snapshots, compacts: last.compacts, ..Self::new(last.known) }
+    }
+
+    /// Formats, if that was not done. `None`: the disk died.
+    pub fn format(&mut self, media: &Rc<RefCell<Media>>, identity: u128) -> Option<()> {
+        media.borrow_mut().phase = Phase::Format;
+        Log::format(&mut CrashDisk::new(media), FormatOptions::new(identity)).ok()?;
+        self.known.formatted = true;
+        Some(())
+    }
+
+    /// Opens, works, and perhaps closes. `None`: the disk died.
+    pub fn run(
+        &mut self,
+        media: &Rc<RefCell<Media>>,
+        durability: Durability,
+        steps: u64,
+        random: &mut Random,
+    ) -> Option<()> {
+        media.borrow_mut().phase = Phase::Open;
+        self.known.closed = false;
+        let (mut log, n, _) = match recover(CrashDisk::new(media), durability) {
+            Ok(opened) => opened,
+            Err(OpenError::Failed(_)) => return None,
+            Err(other) => panic!("a disk that works: {other}"),
+        };
+        assert!(n >= self.known.acknowledged && n <= self.known.appended, "{n} {:?}", self.known);
+        // What an opening delivers is durable: the application may act on it.
+        self.known.acknowledged = n;
+        self.known.appended = n;
+        media.borrow_mut().phase = Phase::Run;
+        for _ in 0..steps {
+            self.step(&mut log, random)?;
+        }
+        if random.chance(50) {
+            media.borrow_mut().phase = Phase::Close;
+            let last = self.known.appended;
+            log.close().ok()?;
+            self.known.acknowledged = last;
+            self.known.closed = true;
+        }
+        Some(())
+    }
+
+    fn step(&mut self, log: &mut Log<CrashDisk>, random: &mut Random) -> Option<()> {
+        match random.below(20) {
+            0..=8 => {
+                let n = self.known.appended + 1;
+                match log.append(&payload(n)) {
+                    Ok(sequence) => {
+                        self.known.appended = n;
+                        self.waiting.push_back((sequence, n));
+                    }
+                    Err(sietch_persist::AppendError::Full { .. }) => {}
+                    Err(_) => return None,
+                }
+            }
+            9..=11 => log.submit().ok()?,
+            12 => log.flush().ok()?,
+            13 if self.compacts && !log.is_snapshotting() => {
+                if log.begin_snapshot().is_ok() {
+                    self.snapshot_left = SNAPSHOT_RECORDS;
+                    self.snapshot_n = self.known.appended;
+                }
+            }
+            13 if random.chance(10) => {
+                log.abort_snapshot();
+                self.snapshot_left = 0;
+            }
+            14 | 15 if self.snapshot_left > 0 => {
+                let part = SNAPSHOT_RECORDS - self.snapshot_left;
+                if log.snapshot_append(&snapshot_payload(self.snapshot_n, part)).is_err() {
+                    log.abort_snapshot();
+                    self.snapshot_left = 0;
+                } else {
+                    self.snapshot_left -= 1;
+                    if self.snapshot_left == 0 {
+                        log.finish_snapshot().ok()?;
+                    }
+                }
+            }
+            _ => {
+                let durable = log.poll().ok()?;
+                self.snapshots = self.snapshots.max(log.metrics().snapshots);
+                while let Some(&(sequence, n)) = self.waiting.front()
+                    && sequence <= durable
+                {
+                    self.waiting.pop_front();
+                    self.known.acknowledged = n;
+                }
+            }
+        }
+        Some(())
+    }
+}

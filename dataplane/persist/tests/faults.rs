@@ -1,0 +1,404 @@
+//! What a log does when the disk misbehaves: errors stop it, damage is named, and nothing acknowledged goes missing silently.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, SubmitError};
+use sietch_persist::{
+    AppendError, Durability, Entry, FormatOptions, Log, OpenError, Options, SnapshotError, check,
+};
+
+const CAPACITY: usize = 16384 + 16 * 16384;
+const DATA: u64 = 16384;
+
+/// What to do to one request.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// It fails with this error number.
+    Error(i32),
+    /// A write reports success and does nothing.
+    Lost,
+    /// A write lands this many bytes away.
+    Misdirected(i64),
+}
+
+/// Which request: the n-th write to the segments, or to the superblocks, or the n-th flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Data(usize),
+    Superblock(usize),
+    Flush(usize),
+}
+
+#[derive(Default)]
+struct Plan {
+    fault: Option<(Target, Fault)>,
+    data: usize,
+    superblocks: usize,
+    flushes: usize,
+    /// Offset and length of each write to the segments.
+    writes: Vec<(u64, usize)>,
+}
+
+/// A memory area with one planned fault.
+struct FaultyDisk {
+    inner: MemoryQueue,
+    plan: Rc<RefCell<Plan>>,
+    broken: Vec<(u64, i32)>,
+}
+
+impl FaultyDisk {
+    fn new(bytes: Vec<u8>) -> (Self, Rc<RefCell<Plan>>) {
+        let plan = Rc::new(RefCell::new(Plan::default()));
+        let inner = MemoryQueue::from_bytes(bytes);
+        (Self { inner, plan: Rc::clone(&plan), broken: Vec::new() }, plan)
+    }
+}
+
+impl DiskQueue for FaultyDisk {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn block_size(&self) -> usize {
+        self.inner.block_size()
+    }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+
+    fn submit(&mut self, token: u64, mut operation: Operation) -> Result<(), SubmitError> {
+        let mut plan = self.plan.borrow_mut();
+        let target = match &operation {
+            Operation::Read { .. } => return self.inner.submit(token, operation),
+            Operation::Write { offset, length, .. } if *offset >= DATA => {
+                plan.writes.push((*offset, *length));
+                plan.data += 1;
+                Target::Data(plan.data - 1)
+            }
+            Operation::Write { .. } => {
+                plan.superblocks += 1;
+                Target::Superblock(plan.superblocks - 1)
+            }
+            Operation::Flush => {
+                plan.flushes += 1;
+                Target::Flush(plan.flushes - 1)
+            }
+        };
+        match plan.fault {
+            Some((hit, fault)) if hit == target => match (fault, &mut operation) {
+                (Fault::Error(code), _) => self.broken.push((token, code)),
+                (Fault::Misdirected(by), Operation::Write { offset, .. }) => {
+                    *offset = offset.checked_add_signed(by).expect("inside the area");
+                }
+                (_, Operation::Write { offset, length, buffer, .. }) => {
+                    // Writes back what is there.
+                    let start = *offset as usize;
+                    buffer[..*length].copy_from_slice(&self.inner.bytes()[start..start + *length]);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        self.inner.submit(token, operation)
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        self.inner.ring()
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        let taken = self.inner.complete(out);
+        for completion in &mut out[before..] {
+            if let Some(index) = self.broken.iter().position(|(t, _)| *t == completion.token) {
+                let (_, code) = self.broken.swap_remove(index);
+                completion.result = Err(io::Error::from_raw_os_error(code));
+            }
+        }
+        taken
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.inner.wait(timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+fn formatted() -> Vec<u8> {
+    let mut disk = MemoryQueue::new(CAPACITY);
+    Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
+    disk.into_bytes()
+}
+
+/// Payloads that recovery delivered.
+#[derive(PartialEq, Eq)]
+struct Found(Vec<Vec<u8>>);
+
+impl std::fmt::Debug for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} payloads", self.0.len())
+    }
+}
+
+/// What recovery delivers, and whether the log was closed in order.
+fn contents(bytes: &[u8]) -> Result<(Found, bool), OpenError> {
+    let mut found = Vec::new();
+    let disk = MemoryQueue::from_bytes(bytes.to_vec());
+    let (_, report) = Log::open(disk, Options::default(), &mut |entry| {
+        match entry {
+            Entry::Snapshot(payload) | Entry::Record(_, payload) => found.push(payload.to_vec()),
+        }
+        Ok(())
+    })?;
+    Ok((Found(found), report.clean))
+}
+
+fn nothing(_: Entry<'_>) -> sietch_persist::Applied {
+    Ok(())
+}
+
+fn record(n: usize) -> Vec<u8> {
+    format!("record {n} {}", "x".repeat(n * 37 % 900)).into_bytes()
+}
+
+/// Appends records one by one, each acknowledged before the next.
+fn serve(disk: FaultyDisk, count: usize) -> (Log<FaultyDisk>, usize) {
+    let (mut log, _) = Log::open(disk, Options::default(), &mut nothing).expect("formatted");
+    for n in 0..count {
+        let Ok(sequence) = log.append(&record(n)) else { return (log, n) };
+        if log.submit().is_err() {
+            return (log, n);
+        }
+        loop {
+            match log.poll() {
+                Ok(durable) if durable >= sequence => break,
+                Ok(_) => {}
+                Err(_) => return (log, n),
+            }
+        }
+    }
+    (log, count)
+}
+
+fn records(count: usize) -> Found {
+    Found((0..count).map(record).collect())
+}
+
+#[test]
+fn a_failed_write_stops_the_log_for_good() {
+    for code in [5, 28] {
+        for hit in 0..20 {
+            let (disk, plan) = FaultyDisk::new(formatted());
+            plan.borrow_mut().fault = Some((Target::Data(hit), Fault::Error(code)));
+            let (mut log, acknowledged) = serve(disk, 30);
+            assert!(acknowledged <= hit);
+            let first = log.poll().expect_err("failed").to_string();
+            let (offset, _) = plan.borrow().writes[hit];
+            assert!(first.contains(&format!("writing the log at offset {offset}")), "{first}");
+            assert!(matches!(log.append(b"more"), Err(AppendError::Failed(f)) if f.to_string() == first));
+            assert_eq!(log.submit().expect_err("failed").to_string(), first);
+            assert_eq!(log.flush().expect_err("failed").to_string(), first);
+            assert!(matches!(log.begin_snapshot(), Err(SnapshotError::Failed(_))));
+            let (found, _) = contents(log.into_disk().inner.bytes()).expect("opens again");
+            assert!(found.0.len() >= acknowledged);
+            assert_eq!(found, records(found.0.len()));
+        }
+    }
+}
+
+#[test]
+fn a_failed_request_of_a_snapshot_leaves_the_log_whole() {
+    let targets =
+        (9..11).map(Target::Data).chain([Target::Flush(1), Target::Superblock(2), Target::Superblock(3)]);
+    for target in targets {
+        let (disk, plan) = FaultyDisk::new(formatted());
+        plan.borrow_mut().fault = Some((target, Fault::Error(5)));
+        let (mut log, acknowledged) = serve(disk, 9);
+        assert_eq!(acknowledged, 9);
+        log.begin_snapshot().expect("room");
+        for record in records(9).0 {
+            let padded = [record, vec![0; 2000]].concat();
+            log.snapshot_append(&padded).expect("room");
+        }
+        let outcome = log.finish_snapshot().map_err(|e| e.to_string()).and_then(|()| {
+            while log.is_snapshotting() {
+                log.poll().map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        });
+        let error = outcome.expect_err("the snapshot met the fault");
+        assert!(error.contains("os error 5"), "{target:?}: {error}");
+        let (found, _) = contents(log.into_disk().inner.bytes()).expect("opens again");
+        assert_eq!(found.0.len(), 9, "{target:?}");
+    }
+}
+
+#[test]
+fn rot_in_an_acknowledged_record_is_named_not_dropped() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (log, count) = serve(disk, 30);
+    let bytes = log.into_disk().inner.into_bytes();
+    assert_eq!(count, 30);
+    let writes = plan.borrow().writes.clone();
+    let last = writes.len() - 1;
+    for (index, &(offset, _)) in writes.iter().enumerate() {
+        for at in [0, 5, 8, 12, 20, 28, 36, 41] {
+            let mut rotten = bytes.clone();
+            rotten[offset as usize + at] ^= 0x40;
+            let outcome = contents(&rotten);
+            if index < last {
+                let error = outcome.expect_err("an acknowledged record is gone");
+                assert!(matches!(error, OpenError::Corrupt { offset: o, .. } if o == offset), "{error}");
+                let checked = check(&mut MemoryQueue::from_bytes(rotten)).expect_err("likewise");
+                assert_eq!(checked.to_string(), error.to_string());
+            } else {
+                // Nothing on the disk proves that the very last write was acknowledged.
+                assert_eq!(outcome.expect("a torn tail").0, records(29));
+            }
+        }
+    }
+}
+
+#[test]
+fn after_closing_in_order_even_the_last_record_is_missed() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 5);
+    let bytes = log.close().expect("a disk that works").inner.into_bytes();
+    assert_eq!(contents(&bytes).expect("whole"), (records(5), true));
+    let &(offset, _) = plan.borrow().writes.last().expect("wrote");
+    let mut rotten = bytes;
+    rotten[offset as usize + 45] ^= 1;
+    let error = contents(&rotten).expect_err("the last record is gone").to_string();
+    assert!(error.contains("closed in order"), "{error}");
+}
+
+#[test]
+fn lost_and_misdirected_writes_are_noticed() {
+    let (_, plan) = {
+        let (disk, plan) = FaultyDisk::new(formatted());
+        (serve(disk, 30), plan)
+    };
+    let writes = plan.borrow().writes.clone();
+    for hit in 0..writes.len() - 1 {
+        let back = writes[0].0 as i64 - writes[hit].0 as i64;
+        for fault in [Fault::Lost, Fault::Misdirected(back), Fault::Misdirected(5 * 16384)] {
+            let (disk, plan) = FaultyDisk::new(formatted());
+            if matches!(fault, Fault::Misdirected(0)) {
+                continue;
+            }
+            plan.borrow_mut().fault = Some((Target::Data(hit), fault));
+            let (log, count) = serve(disk, 30);
+            assert_eq!(count, 30, "the disk said that all is well");
+            let error = contents(log.into_disk().inner.bytes()).expect_err("records are gone");
+            assert!(matches!(error, OpenError::Corrupt { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn rot_in_superblocks_is_survived_or_named() {
+    let (disk, _) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 20);
+    let bytes = log.into_disk().inner.into_bytes();
+    for copy in 0..4 {
+        let mut rotten = bytes.clone();
+        rotten[copy * 4096 + 100] ^= 1;
+        assert_eq!(contents(&rotten).expect("there are others").0, records(20));
+        let report = check(&mut MemoryQueue::from_bytes(rotten)).expect("there are others");
+        assert_eq!(report.damaged_superblocks, [copy as u64 * 4096]);
+    }
+    // The opening wrote generation 4: the copies at 0 and 4096.
+    let mut rotten = bytes.clone();
+    rotten[100] ^= 1;
+    rotten[4096 + 100] ^= 1;
+    let error = contents(&rotten).expect_err("the newest generation is gone");
+    assert!(matches!(error, OpenError::SuperblockOutdated { epoch: 0, found: 1, .. }), "{error}");
+    rotten[8192 + 100] ^= 1;
+    rotten[12288 + 100] ^= 1;
+    let error = contents(&rotten).expect_err("all generations are gone");
+    assert!(matches!(error, OpenError::Superblocks), "{error}");
+    assert!(error.to_string().contains("4096"));
+    let fresh = contents(&vec![0; CAPACITY]).expect_err("zeros are no log");
+    assert!(matches!(fresh, OpenError::NotFormatted));
+}
+
+#[test]
+fn rot_in_a_snapshot_is_named() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (mut log, _) = serve(disk, 5);
+    log.begin_snapshot().expect("room");
+    let from = plan.borrow().writes.len();
+    for n in 0..3 {
+        log.snapshot_append(&record(n)).expect("room");
+    }
+    log.finish_snapshot().expect("a disk that works");
+    while log.is_snapshotting() {
+        log.poll().expect("a disk that works");
+    }
+    let mut bytes = log.into_disk().inner.into_bytes();
+    assert_eq!(contents(&bytes).expect("whole").0, records(3));
+    let &(offset, _) = plan.borrow().writes[from..]
+        .iter()
+        .find(|(offset, _)| bytes[*offset as usize + 12] == 2)
+        .expect("a write of the snapshot");
+    bytes[offset as usize + 41] ^= 1;
+    let error = contents(&bytes).expect_err("the snapshot is damaged");
+    assert!(matches!(error, OpenError::Corrupt { what: "snapshot record", .. }), "{error}");
+}
+
+#[test]
+fn hostile_superblocks_and_garbage_never_panic() {
+    let mut seed = 1u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let (disk, _) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 40);
+    let bytes = log.into_disk().inner.into_bytes();
+    for _ in 0..300 {
+        let mut garbage = bytes.clone();
+        for _ in 0..1 + random() % 40 {
+            let at = random() as usize % 60000;
+            garbage[at] = random() as u8;
+        }
+        if let Ok((found, _)) = contents(&garbage) {
+            assert!(found.0.len() >= 39, "{} of 40 without a word", found.0.len());
+        }
+    }
+    let noise: Vec<u8> = (0..CAPACITY).map(|_| random() as u8).collect();
+    assert!(matches!(contents(&noise), Err(OpenError::Superblocks)));
+}
+
+#[test]
+fn a_device_that_shrank_is_refused() {
+    let (disk, _) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 1);
+    let mut bytes = log.into_disk().inner.into_bytes();
+    bytes.truncate(CAPACITY - 4096);
+    assert!(matches!(contents(&bytes), Err(OpenError::Geometry { .. })));
+}
+
+#[test]
+fn deferred_records_are_durable_only_after_a_flush() {
+    let options = Options { durability: Durability::Deferred, in_flight: 4 };
+    let disk = MemoryQueue::from_bytes(formatted());
+    let (mut log, _) = Log::open(disk, options, &mut nothing).expect("formatted");
+    let sequence = log.append(b"spice").expect("room");
+    log.submit().expect("a disk that works");
+    log.poll().expect("a disk that works");
+    assert_eq!(log.written(), sequence);
+    assert!(log.durable() < sequence);
+    log.flush().expect("a disk that works");
+    while log.poll().expect("a disk that works") < sequence {}
+    assert!(log.is_idle());
+}
