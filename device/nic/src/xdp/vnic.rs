@@ -462,11 +462,14 @@ impl VnicPrograms {
 
     /// Removes both filters from their interfaces. Interfaces that are gone are no error.
     ///
+    /// An application that still has its socket would send unconfined after this: delete the veth instead, or revoke and
+    /// switch the application's end off first.
+    ///
     /// # Errors
     /// Somebody replaced a filter, or the kernel refused.
     pub fn detach(self) -> Result<(), XdpError> {
         let (application, peer) = self.interfaces();
-        // The receive filter first: while the socket lives, nothing may leave unfiltered.
+        // The transmit filter last: it is the one that others rely on.
         let received = super::detach_if_there(application, &self.receive);
         let transmitted = super::detach_if_there(peer, &self.transmit);
         received.and(transmitted)

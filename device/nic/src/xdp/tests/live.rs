@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::frames::{self, HOST_MAC, MAC, OTHER_MAC};
-use super::machine::{Raw, Socket, eventually, in_namespace, veth};
+use super::machine::{Raw, Socket, eventually, in_namespace, remove, veth};
 use crate::xdp::frame::Direction;
 use crate::xdp::netlink::{self, Expect};
 use crate::xdp::{Reason, Uplink, VnicPrograms, VnicSpec, XdpError, offload, pass};
@@ -214,6 +214,32 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         assert_eq!(counters.redirected.frames, legal.len() as u64);
         uplink.detach().unwrap();
         assert_eq!(netlink::attached(wire).unwrap(), None);
+    });
+}
+
+#[test]
+fn frames_for_interfaces_that_are_gone_are_lost_and_counted() {
+    in_namespace("frames_for_interfaces_that_are_gone_are_lost_and_counted", || {
+        let (wire, far) = veth(("wire", [2, 0, 0, 0, 1, 1]), ("far", [2, 0, 0, 0, 1, 2]));
+        let mut uplink = Uplink::attach(wire).unwrap();
+        let (other_wire, _) = veth(("other", [2, 0, 0, 0, 1, 3]), ("end", [2, 0, 0, 0, 1, 4]));
+        let vnic = vnic(&VnicSpec { uplink: Some(other_wire), ..frames::spec() });
+        uplink.add(frames::ADDRESS, MAC, vnic.peer).unwrap();
+        remove(other_wire);
+        let mut outward = frames::talk(Direction::Transmit, 6, 6379, 0);
+        outward[..6].copy_from_slice(&OTHER_MAC);
+        Raw::at(vnic.application).send(&outward);
+        assert_eq!(judged(&vnic.programs, Direction::Transmit, 1), (0, 1));
+        let counters = vnic.programs.counters().unwrap();
+        assert_eq!(counters.transmitted.dropped(Reason::Target).frames, 1);
+
+        remove(vnic.application);
+        // Of a veth that is gone there is nothing left to detach, and that is well.
+        vnic.programs.detach().unwrap();
+        Raw::at(far).send(&frames::talk(Direction::Receive, 6, 6379, 0));
+        eventually("the frame is counted as lost", || {
+            (uplink.counters().unwrap().lost.frames == 1).then_some(())
+        });
     });
 }
 

@@ -84,6 +84,16 @@ pub fn veth(first: (&str, [u8; 6]), second: (&str, [u8; 6])) -> (u32, u32) {
     ends
 }
 
+/// Deletes an interface; a veth's other end goes with it.
+pub fn remove(ifindex: u32) {
+    let mut body = vec![0; 4];
+    body.extend_from_slice(&ifindex.to_ne_bytes());
+    body.extend_from_slice(&[0; 8]);
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    netlink::request(libc::RTM_DELLINK, flags as u16, &body, &|| format!("delete interface {ifindex}"))
+        .unwrap();
+}
+
 /// An AF_XDP socket with a UMEM, so that a socket map takes it. It is bound to nothing.
 pub struct Socket {
     fd: OwnedFd,
