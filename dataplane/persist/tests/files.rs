@@ -27,7 +27,7 @@ impl Place {
             return Some(AreaQueue::Blocking(queue, "asked for".into()));
         }
         match UringQueue::open(fd, size, UringOptions::default()) {
-            Ok(queue) => Some(AreaQueue::Uring(queue)),
+            Ok(queue) => Some(AreaQueue::Uring(Box::new(queue))),
             Err(OpenError::Unavailable { cause }) => {
                 eprintln!("SKIPPED files through io_uring: needs io_uring: {cause}");
                 None

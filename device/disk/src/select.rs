@@ -11,8 +11,8 @@ use crate::{
 
 /// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data path.
 pub enum AreaQueue {
-    /// io_uring.
-    Uring(UringQueue),
+    /// io_uring. Boxed: it is three times as large as the others.
+    Uring(Box<UringQueue>),
     /// `pwritev2(2)`, and why not io_uring.
     Blocking(BlockingQueue, String),
     /// DRAM.
@@ -29,7 +29,7 @@ pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
         .try_clone()
         .map_err(|source| OpenError::Io { action: "duplicate the area's descriptor", source })?;
     match UringQueue::open(fd, capacity, UringOptions::default()) {
-        Ok(queue) => Ok(AreaQueue::Uring(queue)),
+        Ok(queue) => Ok(AreaQueue::Uring(Box::new(queue))),
         Err(OpenError::Unavailable { cause }) => {
             Ok(AreaQueue::Blocking(BlockingQueue::open(spare, capacity)?, cause))
         }
