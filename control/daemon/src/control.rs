@@ -397,6 +397,8 @@ impl<D: VnicDevices> Control<D> {
     }
 
     async fn exited(&mut self, process: &Process) {
+        // A child may have inherited the socket: it is not the process that the kernel named.
+        self.clients.retain(|_, client| client.process != *process);
         self.end_all(process, "its process has ended").await;
         self.watches.remove(process);
     }

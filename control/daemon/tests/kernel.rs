@@ -1,5 +1,7 @@
 //! Real veths, sockets and programs, in a network namespace of the test's own. Needs root.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
 mod scene;
 
 use std::net::TcpStream;
