@@ -311,8 +311,7 @@ impl Client {
                 places.push((database, key.into()));
             }
         }
-        self.block_request =
-            Some(Blocked { keys: places, deadline, on_timeout, arguments: Vec::new() });
+        self.block_request = Some(Blocked { keys: places, deadline, on_timeout, arguments: Vec::new() });
     }
 }
 

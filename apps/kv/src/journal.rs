@@ -101,7 +101,9 @@ pub fn number(out: &mut Vec<u8>, mut value: u64) {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     /// The record ends within an effect.
-    #[error("log record {sequence}: an effect is cut off at byte {at}; the log was written by another program or a newer Sietch")]
+    #[error(
+        "log record {sequence}: an effect is cut off at byte {at}; the log was written by another program or a newer Sietch"
+    )]
     Truncated {
         /// Of the record.
         sequence: u64,
@@ -109,7 +111,9 @@ pub enum ReplayError {
         at: usize,
     },
     /// The first byte of the record is unknown.
-    #[error("log record {sequence}: unknown kind {kind}; it was written by another program or a newer Sietch")]
+    #[error(
+        "log record {sequence}: unknown kind {kind}; it was written by another program or a newer Sietch"
+    )]
     Kind {
         /// Of the record.
         sequence: u64,
@@ -125,7 +129,9 @@ pub enum ReplayError {
         name: String,
     },
     /// An effect is in a database that does not exist.
-    #[error("log record {sequence}: database {database} does not exist; start with at least as many databases as before")]
+    #[error(
+        "log record {sequence}: database {database} does not exist; start with at least as many databases as before"
+    )]
     Database {
         /// Of the record.
         sequence: u64,

@@ -96,6 +96,14 @@ impl Entry {
         self.charged
     }
 
+    /// Counts its bytes again, in its database and in all.
+    fn reweigh(&mut self, database: &mut usize, all: &mut usize) {
+        let charged = self.weigh();
+        *database = *database - self.charged + charged;
+        *all = *all - self.charged + charged;
+        self.charged = charged;
+    }
+
     fn weigh(&self) -> usize {
         let expiry = if self.expire_at == NEVER { 0 } else { EXPIRY_OVERHEAD + self.key.len() };
         ENTRY_OVERHEAD + self.key.len() + self.value.memory() + expiry
@@ -105,12 +113,17 @@ impl Entry {
 /// One numbered database.
 pub struct Database {
     index: Index<Entry>,
-    expires: BTreeMap<(u64, u32), Box<[u8]>>,
+    expires: Expires,
+    /// Bytes of its entries.
+    bytes: usize,
 }
+
+/// Keys by (deadline, ticket).
+type Expires = BTreeMap<(u64, u32), Box<[u8]>>;
 
 impl Database {
     fn new(seed: u64) -> Self {
-        Self { index: Index::new(seed), expires: BTreeMap::new() }
+        Self { index: Index::new(seed), expires: Expires::new(), bytes: 0 }
     }
 
     /// Its entries.
@@ -158,6 +171,10 @@ pub struct Store {
     pub generation: u64,
     /// Unix seconds of the last finished snapshot.
     pub last_save: u64,
+    /// Monotonic nanoseconds of the first clock reading.
+    pub started_ns: u64,
+    /// Forty hexadecimal digits that differ from run to run.
+    pub run_id: String,
     watched: HashMap<Place, Watched>,
     version: u64,
     /// Who waits for which key, oldest first.
@@ -166,6 +183,7 @@ pub struct Store {
     pub ready: VecDeque<Place>,
     graveyard: Vec<Index<Entry>>,
     dead: Vec<Value>,
+    dead_expires: Vec<Expires>,
     pool: Vec<eviction::Candidate>,
     ticket: u32,
     random: Random,
@@ -186,12 +204,15 @@ impl Store {
             compaction_requested: false,
             generation: 0,
             last_save: 0,
+            started_ns: 0,
+            run_id: format!("{:016x}{:016x}{:08x}", random.next(), random.next(), random.next() as u32),
             watched: HashMap::new(),
             version: 0,
             waiting: HashMap::new(),
             ready: VecDeque::new(),
             graveyard: Vec::new(),
             dead: Vec::new(),
+            dead_expires: Vec::new(),
             pool: Vec::new(),
             ticket: 0,
             random,
@@ -247,15 +268,12 @@ impl Store {
 
     /// Whether a key is there although its time is over.
     pub fn is_overdue(&self, database: usize, key: &[u8], now: Now) -> bool {
-        self.databases[database]
-            .index
-            .get(key)
-            .is_some_and(|entry| entry.expire_at <= now.unix_ms)
+        self.databases[database].index.get(key).is_some_and(|entry| entry.expire_at <= now.unix_ms)
     }
 
     fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
         let ticket = self.ticket.wrapping_add(1);
-        let Database { index, expires } = &mut self.databases[database];
+        let Database { index, expires, bytes } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
             return false;
         };
@@ -272,33 +290,31 @@ impl Store {
             entry.ticket = ticket;
             self.ticket = ticket;
         }
-        let charged = entry.weigh();
-        self.data_bytes = self.data_bytes - entry.charged + charged;
-        entry.charged = charged;
+        entry.reweigh(bytes, &mut self.data_bytes);
         true
     }
 
     /// Counts an entry's memory again, or removes a collection that is empty.
     fn reweigh(&mut self, database: usize, key: &[u8]) {
-        let Some(entry) = self.databases[database].index.get_mut(key) else {
+        let Database { index, bytes, .. } = &mut self.databases[database];
+        let Some(entry) = index.get_mut(key) else {
             return;
         };
         if entry.value.is_empty() {
             self.take(database, key);
             return;
         }
-        let charged = entry.weigh();
-        self.data_bytes = self.data_bytes - entry.charged + charged;
-        entry.charged = charged;
+        entry.reweigh(bytes, &mut self.data_bytes);
     }
 
     /// Removes an entry, without signal or effect.
     fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
-        let Database { index, expires } = &mut self.databases[database];
+        let Database { index, expires, bytes } = &mut self.databases[database];
         let entry = index.remove(key)?;
         if entry.expire_at != NEVER {
             expires.remove(&(entry.expire_at, entry.ticket));
         }
+        *bytes -= entry.charged;
         self.data_bytes -= entry.charged;
         Some(entry)
     }
@@ -306,7 +322,7 @@ impl Store {
     /// Puts a value in the place of whatever was there and drops its expiry unless `keep_expiry`.
     fn put(&mut self, database: usize, key: &[u8], value: Value, keep_expiry: bool, now: Now) {
         let access = self.fresh_access(now);
-        let Database { index, expires } = &mut self.databases[database];
+        let Database { index, expires, bytes } = &mut self.databases[database];
         if let Some(entry) = index.get_mut(key) {
             let old = std::mem::replace(&mut entry.value, value);
             if old.free_effort() > HUGE {
@@ -316,15 +332,11 @@ impl Store {
                 expires.remove(&(entry.expire_at, entry.ticket));
                 entry.expire_at = NEVER;
             }
-            let charged = entry.weigh();
-            self.data_bytes = self.data_bytes - entry.charged + charged;
-            entry.charged = charged;
+            entry.reweigh(bytes, &mut self.data_bytes);
             return;
         }
-        let mut entry =
-            Entry { key: key.into(), value, expire_at: NEVER, charged: 0, ticket: 0, access };
-        entry.charged = entry.weigh();
-        self.data_bytes += entry.charged;
+        let mut entry = Entry { key: key.into(), value, expire_at: NEVER, charged: 0, ticket: 0, access };
+        entry.reweigh(bytes, &mut self.data_bytes);
         index.insert(entry);
     }
 
@@ -385,18 +397,11 @@ impl Store {
             self.signal_database(number);
             let seed = self.random.next();
             let old = std::mem::replace(&mut self.databases[number], Database::new(seed));
-            let bytes: usize = if only.is_none() {
-                0
-            } else {
-                old.index.iter().map(Entry::charged).sum()
-            };
-            self.data_bytes -= bytes;
+            self.data_bytes -= old.bytes;
             if !old.index.is_empty() {
                 self.graveyard.push(old.index);
+                self.dead_expires.push(old.expires);
             }
-        }
-        if only.is_none() {
-            self.data_bytes = 0;
         }
         self.pool.clear();
     }
@@ -437,6 +442,13 @@ impl Store {
                 freed += before.min(limit - freed).max(1);
                 continue;
             }
+            if let Some(expires) = self.dead_expires.last_mut() {
+                if expires.pop_first().is_none() {
+                    self.dead_expires.pop();
+                }
+                freed += 1;
+                continue;
+            }
             let Some(index) = self.graveyard.last_mut() else {
                 return false;
             };
@@ -458,7 +470,7 @@ impl Store {
 
     /// Whether flushed databases wait to be freed.
     pub fn has_graves(&self) -> bool {
-        !self.graveyard.is_empty() || !self.dead.is_empty()
+        !self.graveyard.is_empty() || !self.dead.is_empty() || !self.dead_expires.is_empty()
     }
 }
 

@@ -42,26 +42,17 @@ impl Policy {
 
     /// The policy of this name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::NAMES
-            .iter()
-            .find(|(_, known)| known.eq_ignore_ascii_case(name))
-            .map(|&(policy, _)| policy)
+        Self::NAMES.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|&(policy, _)| policy)
     }
 
     /// Its name in CONFIG.
     pub fn name(self) -> &'static str {
-        Self::NAMES
-            .iter()
-            .find(|&&(policy, _)| policy == self)
-            .map_or("noeviction", |&(_, name)| name)
+        Self::NAMES.iter().find(|&&(policy, _)| policy == self).map_or("noeviction", |&(_, name)| name)
     }
 
     /// Whether only keys with an expiry may go.
     pub fn volatile(self) -> bool {
-        matches!(
-            self,
-            Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl
-        )
+        matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
     }
 
     /// Whether the access counters hold frequencies.
@@ -138,7 +129,7 @@ pub struct Settings {
     /// The directory that CONFIG GET shows.
     pub dir: String,
     /// Settings that are kept and shown but change nothing here.
-    shown: Vec<(&'static str, String)>,
+    pub(crate) shown: Vec<(&'static str, String)>,
 }
 
 /// 512 MiB, Redis' `proto-max-bulk-len`.
@@ -282,11 +273,10 @@ impl Settings {
     /// Redis' wording for an unknown name, a value that does not fit, or a setting that is fixed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Fault> {
         let failed = |reason: &str| {
-            Fault::new(format!(
-                "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
-            ))
+            Fault::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
         };
-        let number = || value.parse::<u64>().map_err(|_| failed("argument couldn't be parsed into an integer"));
+        let number =
+            || value.parse::<u64>().map_err(|_| failed("argument couldn't be parsed into an integer"));
         let memory = || parse_memory(value).ok_or_else(|| failed("argument must be a memory value"));
         match name {
             "maxmemory" => self.maxmemory = memory()?,
@@ -348,7 +338,8 @@ impl Settings {
             return Err("wrong number of arguments");
         }
         for limits in words.chunks_exact(4) {
-            let hard = parse_memory(limits[1]).ok_or("Error in hard, soft or soft_seconds setting in client-output-buffer-limit")?;
+            let hard = parse_memory(limits[1])
+                .ok_or("Error in hard, soft or soft_seconds setting in client-output-buffer-limit")?;
             match limits[0] {
                 "normal" => self.output_limit_normal = hard,
                 "pubsub" => self.output_limit_pubsub = hard,

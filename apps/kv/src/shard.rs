@@ -116,13 +116,11 @@ impl Shard {
     ///
     /// # Errors
     /// [`Refused`] when there are too many.
-    pub fn connect(
-        &mut self,
-        peer: SocketAddr,
-        local: SocketAddr,
-        now: Now,
-    ) -> Result<ClientId, Refused> {
+    pub fn connect(&mut self, peer: SocketAddr, local: SocketAddr, now: Now) -> Result<ClientId, Refused> {
         self.now = now;
+        if self.store.started_ns == 0 {
+            self.store.started_ns = now.monotonic_ns;
+        }
         if self.peers.count() >= self.store.settings.maxclients {
             self.store.metrics.refused += 1;
             return Err(Refused::TooManyClients(self.store.settings.maxclients));
@@ -169,9 +167,9 @@ impl Shard {
     pub fn end_of_input(&mut self, id: ClientId) {
         if let Some(mut client) = self.peers.take(id) {
             client.input_ended = true;
-            if client.blocked.is_none() && client.closing == Closing::No && !self.may_run(&client) {
-                // Held back for its output: closed when that has been run.
-            } else if client.closing == Closing::No {
+            // Commands that are held back (because of much output) run first: `receive` closes then.
+            let held_back = client.blocked.is_none() && (client.resumable || !self.may_run(&client));
+            if client.closing == Closing::No && !held_back {
                 client.closing = Closing::AfterOutput;
                 self.unblock(&mut client);
             }
@@ -231,7 +229,7 @@ impl Shard {
         let memory = client.memory();
         self.store.client_bytes = self.store.client_bytes + memory - client.charged;
         client.charged = memory;
-        let held = !client.input.is_empty() || client.input_ended;
+        let held = client.blocked.is_none() && (!client.input.is_empty() || client.input_ended);
         if held && client.closing == Closing::No && client.output.pending() <= soft {
             self.peers.resume_later(id);
         }
@@ -297,8 +295,8 @@ impl Shard {
             let wait = at.saturating_sub(self.now.unix_ms).saturating_mul(1_000_000);
             self.now.monotonic_ns.saturating_add(wait)
         });
-        let idle = (self.store.settings.timeout > 0 && self.peers.count() > 0)
-            .then_some(self.next_idle_check);
+        let idle =
+            (self.store.settings.timeout > 0 && self.peers.count() > 0).then_some(self.next_idle_check);
         [expiry, idle, self.peers.next_unblock()].into_iter().flatten().min()
     }
 

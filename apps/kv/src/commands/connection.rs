@@ -5,19 +5,32 @@ use crate::client::{Closing, ReplyMode};
 
 mod clients;
 
-const ALWAYS: Flags =
-    flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE).and(flag::FAST).and(flag::NO_AUTH);
+const ALWAYS: Flags = flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE).and(flag::FAST).and(flag::NO_AUTH);
 
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[
     Command::new("auth", -2, ALWAYS, Keys::None, "connection", auth),
-    Command::new("client", -2, flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE), Keys::None, "connection", clients::client),
+    Command::new(
+        "client",
+        -2,
+        flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "connection",
+        clients::client,
+    ),
     Command::new("echo", 2, flag::FAST.and(flag::LOADING).and(flag::STALE), Keys::None, "connection", echo),
     Command::new("hello", -1, ALWAYS, Keys::None, "connection", hello),
     Command::new("ping", -1, flag::FAST, Keys::None, "connection", ping),
     Command::new("quit", -1, ALWAYS, Keys::None, "connection", quit),
     Command::new("reset", 1, ALWAYS, Keys::None, "connection", reset),
-    Command::new("select", 2, flag::LOADING.and(flag::STALE).and(flag::FAST), Keys::None, "connection", select),
+    Command::new(
+        "select",
+        2,
+        flag::LOADING.and(flag::STALE).and(flag::FAST),
+        Keys::None,
+        "connection",
+        select,
+    ),
 ];
 
 /// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
@@ -66,8 +79,7 @@ fn select(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 const NO_PASSWORD: Fault = Fault::of(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
 );
-const WRONG_PASSWORD: Fault =
-    Fault::of("WRONGPASS invalid username-password pair or user is disabled.");
+const WRONG_PASSWORD: Fault = Fault::of("WRONGPASS invalid username-password pair or user is disabled.");
 
 fn auth(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     match arguments {

@@ -5,8 +5,7 @@ use crate::client::ClientId;
 use crate::glob;
 use crate::resp::Reply;
 
-const SUBSCRIPTION: super::Flags =
-    flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
+const SUBSCRIPTION: super::Flags = flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
 
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[
@@ -14,8 +13,22 @@ pub const COMMANDS: &[Command] = &[
     Command::new("unsubscribe", -1, SUBSCRIPTION, Keys::None, "pubsub", unsubscribe),
     Command::new("psubscribe", -2, SUBSCRIPTION, Keys::None, "pubsub", psubscribe),
     Command::new("punsubscribe", -1, SUBSCRIPTION, Keys::None, "pubsub", punsubscribe),
-    Command::new("publish", 3, flag::PUBSUB.and(flag::LOADING).and(flag::STALE).and(flag::FAST), Keys::None, "pubsub", publish),
-    Command::new("pubsub", -2, flag::PUBSUB.and(flag::LOADING).and(flag::STALE), Keys::None, "pubsub", pubsub),
+    Command::new(
+        "publish",
+        3,
+        flag::PUBSUB.and(flag::LOADING).and(flag::STALE).and(flag::FAST),
+        Keys::None,
+        "pubsub",
+        publish,
+    ),
+    Command::new(
+        "pubsub",
+        -2,
+        flag::PUBSUB.and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "pubsub",
+        pubsub,
+    ),
 ];
 
 /// One confirmation of a (un)subscription.

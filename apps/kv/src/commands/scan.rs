@@ -5,8 +5,7 @@ use crate::glob;
 use crate::index::Keyed;
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
-    &[Command::new("scan", -2, flag::READONLY, Keys::None, "generic", scan)];
+pub const COMMANDS: &[Command] = &[Command::new("scan", -2, flag::READONLY, Keys::None, "generic", scan)];
 
 /// Elements visited by one call unless COUNT says otherwise.
 const DEFAULT_COUNT: usize = 10;
@@ -62,10 +61,7 @@ impl<'a> Options<'a> {
 /// # Errors
 /// [`Fault::BAD_CURSOR`].
 pub fn cursor(argument: &[u8]) -> Result<u64, Fault> {
-    std::str::from_utf8(argument)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or(Fault::BAD_CURSOR)
+    std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok()).ok_or(Fault::BAD_CURSOR)
 }
 
 fn scan(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {

@@ -1,15 +1,47 @@
-//! Commands about the server: FLUSHALL, INFO, CONFIG, COMMAND and so on.
+//! Commands about the server.
+//!
+//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY, SLOWLOG and DEBUG.
 
 use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
+use crate::glob;
+use crate::shard::ShutdownMode;
+
+mod diagnosis;
+mod info;
+mod table;
 
 const ANY: Flags = flag::LOADING.and(flag::STALE);
 const ADMIN: Flags = flag::ADMIN.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
+const ADMIN_NOT_QUEUED: Flags = ADMIN.and(flag::NO_MULTI);
+
+const fn server(name: &'static str, arity: i16, flags: Flags, handler: super::Handler) -> Command {
+    Command::new(name, arity, flags, Keys::None, "server", handler)
+}
 
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[
-    Command::new("dbsize", 1, flag::READONLY.and(flag::FAST), Keys::None, "server", dbsize),
-    Command::new("flushall", -1, flag::WRITE, Keys::None, "server", flushall),
-    Command::new("flushdb", -1, flag::WRITE, Keys::None, "server", flushdb),
+    server("bgrewriteaof", 1, flag::ADMIN.and(flag::NO_SCRIPT), bgrewriteaof),
+    server("bgsave", -1, flag::ADMIN.and(flag::NO_SCRIPT), bgsave),
+    server("command", -1, ANY, table::command),
+    server("config", -2, ADMIN, config),
+    server("dbsize", 1, flag::READONLY.and(flag::FAST), dbsize),
+    server("debug", -2, ADMIN, diagnosis::debug),
+    server("flushall", -1, flag::WRITE, flushall),
+    server("flushdb", -1, flag::WRITE, flushdb),
+    server("info", -1, ANY, info::info),
+    server("lastsave", 1, ANY.and(flag::FAST), lastsave),
+    server("latency", -2, ADMIN, diagnosis::latency),
+    server("lolwut", -1, flag::READONLY.and(flag::FAST), lolwut),
+    Command::new("memory", -2, flag::READONLY, Keys::Range(2, 2, 1), "server", diagnosis::memory),
+    server("replicaof", 3, ADMIN, replicaof),
+    server("role", 1, ANY.and(flag::NO_SCRIPT).and(flag::FAST), role),
+    server("save", 1, ADMIN_NOT_QUEUED, save),
+    server("shutdown", -1, ADMIN_NOT_QUEUED, shutdown),
+    server("slaveof", 3, ADMIN, replicaof),
+    server("slowlog", -2, ADMIN, diagnosis::slowlog),
+    server("swapdb", 3, flag::WRITE.and(flag::FAST), swapdb),
+    server("time", 1, ANY.and(flag::FAST), time),
+    Command::new("wait", 3, flag::NO_SCRIPT, Keys::None, "generic", wait),
 ];
 
 /// Replies with a HELP text.
@@ -50,6 +82,175 @@ fn flushdb(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let database = context.data.database();
     context.data.store().flush(Some(database));
     context.data.effect(&[b"FLUSHDB"]);
+    context.reply.ok();
+    Ok(())
+}
+
+fn swapdb(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let count = context.data.store_ref().databases().len();
+    let number = |argument: &[u8], bad: Fault| {
+        let value = integer(argument).map_err(|_| bad)?;
+        usize::try_from(value)
+            .ok()
+            .filter(|&value| value < count)
+            .ok_or(Fault::of("ERR DB index is out of range"))
+    };
+    let first = number(arguments[1], Fault::of("ERR invalid first DB index"))?;
+    let second = number(arguments[2], Fault::of("ERR invalid second DB index"))?;
+    if first != second {
+        context.data.store().swap(first, second);
+        context.data.effect(arguments);
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+fn time(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    let now = context.data.now();
+    context.reply.array(2);
+    context.reply.bulk((now.unix_ms / 1000).to_string().as_bytes());
+    // The batch's clock reading has milliseconds; the monotonic one fills in the rest.
+    let micros = now.unix_ms % 1000 * 1000 + now.monotonic_ns / 1000 % 1000;
+    context.reply.bulk(micros.to_string().as_bytes());
+    Ok(())
+}
+
+fn lolwut(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    let text = format!("Sietch ver. {}\n", env!("CARGO_PKG_VERSION"));
+    context.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+fn role(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    context.reply.array(3);
+    context.reply.bulk(b"master");
+    context.reply.integer(0);
+    context.reply.array(0);
+    Ok(())
+}
+
+fn replicaof(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    if is(arguments[1], "no") && is(arguments[2], "one") {
+        context.reply.ok();
+        return Ok(());
+    }
+    Err(Fault::of("ERR REPLICAOF is not supported: Sietch does not replicate"))
+}
+
+/// There are no replicas, so none has anything.
+fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    integer(arguments[1])?;
+    let timeout =
+        integer(arguments[2]).map_err(|_| Fault::of("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(Fault::TIMEOUT_NEGATIVE);
+    }
+    context.reply.integer(0);
+    Ok(())
+}
+
+fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    context.data.store().compaction_requested = true;
+    context.reply.ok();
+    Ok(())
+}
+
+fn bgsave(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    match arguments[1..] {
+        [] => {}
+        [word] if is(word, "schedule") => {}
+        _ => return Err(Fault::SYNTAX),
+    }
+    context.data.store().compaction_requested = true;
+    context.reply.simple("Background saving started");
+    Ok(())
+}
+
+fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    context.data.store().compaction_requested = true;
+    context.reply.simple("Background append only file rewriting started");
+    Ok(())
+}
+
+fn lastsave(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    let at = context.data.store_ref().last_save;
+    context.reply.integer(at as i64);
+    Ok(())
+}
+
+fn shutdown(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let mut mode = ShutdownMode::Save;
+    for word in &arguments[1..] {
+        if is(word, "nosave") {
+            mode = ShutdownMode::NoSave;
+        } else if is(word, "abort") && arguments.len() == 2 {
+            return Err(Fault::of("ERR No shutdown in progress."));
+        } else if !is(word, "save") && !is(word, "now") && !is(word, "force") {
+            return Err(Fault::SYNTAX);
+        }
+    }
+    // No reply: the connection closes when the server ends.
+    context.peers.shutdown = Some(mode);
+    Ok(())
+}
+
+fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let subcommand = arguments[1].to_ascii_lowercase();
+    match (subcommand.as_slice(), arguments.len()) {
+        (b"get", 3..) => {
+            let wanted = &arguments[2..];
+            let mut found = context.data.settings().list();
+            found.retain(|(name, _)| {
+                wanted.iter().any(|pattern| glob::matches_ignoring_case(pattern, name.as_bytes()))
+            });
+            context.reply.map(found.len());
+            for (name, value) in &found {
+                context.reply.bulk(name.as_bytes());
+                context.reply.bulk(value.as_bytes());
+            }
+        }
+        (b"set", 4..) => return config_set(context, &arguments[2..]),
+        (b"resetstat", 2) => {
+            context.data.store().metrics.reset();
+            context.reply.ok();
+        }
+        (b"rewrite", 2) => {
+            return Err(Fault::of("ERR The server is running without a config file"));
+        }
+        (b"help", 2) => help(
+            context,
+            "CONFIG",
+            &[
+                "GET <pattern>",
+                "    Return parameters matching the glob-like <pattern> and their values.",
+                "SET <directive> <value>",
+                "    Set the configuration <directive> to <value>.",
+                "RESETSTAT",
+                "    Reset statistics reported by the INFO command.",
+                "REWRITE",
+                "    Rewrite the configuration file.",
+            ],
+        ),
+        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
+            let name = String::from_utf8_lossy(&subcommand).into_owned();
+            return Err(Fault::arity(&format!("config|{name}")));
+        }
+        _ => return Err(Fault::unknown_subcommand("CONFIG", arguments[1])),
+    }
+    Ok(())
+}
+
+/// Changes all settings that are named, or none.
+fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
+    if !pairs.len().is_multiple_of(2) {
+        return Err(Fault::arity("config|set"));
+    }
+    let mut settings = context.data.settings().clone();
+    for pair in pairs.chunks_exact(2) {
+        let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
+        settings.set(&name, &String::from_utf8_lossy(pair[1]))?;
+    }
+    context.data.store().settings = settings;
     context.reply.ok();
     Ok(())
 }

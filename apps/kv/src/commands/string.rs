@@ -91,13 +91,7 @@ fn store(context: &mut Context<'_>, key: &[u8], value: &[u8], deadline: u64) {
 }
 
 /// An expiry given as EX, PX, EXAT or PXAT, in Unix milliseconds.
-fn deadline(
-    argument: &[u8],
-    seconds: bool,
-    absolute: bool,
-    now: Now,
-    command: &str,
-) -> Result<u64, Fault> {
+fn deadline(argument: &[u8], seconds: bool, absolute: bool, now: Now, command: &str) -> Result<u64, Fault> {
     let invalid = || Fault::new(format!("ERR invalid expire time in '{command}' command"));
     let value = integer(argument)?;
     if value <= 0 {

@@ -11,11 +11,46 @@ use crate::client::{Transaction, Watch};
 
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[
-    Command::new("multi", 1, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", multi),
-    Command::new("exec", 1, flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", exec),
-    Command::new("discard", 1, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", discard),
-    Command::new("watch", -2, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::Range(1, -1, 1), "transactions", watch),
-    Command::new("unwatch", 1, flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE), Keys::None, "transactions", unwatch),
+    Command::new(
+        "multi",
+        1,
+        flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "transactions",
+        multi,
+    ),
+    Command::new(
+        "exec",
+        1,
+        flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "transactions",
+        exec,
+    ),
+    Command::new(
+        "discard",
+        1,
+        flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "transactions",
+        discard,
+    ),
+    Command::new(
+        "watch",
+        -2,
+        flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE),
+        Keys::Range(1, -1, 1),
+        "transactions",
+        watch,
+    ),
+    Command::new(
+        "unwatch",
+        1,
+        flag::NO_SCRIPT.and(flag::FAST).and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "transactions",
+        unwatch,
+    ),
 ];
 
 /// Whether a command runs at once inside MULTI instead of being queued.
@@ -77,8 +112,14 @@ fn watched_key_changed(context: &Context<'_>) -> bool {
     let store = context.data.store_ref();
     let now = context.data.now();
     context.client.watches.iter().any(|watch| {
-        store.version(&watch.place) != watch.version
-            || !watch.overdue && store.is_overdue(watch.place.0, &watch.place.1, now)
+        let (database, key) = (watch.place.0, &watch.place.1);
+        let changed = store.version(&watch.place) != watch.version;
+        if watch.overdue {
+            // Its removal is no change: it was as good as gone when the watch began.
+            changed && store.databases()[database].index().contains(key)
+        } else {
+            changed || store.is_overdue(database, key, now)
+        }
     })
 }
 

@@ -68,11 +68,7 @@ impl Entry {
 impl Store {
     /// The access word of a key made now.
     pub(super) fn fresh_access(&self, now: Now) -> u32 {
-        if self.settings.policy.counts_frequency() {
-            minutes(now) << 8 | LFU_START
-        } else {
-            access_time(now)
-        }
+        if self.settings.policy.counts_frequency() { minutes(now) << 8 | LFU_START } else { access_time(now) }
     }
 
     /// Evicts until memory is below the limit. False: it is not, and nothing more can go.
@@ -187,9 +183,7 @@ impl Store {
 
     /// Puts a candidate into the pool if it is idle enough for it.
     fn offer(&mut self, candidate: Candidate) {
-        let known = |other: &Candidate| {
-            other.database == candidate.database && other.key == candidate.key
-        };
+        let known = |other: &Candidate| other.database == candidate.database && other.key == candidate.key;
         if self.pool.iter().any(known) {
             return;
         }

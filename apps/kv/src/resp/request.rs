@@ -193,11 +193,7 @@ impl Parser {
     }
 
     /// The line at the current position without its end, which is then passed. `None`: it is not complete.
-    fn line<'a>(
-        &mut self,
-        input: &'a [u8],
-        too_long: &str,
-    ) -> Result<Option<&'a [u8]>, ProtocolError> {
+    fn line<'a>(&mut self, input: &'a [u8], too_long: &str) -> Result<Option<&'a [u8]>, ProtocolError> {
         let from = self.searched.max(self.at);
         // Nearly always the end is a few bytes away.
         let found = input[from..].iter().position(|&byte| byte == b'\r').map(|at| from + at);

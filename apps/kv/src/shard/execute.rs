@@ -173,6 +173,10 @@ impl Shard {
             return self.reject(client, Some(number), &Fault::arity(command.name));
         }
         if let Err(fault) = self.admit(client, command) {
+            if command.name == "exec" && client.in_transaction() {
+                let fault = self.abort_transaction(client, &fault);
+                return self.reject(client, Some(number), &fault);
+            }
             return self.reject(client, Some(number), &fault);
         }
         if client.in_transaction() && !transaction::runs_inside(command.name) {
@@ -230,6 +234,17 @@ impl Shard {
             })
     }
 
+    /// Drops a transaction whose EXEC may not run; the error that says so.
+    fn abort_transaction(&mut self, client: &mut Client, reason: &Fault) -> Fault {
+        client.transaction = None;
+        for watch in client.watches.drain(..) {
+            self.store.unwatch(&watch.place);
+        }
+        let mut text = b"EXECABORT Transaction discarded because of: ".to_vec();
+        text.extend_from_slice(&reason.0);
+        Fault::new(text)
+    }
+
     fn queue(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         let limit = self.store.settings.client_query_buffer_limit;
         let bytes: usize = arguments.iter().map(|argument| argument.len() + 32).sum();
@@ -248,13 +263,7 @@ impl Shard {
     }
 
     /// Runs a handler for a client.
-    pub(super) fn call(
-        &mut self,
-        client: &mut Client,
-        number: u16,
-        command: Command,
-        arguments: &[&[u8]],
-    ) {
+    pub(super) fn call(&mut self, client: &mut Client, number: u16, command: Command, arguments: &[&[u8]]) {
         let start = client.output.bytes.len();
         let reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
         let database = client.database;
@@ -308,8 +317,15 @@ impl Context<'_> {
 fn allowed_to_subscribers(name: &str) -> bool {
     matches!(
         name,
-        "ping" | "subscribe" | "ssubscribe" | "psubscribe" | "unsubscribe" | "sunsubscribe"
-            | "punsubscribe" | "quit" | "reset"
+        "ping"
+            | "subscribe"
+            | "ssubscribe"
+            | "psubscribe"
+            | "unsubscribe"
+            | "sunsubscribe"
+            | "punsubscribe"
+            | "quit"
+            | "reset"
     )
 }
 

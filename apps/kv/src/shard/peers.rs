@@ -77,9 +77,7 @@ impl Peers {
     }
 
     fn slot(&mut self, id: ClientId) -> Option<&mut Slot> {
-        self.slots
-            .get_mut(id.slot as usize)
-            .filter(|slot| slot.used && slot.generation == id.generation)
+        self.slots.get_mut(id.slot as usize).filter(|slot| slot.used && slot.generation == id.generation)
     }
 
     /// Takes a client out to serve it.
@@ -187,11 +185,8 @@ impl Peers {
     /// Closes every client that waits for something to become durable; what waits is dropped.
     pub(super) fn fail(&mut self) {
         self.sealed.clear();
-        let held: Vec<ClientId> = self
-            .iter()
-            .filter(|client| client.output.is_held())
-            .map(Client::id)
-            .collect();
+        let held: Vec<ClientId> =
+            self.iter().filter(|client| client.output.is_held()).map(Client::id).collect();
         for id in held {
             if let Some(mut client) = self.take(id) {
                 client.output.drop_held();

@@ -123,9 +123,8 @@ impl Shard {
         scratch: Vec<u8>,
     ) -> Result<Vec<u8>, ReplayError> {
         let found = self.table.find(arguments[0]);
-        let known = found.filter(|(_, command)| {
-            command.flags.has(flag::WRITE) && command.accepts(arguments.len())
-        });
+        let known =
+            found.filter(|(_, command)| command.flags.has(flag::WRITE) && command.accepts(arguments.len()));
         let Some((_, command)) = known else {
             let name = String::from_utf8_lossy(arguments[0]).into_owned();
             return Err(ReplayError::Command { sequence, name });
@@ -160,19 +159,13 @@ impl Shard {
     /// Begins a snapshot. Every effect so far must have been taken from the journal and appended to the log.
     pub fn begin_snapshot(&mut self) {
         self.snapshot_aborted = false;
-        self.snapshot =
-            Some(Snapshot { database: 0, cursor: 0, generation: self.store.generation });
+        self.snapshot = Some(Snapshot { database: 0, cursor: 0, generation: self.store.generation });
     }
 
     /// Dumps about `budget_bytes` more as records to `out`; true when the snapshot is complete (or was aborted, see
     /// [`Shard::snapshot_aborted`]). `as_of` is the sequence of the last record of the log; the journal
     /// must be empty.
-    pub fn snapshot_slice(
-        &mut self,
-        as_of: u64,
-        budget_bytes: usize,
-        out: &mut dyn FnMut(&[u8]),
-    ) -> bool {
+    pub fn snapshot_slice(&mut self, as_of: u64, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
         debug_assert!(self.store.journal.is_empty(), "effects without a sequence");
         let Some(mut snapshot) = self.snapshot.take() else {
             return true;
@@ -208,10 +201,7 @@ impl Shard {
     /// Whether the last snapshot was aborted because the data set was flushed meanwhile; begin another.
     pub fn snapshot_aborted(&self) -> bool {
         self.snapshot_aborted
-            || self
-                .snapshot
-                .as_ref()
-                .is_some_and(|snapshot| snapshot.generation != self.store.generation)
+            || self.snapshot.as_ref().is_some_and(|snapshot| snapshot.generation != self.store.generation)
     }
 
     /// Gives a running snapshot up.

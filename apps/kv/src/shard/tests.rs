@@ -4,7 +4,11 @@ use std::net::SocketAddr;
 
 use super::*;
 
+mod durability;
+mod memory;
 mod protocol;
+mod recovery;
+mod sessions;
 
 /// A shard with the event loop's part played by the test: without a log every reply leaves at once.
 struct Bench {

@@ -1,6 +1,6 @@
 //! CLIENT.
 
-use super::{valid_name, ReplyMode};
+use super::{ReplyMode, valid_name};
 use crate::client::{Client, ClientId, Closing};
 use crate::commands::{Context, Fault, Outcome, integer, is};
 
@@ -105,9 +105,7 @@ fn set_info(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     if !valid_name(value) {
         let name = if library { "lib-name" } else { "lib-ver" };
-        return Err(Fault::new(format!(
-            "ERR {name} cannot contain spaces, newlines or special characters."
-        )));
+        return Err(Fault::new(format!("ERR {name} cannot contain spaces, newlines or special characters.")));
     }
     if library {
         context.client.library = value.to_vec();
@@ -153,13 +151,10 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     if flags.is_empty() {
         flags.push('N');
     }
-    let mut line = format!("id={} addr={} laddr={} fd=-1 name=", client.number, client.peer, client.local)
-        .into_bytes();
+    let mut line =
+        format!("id={} addr={} laddr={} fd=-1 name=", client.number, client.peer, client.local).into_bytes();
     line.extend_from_slice(&client.name);
-    let multi = client
-        .transaction
-        .as_ref()
-        .map_or(-1, |transaction| transaction.queue.len() as i64);
+    let multi = client.transaction.as_ref().map_or(-1, |transaction| transaction.queue.len() as i64);
     line.extend_from_slice(
         format!(
             " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user=default redir=-1 resp={}",
@@ -255,14 +250,8 @@ impl KillFilter {
 }
 
 fn kill_filter(arguments: &[&[u8]]) -> Result<KillFilter, Fault> {
-    let mut filter = KillFilter {
-        number: None,
-        address: None,
-        local: None,
-        kind: None,
-        other_user: false,
-        skip_me: true,
-    };
+    let mut filter =
+        KillFilter { number: None, address: None, local: None, kind: None, other_user: false, skip_me: true };
     for pair in arguments.chunks(2) {
         let [word, value] = pair else {
             return Err(Fault::SYNTAX);

@@ -52,11 +52,15 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         b"encoding" => context.reply.bulk(entry.value.encoding().as_bytes()),
         b"refcount" => context.reply.integer(1),
         b"idletime" if frequencies => {
-            return Err(Fault::of("ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."));
+            return Err(Fault::of(
+                "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
         }
         b"idletime" => context.reply.integer((entry.idle_ms(now) / 1000) as i64),
         _ if !frequencies => {
-            return Err(Fault::of("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."));
+            return Err(Fault::of(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
         }
         _ => context.reply.integer(i64::from(entry.frequency(now))),
     }

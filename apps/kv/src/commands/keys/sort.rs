@@ -101,11 +101,7 @@ struct Weighed {
     text: Option<Vec<u8>>,
 }
 
-fn weigh(
-    context: &mut Context<'_>,
-    element: Vec<u8>,
-    options: &Options<'_>,
-) -> Result<Weighed, Fault> {
+fn weigh(context: &mut Context<'_>, element: Vec<u8>, options: &Options<'_>) -> Result<Weighed, Fault> {
     let text = match options.by {
         Some(pattern) => follow(context, pattern, &element),
         None => Some(element.clone()),
@@ -119,15 +115,15 @@ fn weigh(
 }
 
 fn order(a: &Weighed, b: &Weighed, alphabetic: bool) -> Ordering {
-    let first = if alphabetic { a.text.cmp(&b.text) } else { a.number.total_cmp(&b.number) };
+    let first = if alphabetic {
+        a.text.cmp(&b.text)
+    } else {
+        a.number.partial_cmp(&b.number).unwrap_or(Ordering::Equal)
+    };
     first.then_with(|| a.element.cmp(&b.element))
 }
 
-fn sorted(
-    context: &mut Context<'_>,
-    key: &[u8],
-    options: &Options<'_>,
-) -> Result<Vec<Vec<u8>>, Fault> {
+fn sorted(context: &mut Context<'_>, key: &[u8], options: &Options<'_>) -> Result<Vec<Vec<u8>>, Fault> {
     let mut elements = gather(context, key)?;
     let unsorted = options.by.is_some_and(|pattern| !pattern.contains(&b'*'));
     if unsorted {

@@ -94,9 +94,7 @@ pub(super) fn bitcount(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcom
         let bytes = string.bytes(&mut digits);
         match range {
             None => ones(bytes),
-            Some((start, end)) if bits => {
-                ones_in(bytes, clamp_range(start, end, bytes.len() * 8))
-            }
+            Some((start, end)) if bits => ones_in(bytes, clamp_range(start, end, bytes.len() * 8)),
             Some((start, end)) => ones(&bytes[clamp_range(start, end, bytes.len())]),
         }
     });

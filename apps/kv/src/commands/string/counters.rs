@@ -13,11 +13,8 @@ fn add(context: &mut Context<'_>, key: &[u8], delta: i64, arguments: &[&[u8]]) -
         }
         Some(value) => {
             let string = string_mut(value)?;
-            let sum = string
-                .integer()
-                .ok_or(Fault::NOT_INTEGER)?
-                .checked_add(delta)
-                .ok_or(Fault::OVERFLOW)?;
+            let sum =
+                string.integer().ok_or(Fault::NOT_INTEGER)?.checked_add(delta).ok_or(Fault::OVERFLOW)?;
             *string = StringValue::Integer(sum);
             context.data.changed(key);
             sum
@@ -42,9 +39,7 @@ pub(super) fn incrby(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
 }
 
 pub(super) fn decrby(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let delta = integer(arguments[2])?
-        .checked_neg()
-        .ok_or(Fault::of("ERR decrement would overflow"))?;
+    let delta = integer(arguments[2])?.checked_neg().ok_or(Fault::of("ERR decrement would overflow"))?;
     add(context, arguments[1], delta, arguments)
 }
 

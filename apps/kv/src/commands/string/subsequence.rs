@@ -39,9 +39,7 @@ fn options(arguments: &[&[u8]]) -> Result<Options, Fault> {
         }
     }
     if options.length && options.matches {
-        return Err(Fault::of(
-            "ERR If you want both the length and indexes, please just use IDX.",
-        ));
+        return Err(Fault::of("ERR If you want both the length and indexes, please just use IDX."));
     }
     Ok(options)
 }
@@ -67,11 +65,8 @@ impl Lengths {
         for (row, a) in first.iter().enumerate() {
             for (column, b) in second.iter().enumerate() {
                 let at = (row + 1) * width + column + 1;
-                cells[at] = if a == b {
-                    cells[at - width - 1] + 1
-                } else {
-                    cells[at - width].max(cells[at - 1])
-                };
+                cells[at] =
+                    if a == b { cells[at - width - 1] + 1 } else { cells[at - width].max(cells[at - 1]) };
             }
         }
         Self { cells, width }
@@ -122,7 +117,9 @@ pub(super) fn lcs(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let second = operand(context, arguments[2])?;
     let options = options(&arguments[3..])?;
     if (first.len() as u64 + 1) * (second.len() as u64 + 1) > CELL_LIMIT {
-        return Err(Fault::of("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len"));
+        return Err(Fault::of(
+            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        ));
     }
     let lengths = Lengths::of(&first, &second);
     let total = lengths.at(first.len(), second.len());

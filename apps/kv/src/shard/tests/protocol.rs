@@ -1,4 +1,4 @@
-//! Replies to requests that arrive in pieces.
+//! Connections: pieces, limits, closing, reply modes.
 
 use super::*;
 
@@ -10,4 +10,126 @@ fn a_command_may_arrive_byte_by_byte() {
         bench.shard.feed(client, &[*byte], bench.now);
     }
     assert_eq!(bench.output(client), "+OK\r\n$5\r\nhello\r\n");
+}
+
+#[test]
+fn a_protocol_error_is_answered_and_closes() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.shard.feed(client, b"PING\r\n*1\r\nbad\r\nPING\r\n", bench.now);
+    assert!(!bench.shard.wants_close(client), "the answers come first");
+    assert_eq!(bench.output(client), "+PONG\r\n-ERR Protocol error: expected '$', got 'b'\r\n");
+    assert!(bench.shard.wants_close(client));
+    bench.shard.disconnect(client);
+    assert_eq!(bench.shard.clients(), 0);
+}
+
+#[test]
+fn what_was_asked_before_half_closing_is_answered() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.shard.feed(client, b"PING\r\nPING\r\nGE", bench.now);
+    bench.shard.end_of_input(client);
+    assert_eq!(bench.output(client), "+PONG\r\n+PONG\r\n");
+    assert!(bench.shard.wants_close(client));
+}
+
+#[test]
+fn much_output_holds_commands_back_until_it_was_sent() {
+    let settings = Settings { output_soft_limit: 1000, ..Settings::default() };
+    let mut bench = Bench::with(settings);
+    let client = bench.connect();
+    bench.ask(client, &format!("SET a {}", "x".repeat(600)));
+    bench.shard.feed(client, "GET a\r\n".repeat(100).as_bytes(), bench.now);
+    assert!(!bench.shard.accepts_input(client));
+    bench.shard.end_of_input(client);
+    let mut total = 0;
+    while !bench.shard.wants_close(client) {
+        let text = bench.output(client);
+        assert!(text.len() < 3000, "{}", text.len());
+        total += text.len();
+        bench.pass(1);
+    }
+    assert_eq!(total, 100 * 608);
+}
+
+#[test]
+fn a_client_over_its_limits_is_closed() {
+    let settings = Settings {
+        output_limit_normal: 10_000,
+        output_soft_limit: 100_000,
+        client_query_buffer_limit: 5000,
+        ..Settings::default()
+    };
+    let mut bench = Bench::with(settings);
+    let client = bench.connect();
+    bench.ask(client, &format!("SET a {}", "x".repeat(3000)));
+    bench.shard.feed(client, "GET a\r\n".repeat(10).as_bytes(), bench.now);
+    assert!(bench.shard.wants_close(client));
+    assert_eq!(bench.shard.metrics().output_limit_closed, 1);
+    let client = bench.connect();
+    bench.shard.feed(client, b"*1\r\n$6000\r\n", bench.now);
+    bench.shard.feed(client, &[b'x'; 5500], bench.now);
+    assert!(bench.shard.wants_close(client));
+    assert_eq!(bench.shard.metrics().query_limit_closed, 1);
+}
+
+#[test]
+fn too_many_clients_are_refused() {
+    let mut bench = Bench::with(Settings { maxclients: 1, ..Settings::default() });
+    let client = bench.connect();
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    assert_eq!(bench.shard.connect(address, address, bench.now), Err(Refused::TooManyClients(1)));
+    bench.shard.disconnect(client);
+    let other = bench.connect();
+    assert_ne!(client, other, "a stale name must not reach a new client");
+    bench.shard.feed(client, b"PING\r\n", bench.now);
+    assert_eq!(bench.output(other), "");
+}
+
+#[test]
+fn idle_clients_are_closed_after_the_timeout() {
+    let mut bench = Bench::with(Settings { timeout: 10, ..Settings::default() });
+    let (idle, busy) = (bench.connect(), bench.connect());
+    bench.pass(9000);
+    bench.ask(busy, "PING");
+    bench.pass(2000);
+    assert!(bench.shard.wants_close(idle));
+    assert!(!bench.shard.wants_close(busy));
+}
+
+#[test]
+fn replies_can_be_turned_off() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert_eq!(bench.ask(client, "CLIENT REPLY OFF"), "");
+    assert_eq!(bench.ask(client, "PING"), "");
+    assert_eq!(bench.ask(client, "NOSUCH"), "");
+    assert_eq!(bench.ask(client, "CLIENT REPLY ON"), "+OK\r\n");
+    assert_eq!(bench.ask(client, "CLIENT REPLY SKIP"), "");
+    assert_eq!(bench.ask(client, "PING"), "");
+    assert_eq!(bench.ask(client, "PING"), "+PONG\r\n");
+}
+
+#[test]
+fn hello_changes_the_protocol() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert!(bench.ask(client, "HELLO 3 SETNAME me").starts_with("%7\r\n$6\r\nserver\r\n"));
+    assert_eq!(bench.ask(client, "GET none"), "_\r\n");
+    assert_eq!(bench.ask(client, "CLIENT GETNAME"), "$2\r\nme\r\n");
+    assert_eq!(bench.ask(client, "HELLO 4"), "-NOPROTO unsupported protocol version\r\n");
+    assert_eq!(bench.ask(client, "RESET"), "+RESET\r\n");
+    assert_eq!(bench.ask(client, "GET none"), "$-1\r\n");
+}
+
+#[test]
+fn clients_can_be_killed() {
+    let mut bench = Bench::new();
+    let (killer, victim) = (bench.connect(), bench.connect());
+    assert_eq!(bench.ask(killer, "CLIENT KILL ID 2"), ":1\r\n");
+    assert!(bench.shard.wants_close(victim));
+    assert_eq!(bench.ask(killer, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
+    assert_eq!(bench.ask(killer, "CLIENT KILL ID 1 SKIPME no"), ":1\r\n");
+    assert!(bench.shard.wants_close(killer));
 }

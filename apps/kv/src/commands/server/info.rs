@@ -1,0 +1,218 @@
+//! INFO, in the fields that tools look for.
+
+use std::fmt::Write;
+
+use super::super::connection::REDIS_VERSION;
+use crate::commands::{Context, Outcome, is};
+use crate::keyspace::{NEVER, Store};
+use crate::settings::Durability;
+
+/// The sections, and whether they are shown when none is named.
+const SECTIONS: [(&str, bool); 12] = [
+    ("server", true),
+    ("clients", true),
+    ("memory", true),
+    ("persistence", true),
+    ("stats", true),
+    ("replication", true),
+    ("cpu", true),
+    ("modules", true),
+    ("commandstats", false),
+    ("errorstats", true),
+    ("cluster", true),
+    ("keyspace", true),
+];
+
+pub(super) fn info(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let wanted = &arguments[1..];
+    let any = |word: &str| wanted.iter().any(|argument| is(argument, word));
+    let everything = any("all") || any("everything");
+    let default = wanted.is_empty() || any("default");
+    let mut text = String::new();
+    for (section, by_default) in SECTIONS {
+        if everything || default && by_default || any(section) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            write_section(context, section, &mut text);
+        }
+    }
+    context.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+/// Writes lines of `name:value`.
+struct Lines<'a>(&'a mut String);
+
+impl Lines<'_> {
+    fn put(&mut self, name: &str, value: impl std::fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{name}:{value}\r\n");
+    }
+}
+
+fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
+    let mut title = section.to_owned();
+    if section == "cpu" {
+        title = "CPU".to_owned();
+    } else if let Some(first) = title.get_mut(0..1) {
+        first.make_ascii_uppercase();
+    }
+    let _ = write!(text, "# {title}\r\n");
+    let mut lines = Lines(text);
+    let store = context.data.store_ref();
+    match section {
+        "server" => server(context, store, &mut lines),
+        "clients" => {
+            lines.put("connected_clients", context.peers.count());
+            lines.put("cluster_connections", 0);
+            lines.put("maxclients", store.settings.maxclients);
+            lines.put("blocked_clients", context.peers.blocked());
+            lines.put("tracking_clients", 0);
+            lines.put("clients_in_timeout_table", context.peers.blocked());
+        }
+        "memory" => memory(store, &mut lines),
+        "persistence" => persistence(store, &mut lines),
+        "stats" => stats(context, store, &mut lines),
+        "replication" => {
+            lines.put("role", "master");
+            lines.put("connected_slaves", 0);
+            lines.put("master_failover_state", "no-failover");
+            lines.put("master_repl_offset", 0);
+            lines.put("second_repl_offset", -1);
+            lines.put("repl_backlog_active", 0);
+        }
+        "commandstats" => {
+            let rows = context.table.commands().iter().zip(&store.metrics.by_command);
+            for (command, count) in rows.filter(|(_, count)| count.calls + count.rejected > 0) {
+                // No clock is read for each command, so the times are nought.
+                lines.put(
+                    &format!("cmdstat_{}", command.name),
+                    format_args!(
+                        "calls={},usec=0,usec_per_call=0.00,rejected_calls={},failed_calls={}",
+                        count.calls, count.rejected, count.failed
+                    ),
+                );
+            }
+        }
+        "errorstats" => {
+            for (code, count) in &store.metrics.by_error {
+                let code = String::from_utf8_lossy(code);
+                lines.put(&format!("errorstat_{code}"), format_args!("count={count}"));
+            }
+        }
+        "cluster" => lines.put("cluster_enabled", 0),
+        "keyspace" => {
+            for (number, database) in store.databases().iter().enumerate() {
+                if !database.index().is_empty() {
+                    lines.put(
+                        &format!("db{number}"),
+                        format_args!(
+                            "keys={},expires={},avg_ttl=0",
+                            database.index().len(),
+                            database.volatile_count()
+                        ),
+                    );
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn server(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
+    let now = context.data.now();
+    let uptime = now.monotonic_ns.saturating_sub(store.started_ns) / 1_000_000_000;
+    lines.put("redis_version", REDIS_VERSION);
+    lines.put("sietch_version", env!("CARGO_PKG_VERSION"));
+    lines.put("redis_git_sha1", "00000000");
+    lines.put("redis_git_dirty", 0);
+    lines.put("redis_mode", "standalone");
+    lines.put("os", std::env::consts::OS);
+    lines.put("arch_bits", usize::BITS);
+    lines.put("multiplexing_api", "sietch");
+    lines.put("process_id", std::process::id());
+    lines.put("run_id", &store.run_id);
+    lines.put("tcp_port", store.settings.port);
+    lines.put("server_time_usec", now.unix_ms.saturating_mul(1000));
+    lines.put("uptime_in_seconds", uptime);
+    lines.put("uptime_in_days", uptime / 86_400);
+    lines.put("hz", 10);
+    lines.put("configured_hz", 10);
+    lines.put("executable", "");
+    lines.put("config_file", "");
+}
+
+/// Bytes for people, as Redis shows them.
+fn human(bytes: u64) -> String {
+    let value = bytes as f64;
+    match bytes {
+        0..1024 => format!("{bytes}B"),
+        1024..0x10_0000 => format!("{:.2}K", value / 1024.0),
+        0x10_0000..0x4000_0000 => format!("{:.2}M", value / 1_048_576.0),
+        _ => format!("{:.2}G", value / 1_073_741_824.0),
+    }
+}
+
+fn memory(store: &Store, lines: &mut Lines<'_>) {
+    let used = store.used_memory();
+    let peak = store.metrics.peak_memory.max(used);
+    lines.put("used_memory", used);
+    lines.put("used_memory_human", human(used));
+    lines.put("used_memory_rss", used);
+    lines.put("used_memory_rss_human", human(used));
+    lines.put("used_memory_peak", peak);
+    lines.put("used_memory_peak_human", human(peak));
+    lines.put("used_memory_dataset", store.data_bytes);
+    lines.put("mem_clients_normal", store.client_bytes);
+    lines.put("maxmemory", store.settings.maxmemory);
+    lines.put("maxmemory_human", human(store.settings.maxmemory));
+    lines.put("maxmemory_policy", store.settings.policy.name());
+    lines.put("mem_fragmentation_ratio", "1.00");
+    lines.put("mem_allocator", "system");
+    lines.put("lazyfree_pending_objects", u8::from(store.has_graves()));
+}
+
+fn persistence(store: &Store, lines: &mut Lines<'_>) {
+    let durable = store.settings.durability != Durability::Never;
+    lines.put("loading", u8::from(store.replaying));
+    lines.put("async_loading", 0);
+    lines.put("rdb_changes_since_last_save", 0);
+    lines.put("rdb_bgsave_in_progress", 0);
+    lines.put("rdb_last_save_time", store.last_save);
+    lines.put("rdb_last_bgsave_status", "ok");
+    lines.put("aof_enabled", u8::from(durable));
+    lines.put("aof_rewrite_in_progress", 0);
+    lines.put("aof_rewrite_scheduled", u8::from(store.compaction_requested));
+    lines.put("aof_last_bgrewrite_status", "ok");
+    lines.put("aof_last_write_status", "ok");
+    lines.put("durability", store.settings.durability.name());
+    lines.put("journal_effects", store.metrics.effects);
+    lines.put("snapshots", store.metrics.snapshots);
+    lines.put("replay_skipped", store.metrics.replay_skipped);
+}
+
+fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
+    let metrics = &store.metrics;
+    lines.put("total_connections_received", metrics.connections);
+    lines.put("total_commands_processed", metrics.commands);
+    lines.put("instantaneous_ops_per_sec", 0);
+    lines.put("total_net_input_bytes", metrics.input_bytes);
+    lines.put("total_net_output_bytes", metrics.output_bytes);
+    lines.put("rejected_connections", metrics.refused);
+    lines.put("expired_keys", metrics.expired);
+    lines.put("evicted_keys", metrics.evicted);
+    lines.put("keyspace_hits", metrics.hits);
+    lines.put("keyspace_misses", metrics.misses);
+    lines.put("pubsub_channels", context.peers.channels().count());
+    lines.put("pubsub_patterns", context.peers.patterns().count());
+    lines.put("total_error_replies", metrics.errors);
+    lines.put("protocol_errors", metrics.protocol_errors);
+    lines.put("client_query_buffer_limit_disconnections", metrics.query_limit_closed);
+    lines.put("client_output_buffer_limit_disconnections", metrics.output_limit_closed);
+    lines.put("idle_disconnections", metrics.idle_closed);
+    let next = store.next_expiry().unwrap_or(NEVER);
+    if next != NEVER {
+        lines.put("next_expiry_unix_ms", next);
+    }
+}

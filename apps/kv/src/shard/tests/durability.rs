@@ -1,0 +1,102 @@
+//! Replies and the log.
+
+use super::*;
+
+#[test]
+fn no_reply_leaves_before_its_effects_are_durable() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let (writer, reader) = (bench.connect(), bench.connect());
+    bench.shard.feed(writer, b"SET a 1\r\n", bench.now);
+    assert!(bench.shard.output(writer).is_empty());
+    assert!(bench.shard.journal().take().is_some());
+    bench.shard.seal(7);
+    // A read that saw the write waits for it, too.
+    bench.shard.feed(reader, b"GET a\r\n", bench.now);
+    assert!(bench.shard.journal().take().is_none());
+    bench.shard.seal(7);
+    let mut ready = Vec::new();
+    bench.shard.take_ready(&mut ready);
+    assert!(ready.is_empty());
+    bench.shard.durable(6);
+    assert!(bench.shard.output(writer).is_empty());
+    bench.shard.durable(7);
+    bench.shard.take_ready(&mut ready);
+    assert_eq!(ready, [writer, reader]);
+    assert_eq!(bench.shard.output(writer), b"+OK\r\n");
+    assert_eq!(bench.shard.output(reader), b"$1\r\n1\r\n");
+}
+
+#[test]
+fn a_failed_log_closes_who_waits_and_refuses_writes() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let (writer, other) = (bench.connect(), bench.connect());
+    bench.shard.feed(writer, b"PING\r\n", bench.now);
+    bench.shard.seal(0);
+    bench.shard.feed(writer, b"SET a 1\r\n", bench.now);
+    bench.shard.seal(1);
+    bench.shard.fail_writes("No space left on device");
+    // What could leave before still can; the answer to the write cannot.
+    assert_eq!(bench.shard.output(writer), b"+PONG\r\n");
+    bench.shard.consumed(writer, 7);
+    assert!(bench.shard.wants_close(writer));
+    let refused = "-MISCONF Errors writing to the AOF file: No space left on device\r\n";
+    assert_eq!(bench.ask(other, "SET b 1"), refused);
+    assert_eq!(bench.ask(other, "GET b"), "$-1\r\n");
+    bench.ask(other, "MULTI");
+    assert_eq!(bench.ask(other, "SET b 1"), refused);
+    assert!(bench.ask(other, "EXEC").starts_with("-EXECABORT"));
+}
+
+#[test]
+fn a_transaction_is_one_record() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    for command in ["MULTI\r\n", "SET a 1\r\n", "SET b 2\r\n"] {
+        bench.shard.feed(client, command.as_bytes(), bench.now);
+        assert!(bench.shard.journal().take().is_none());
+    }
+    bench.shard.feed(client, b"EXEC\r\n", bench.now);
+    let record = bench.shard.journal().take().expect("EXEC has effects");
+    let mut again = Bench::new();
+    again.shard.replay(1, &record, again.now).expect("its own record");
+    again.shard.finish_recovery();
+    let client = again.connect();
+    assert_eq!(again.ask(client, "MGET a b"), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
+}
+
+#[test]
+fn nothing_expires_by_the_clock_during_replay() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    bench.ask(client, "SET a 1 PX 100");
+    let record = bench.shard.journal().take().expect("a SET");
+    let mut again = Bench::new();
+    again.now.unix_ms += 1_000_000;
+    again.shard.enable_journal(true);
+    again.shard.replay(1, &record, again.now).expect("its own record");
+    assert_eq!(again.shard.keys(), 1);
+    again.shard.finish_recovery();
+    assert!(again.shard.next_deadline().is_some());
+    again.pass(1);
+    assert_eq!(again.shard.keys(), 0);
+    assert!(again.shard.journal().take().is_some(), "the expiry is an effect");
+    assert_eq!(again.shard.next_deadline(), None, "an idle shard needs no ticks");
+}
+
+#[test]
+fn foreign_records_are_errors() {
+    let mut bench = Bench::new();
+    let now = bench.now;
+    assert!(bench.shard.replay(1, b"", now).is_err());
+    assert!(bench.shard.replay(1, b"\x09abc", now).is_err());
+    let mut record = vec![crate::journal::EFFECTS];
+    crate::journal::encode(&mut record, 0, &[b"GET", b"a"]);
+    assert!(bench.shard.replay(1, &record, now).is_err(), "GET is no effect");
+    let mut record = vec![crate::journal::EFFECTS];
+    crate::journal::encode(&mut record, 99, &[b"DEL", b"a"]);
+    assert!(bench.shard.replay(1, &record, now).is_err(), "no such database");
+}

@@ -1,0 +1,143 @@
+//! Expiry, eviction, accounting.
+
+use super::*;
+use crate::settings::Policy;
+
+#[test]
+fn keys_expire_when_read_and_by_themselves() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.ask(client, "SET a 1 PX 100");
+    bench.ask(client, "SET b 1 EX 1");
+    assert_eq!(bench.ask(client, "PTTL a"), ":100\r\n");
+    assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns + 100_000_000));
+    bench.now.unix_ms += 100;
+    bench.now.monotonic_ns += 100_000_000;
+    assert_eq!(bench.ask(client, "GET a"), "$-1\r\n");
+    assert_eq!(bench.shard.keys(), 1);
+    bench.pass(900);
+    assert_eq!(bench.shard.keys(), 0);
+    assert_eq!(bench.shard.metrics().expired, 2);
+    assert_eq!(bench.shard.next_deadline(), None);
+}
+
+#[test]
+fn mass_expiry_is_done_in_slices() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    for number in 0..1000 {
+        bench.ask(client, &format!("SET k{number} v PX 10"));
+    }
+    bench.pass(20);
+    let left = bench.shard.keys();
+    assert!((1..1000).contains(&left), "{left}");
+    assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns), "more is to be done");
+    for _ in 0..10 {
+        bench.pass(0);
+    }
+    assert_eq!(bench.shard.keys(), 0);
+}
+
+#[test]
+fn memory_returns_to_where_it_was() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.ask(client, "PING");
+    for number in 0..500 {
+        bench.ask(client, &format!("SET k{number} {} EX 100", "v".repeat(number)));
+        bench.ask(client, &format!("APPEND k{number} more"));
+        bench.ask(client, &format!("RENAME k{number} r{number}"));
+    }
+    assert!(bench.shard.store.data_bytes > 500 * 250);
+    for number in 0..250 {
+        bench.ask(client, &format!("DEL r{number}"));
+    }
+    bench.ask(client, "FLUSHDB");
+    assert_eq!(bench.shard.store.data_bytes, 0);
+    assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns), "graves are emptied");
+    bench.pass(1);
+    bench.pass(1);
+    assert_eq!(bench.shard.next_deadline(), None);
+}
+
+fn full(policy: Policy) -> (Bench, ClientId) {
+    let settings = Settings { maxmemory: 200_000, policy, ..Settings::default() };
+    let mut bench = Bench::with(settings);
+    let client = bench.connect();
+    (bench, client)
+}
+
+const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+
+#[test]
+fn without_eviction_writes_are_refused_and_reads_are_not() {
+    let (mut bench, client) = full(Policy::NoEviction);
+    let mut number = 0;
+    while bench.ask(client, &format!("SET k{number} {}", "v".repeat(1000))) == "+OK\r\n" {
+        number += 1;
+    }
+    assert!((100..200).contains(&number), "{number}");
+    assert_eq!(bench.ask(client, "INCR n"), OOM);
+    assert_eq!(bench.ask(client, "STRLEN k0"), ":1000\r\n");
+    assert_eq!(bench.ask(client, "DEL k0 k1 k2 k3"), ":4\r\n");
+    assert_eq!(bench.ask(client, "INCR n"), ":1\r\n");
+}
+
+#[test]
+fn least_recently_used_keys_go_first() {
+    let (mut bench, client) = full(Policy::AllKeysLru);
+    for number in 0..100 {
+        bench.ask(client, &format!("SET k{number} {}", "v".repeat(1000)));
+    }
+    for round in 0..1000 {
+        bench.pass(1000);
+        for number in 0..10 {
+            bench.ask(client, &format!("GET k{number}"));
+        }
+        let reply = bench.ask(client, &format!("SET new{round} {}", "v".repeat(1000)));
+        assert_eq!(reply, "+OK\r\n");
+    }
+    assert!(bench.shard.used_memory() < 210_000);
+    assert!(bench.shard.metrics().evicted > 800);
+    let kept = (0..10).filter(|n| bench.ask(client, &format!("EXISTS k{n}")) == ":1\r\n").count();
+    assert!(kept >= 9, "{kept} of the 10 hot keys are left");
+}
+
+#[test]
+fn every_policy_makes_room() {
+    let policies = [
+        Policy::AllKeysLru,
+        Policy::AllKeysLfu,
+        Policy::AllKeysRandom,
+        Policy::VolatileLru,
+        Policy::VolatileLfu,
+        Policy::VolatileRandom,
+        Policy::VolatileTtl,
+    ];
+    for policy in policies {
+        let (mut bench, client) = full(policy);
+        bench.ask(client, "SET keep forever");
+        for number in 0..500 {
+            let command = format!("SET k{number} {} EX {}", "v".repeat(1000), 1000 + number);
+            assert_eq!(bench.ask(client, &command), "+OK\r\n", "{}", policy.name());
+        }
+        assert!(bench.shard.metrics().evicted > 300, "{}", policy.name());
+        if policy.volatile() {
+            assert_eq!(bench.ask(client, "GET keep"), "$7\r\nforever\r\n");
+        }
+        if policy == Policy::VolatileTtl {
+            assert_eq!(bench.ask(client, "EXISTS k0 k499"), ":1\r\n");
+        }
+    }
+}
+
+#[test]
+fn volatile_policies_do_not_touch_other_keys() {
+    let (mut bench, client) = full(Policy::VolatileLru);
+    let mut refused = false;
+    for number in 0..300 {
+        refused |= bench.ask(client, &format!("SET k{number} {}", "v".repeat(1000))) == OOM;
+    }
+    assert!(refused);
+    assert_eq!(bench.shard.metrics().evicted, 0);
+}

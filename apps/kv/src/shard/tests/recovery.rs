@@ -1,0 +1,184 @@
+//! Replay of the log and fuzzy snapshots give the same data set again.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Every key with its value and expiry as the commands that build it, in order.
+fn dump(shard: &Shard) -> Vec<String> {
+    let mut all = Vec::new();
+    for (number, database) in shard.store.databases().iter().enumerate() {
+        for entry in database.index().iter() {
+            let mut words = Vec::new();
+            entry.rebuild(&mut |arguments| {
+                let ordered = arguments[0] == b"RPUSH" || arguments[0] == b"SET";
+                let pair = if arguments[0] == b"HSET" || arguments[0] == b"ZADD" { 2 } else { 1 };
+                let mut parts: Vec<String> = arguments[2..]
+                    .chunks(pair)
+                    .map(|part| {
+                        format!("{:?}", part.iter().map(|p| String::from_utf8_lossy(p)).collect::<Vec<_>>())
+                    })
+                    .collect();
+                if !ordered {
+                    parts.sort();
+                }
+                words.push(String::from_utf8_lossy(arguments[0]).into_owned());
+                words.extend(parts);
+            });
+            let key = String::from_utf8_lossy(crate::index::Keyed::key(entry)).into_owned();
+            all.push(format!("{number} {key} {words:?}"));
+        }
+    }
+    all.sort();
+    all
+}
+
+fn key() -> impl Strategy<Value = String> {
+    (0..8u8).prop_map(|number| format!("k{number}"))
+}
+
+fn command() -> impl Strategy<Value = String> {
+    let word = || "[a-c]{1,3}";
+    let number = || -20..20i64;
+    prop_oneof![
+        (key(), word()).prop_map(|(k, v)| format!("SET {k} {v}")),
+        (key(), number()).prop_map(|(k, n)| format!("SET {k} {n} PX {}", 50 + n)),
+        (key(), word()).prop_map(|(k, v)| format!("SET {k} {v} KEEPTTL")),
+        (key(), word()).prop_map(|(k, v)| format!("APPEND {k} {v}")),
+        (key(), 0..40u8, 0..2u8).prop_map(|(k, at, bit)| format!("SETBIT {k} {at} {bit}")),
+        (key(), 0..9u8, word()).prop_map(|(k, at, v)| format!("SETRANGE {k} {at} {v}")),
+        (key(), number()).prop_map(|(k, n)| format!("INCRBY {k} {n}")),
+        (key(), number()).prop_map(|(k, n)| format!("INCRBYFLOAT {k} {n}.25")),
+        (key(), key()).prop_map(|(a, b)| format!("BITOP XOR {a} {a} {b}")),
+        (key(), key()).prop_map(|(a, b)| format!("MSET {a} 1 {b} 2")),
+        (key(), number()).prop_map(|(k, n)| format!("PEXPIRE {k} {}", n * 10)),
+        key().prop_map(|k| format!("PERSIST {k}")),
+        key().prop_map(|k| format!("GETDEL {k}")),
+        (key(), key()).prop_map(|(a, b)| format!("DEL {a} {b}")),
+        (key(), key()).prop_map(|(a, b)| format!("RENAME {a} {b}")),
+        (key(), key()).prop_map(|(a, b)| format!("COPY {a} {b} REPLACE")),
+        (key(), 0..3u8).prop_map(|(k, db)| format!("MOVE {k} {db}")),
+        (0..3u8).prop_map(|db| format!("SELECT {db}")),
+        (key(), word(), word()).prop_map(|(k, a, b)| format!("RPUSH {k} {a} {b}")),
+        key().prop_map(|k| format!("LPOP {k}")),
+        (key(), key()).prop_map(|(a, b)| format!("LMOVE {a} {b} LEFT RIGHT")),
+        (key(), word(), number()).prop_map(|(k, a, n)| format!("SADD {k} {a} {n}")),
+        key().prop_map(|k| format!("SPOP {k}")),
+        (key(), key(), key()).prop_map(|(a, b, c)| format!("SUNIONSTORE {a} {b} {c}")),
+        (key(), word(), word()).prop_map(|(k, f, v)| format!("HSET {k} {f} {v}")),
+        (key(), word()).prop_map(|(k, f)| format!("HINCRBY {k} {f} 3")),
+        (key(), number(), word()).prop_map(|(k, n, m)| format!("ZADD {k} {n} {m}")),
+        (key(), word()).prop_map(|(k, m)| format!("ZINCRBY {k} 0.5 {m}")),
+        key().prop_map(|k| format!("ZPOPMIN {k}")),
+        (key(), key()).prop_map(|(a, b)| format!("SORT {a} ALPHA STORE {b}")),
+        Just("TIME-PASSES".to_owned()),
+    ]
+}
+
+fn rare_command() -> impl Strategy<Value = String> {
+    prop_oneof![
+        60 => command(),
+        1 => Just("FLUSHDB".to_owned()),
+        1 => Just("FLUSHALL".to_owned()),
+        1 => Just("SWAPDB 0 1".to_owned()),
+    ]
+}
+
+/// Runs commands, one record each; (sequence, record) of those with effects.
+struct Logged {
+    bench: Bench,
+    client: ClientId,
+    log: Vec<(u64, Vec<u8>)>,
+    sequence: u64,
+}
+
+impl Logged {
+    fn new() -> Self {
+        let mut bench = Bench::new();
+        bench.shard.enable_journal(true);
+        let client = bench.connect();
+        Self { bench, client, log: Vec::new(), sequence: 0 }
+    }
+
+    fn run(&mut self, command: &str) {
+        if command == "TIME-PASSES" {
+            self.bench.pass(30);
+        } else {
+            let reply = self.bench.ask(self.client, command);
+            assert!(!reply.starts_with("-ERR unknown"), "{reply}");
+        }
+        if let Some(record) = self.bench.shard.journal().take() {
+            self.sequence += 1;
+            self.log.push((self.sequence, record));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn the_log_gives_the_data_set_again(
+        commands in prop::collection::vec(rare_command(), 1..120),
+    ) {
+        let mut logged = Logged::new();
+        commands.iter().for_each(|command| logged.run(command));
+        let mut again = Bench::new();
+        for (sequence, record) in &logged.log {
+            again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
+        }
+        again.shard.finish_recovery();
+        prop_assert_eq!(again.shard.metrics().replay_skipped, 0);
+        prop_assert_eq!(dump(&again.shard), dump(&logged.bench.shard));
+        prop_assert_eq!(again.shard.store.data_bytes > 0, !dump(&again.shard).is_empty());
+    }
+
+    #[test]
+    fn a_snapshot_taken_while_commands_run_and_the_log_give_the_data_set_again(
+        before in prop::collection::vec(command(), 0..60),
+        during in prop::collection::vec((rare_command(), any::<bool>()), 0..60),
+        fill in 0..300usize,
+        after in prop::collection::vec(command(), 0..30),
+    ) {
+        let mut logged = Logged::new();
+        for number in 0..fill {
+            logged.run(&format!("SET fill{number} x"));
+        }
+        before.iter().for_each(|command| logged.run(command));
+        let mut start = logged.sequence;
+        let mut snapshot: Vec<Vec<u8>> = Vec::new();
+        logged.bench.shard.begin_snapshot();
+        let mut done = false;
+        for (command, slice) in during {
+            logged.run(&command);
+            if slice && !done {
+                let as_of = logged.sequence;
+                let keep = &mut |record: &[u8]| snapshot.push(record.to_vec());
+                done = logged.bench.shard.snapshot_slice(as_of, 1, keep);
+            }
+            if logged.bench.shard.snapshot_aborted() && !done || done && logged.bench.shard.snapshot_aborted() {
+                snapshot.clear();
+                start = logged.sequence;
+                logged.bench.shard.begin_snapshot();
+                done = false;
+            }
+        }
+        while !done {
+            let as_of = logged.sequence;
+            let keep = &mut |record: &[u8]| snapshot.push(record.to_vec());
+            done = logged.bench.shard.snapshot_slice(as_of, 1000, keep);
+        }
+        prop_assert!(!logged.bench.shard.snapshot_aborted());
+        after.iter().for_each(|command| logged.run(command));
+
+        let mut again = Bench::new();
+        for record in &snapshot {
+            again.shard.replay_snapshot(record).expect("its own record");
+        }
+        for (sequence, record) in logged.log.iter().filter(|(sequence, _)| *sequence > start) {
+            again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
+        }
+        again.shard.finish_recovery();
+        prop_assert_eq!(dump(&again.shard), dump(&logged.bench.shard));
+    }
+}
