@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, IFlags, Mode, OFlags};
@@ -22,6 +23,11 @@ use sietch_disk::area::{self, AreaError};
 use sietch_protocol::{ErrorKind, ErrorReply, Protection};
 
 use crate::Error;
+
+/// The unit of `st_blocks`.
+const STAT_BLOCK: u64 = 512;
+/// What a file system may add to a file's blocks for its own maps.
+const MAP_ALLOWANCE: u64 = 1 << 20;
 
 /// The directory of areas.
 pub(crate) struct Areas {
@@ -126,24 +132,26 @@ impl Areas {
         }
     }
 
-    /// Cuts an area back that is longer than `size`; says what it found if it was not of that size.
+    /// Cuts an area back that is longer than `size`, or has blocks beyond its end; says what it found if it was not
+    /// as it was made.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
         let path = self.path(name);
-        let found = path.symlink_metadata().ok()?.len();
-        if found == size {
+        let metadata = path.symlink_metadata().ok()?;
+        let (length, reserved) = (metadata.len(), metadata.blocks().saturating_mul(STAT_BLOCK));
+        if length < size {
+            return Some(format!("VSA {name}: cut short to {length} of {size} bytes by its holder"));
+        }
+        if length == size && reserved <= size.saturating_add(MAP_ALLOWANCE) {
             return None;
         }
-        if found < size {
-            return Some(format!("VSA {name}: cut short to {found} of {size} bytes by its holder"));
-        }
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Truncating to the same length frees what was reserved beyond it.
         let cut =
             rustix::fs::open(&path, flags, Mode::empty()).and_then(|file| rustix::fs::ftruncate(&file, size));
+        let grown = format!("had grown to {length} bytes, {reserved} on disk,");
         Some(match cut {
-            Ok(()) => format!("VSA {name}: had grown to {found} bytes and was cut back to {size}"),
-            Err(error) => {
-                format!("VSA {name}: has grown to {found} of {size} bytes and cannot be cut: {error}")
-            }
+            Ok(()) => format!("VSA {name}: {grown} and was cut back to {size}"),
+            Err(error) => format!("VSA {name}: {grown} and cannot be cut back to {size}: {error}"),
         })
     }
 }

@@ -69,6 +69,21 @@ fn an_area_of_another_size_is_refused_and_its_data_kept() {
 }
 
 #[test]
+fn blocks_reserved_beyond_the_end_are_given_back() {
+    let scratch = Scratch::new("reserve");
+    let areas = Areas::open(&scratch.0).unwrap();
+    let held = areas.prepare("a", 7, SIZE).unwrap();
+    assert_eq!(areas.check_size("a", SIZE), None);
+    let beyond = rustix::fs::FallocateFlags::KEEP_SIZE;
+    if rustix::fs::fallocate(&held, beyond, SIZE, 8 << 20).is_err() {
+        eprintln!("SKIPPED blocks_reserved_beyond_the_end_are_given_back: needs fallocate");
+        return;
+    }
+    assert!(areas.check_size("a", SIZE).unwrap().contains("cut back"));
+    assert_eq!(areas.check_size("a", SIZE), None);
+}
+
+#[test]
 fn areas_can_be_reached_by_the_daemon_alone() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("mode");
