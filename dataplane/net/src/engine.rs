@@ -152,6 +152,8 @@ pub struct Engine {
     pub(crate) reset_bucket: Bucket,
     pub(crate) unreachable_bucket: Bucket,
     pub(crate) connects: u64,
+    /// Something beside `dirty` and `replies` waits for the next emission.
+    pub(crate) pending: bool,
 
     batch: Vec<Frame>,
     turn: Vec<u32>,
@@ -199,6 +201,7 @@ impl Engine {
             reset_bucket: Bucket::new(limits::RESET_RATE),
             unreachable_bucket: Bucket::new(limits::UNREACHABLE_RATE),
             connects: 0,
+            pending: false,
             batch: Vec::with_capacity(RECEIVE_BATCH),
             turn: Vec::new(),
             metrics: Metrics::default(),
@@ -249,7 +252,7 @@ impl Engine {
     /// The time at which [`Engine::poll`] must be called again even if nothing arrives, or `None`. It may be earlier than
     /// necessary; the call then does nothing.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.dirty.is_empty() || !self.replies.is_empty() {
+        if self.pending || !self.dirty.is_empty() || !self.replies.is_empty() {
             return Some(self.now);
         }
         let earliest = self
@@ -301,6 +304,11 @@ impl Engine {
             self.metrics.malformed += 1;
             return Disposition::Release;
         };
+        // A group address cannot be a source: answering it would flood the link.
+        if link.source[0] & 1 != 0 {
+            self.metrics.foreign_address += 1;
+            return Disposition::Release;
+        }
         let for_us = link.destination == self.mac;
         match link.ethertype {
             ethernet::IPV4 if for_us => self.dispatch_ipv4(&link, payload),

@@ -40,6 +40,8 @@ pub(crate) struct Embryo {
     pub challenged_at: u64,
 }
 
+const _: () = assert!(size_of::<Option<Embryo>>() <= 96);
+
 /// A slab of small things of which the oldest can be found.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

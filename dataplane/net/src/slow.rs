@@ -206,7 +206,9 @@ impl Engine {
         if flow.has(flag::RECOVERY) {
             cold.congestion.duplicate(mss);
             flow.cwnd = cold.congestion.window();
-        } else if flow.duplicates == 3 && flow.una.after(cold.recover) {
+        } else if flow.duplicates == 3 && cold.recover.since(flow.una) > flow.outstanding() {
+            // RFC 6582 section 3.2 step 1: `recover` is not among what is outstanding. (Being before or after it means nothing: gigabytes may
+            // have passed since.)
             cold.recover = flow.max;
             cold.congestion.enter_recovery(flow.outstanding(), mss);
             flow.cwnd = cold.congestion.window();

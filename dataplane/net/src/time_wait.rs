@@ -23,6 +23,8 @@ pub(crate) struct TimeWait {
     pub acknowledged_at: u64,
 }
 
+const _: () = assert!(size_of::<Option<TimeWait>>() <= 64);
+
 impl TimeWait {
     /// Whether a SYN with this sequence number and timestamp is surely a new connection's (RFC 6191 section 2).
     pub fn may_be_reused(&self, seq: Seq, timestamp: Option<u32>) -> bool {

@@ -421,6 +421,7 @@ impl Engine {
         let next_hop = NextHop::Address(hop.ok_or(DatagramError::NoRoute(*remote.ip()))?);
         let body = Body::Datagram { source, destination: remote.port(), payload: payload.to_vec() };
         self.outgoing.push_back(Outgoing { remote: address, next_hop, body });
+        self.pending = true;
         Ok(())
     }
 

@@ -31,6 +31,7 @@ impl Engine {
         let usable = self.on_link(packet.sender) && self.may_be_source(packet.sender);
         if usable && self.neighbours.learn(packet.sender, packet.sender_mac, asks_us, self.now) {
             self.resolved(packet.sender, packet.sender_mac);
+            self.pending |= !self.outgoing.is_empty();
         }
         if asks_us { Disposition::AnswerArp(packet) } else { Disposition::Release }
     }
@@ -73,6 +74,7 @@ impl Engine {
         }
         let mut failed = Vec::new();
         self.neighbours.due(self.now, &mut self.arp_due, &mut failed);
+        self.pending |= !self.arp_due.is_empty();
         for hop in failed {
             let waiting = std::mem::take(&mut self.unresolved);
             for index in waiting {

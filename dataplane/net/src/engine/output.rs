@@ -27,6 +27,7 @@ impl Engine {
         self.set_time(now);
         let before = self.metrics.frames_sent;
         let stalled = self.emit_all(queue).is_err();
+        self.pending = stalled;
         queue.flush()?;
         let sent = (self.metrics.frames_sent - before) as usize;
         Ok(PollResult {

@@ -1,1 +1,74 @@
+use proptest::prelude::*;
 
+use super::tcp::{ACK, Fields, Options, PSH, Path, SYN, Segment};
+use super::*;
+use crate::sequence::Seq;
+
+/// RFC 1071 by the letter: big-endian words, carries added back one at a time.
+fn by_the_letter(bytes: &[u8]) -> u16 {
+    bytes.chunks(2).fold(0u16, |sum, pair| {
+        let word = u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
+        let (sum, carry) = sum.overflowing_add(word);
+        sum + u16::from(carry)
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_checksum_is_that_of_the_rfc(bytes in proptest::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000) {
+        prop_assert_eq!(checksum::fold(checksum::sum(&bytes)).to_ne_bytes(), by_the_letter(&bytes).to_be_bytes());
+        let mut copy = vec![0; bytes.len()];
+        prop_assert_eq!(checksum::copy_and_sum(&mut copy, &bytes), checksum::sum(&bytes));
+        prop_assert_eq!(&copy, &bytes);
+        let (first, second) = bytes.split_at(cut.min(bytes.len()));
+        let joined = checksum::join(checksum::sum(first), first.len(), checksum::sum(second));
+        prop_assert_eq!(checksum::fold(joined), checksum::fold(checksum::sum(&bytes)));
+    }
+
+    #[test]
+    fn a_segment_reads_as_it_was_written(
+        seq in any::<u32>(), ack in any::<u32>(), window in any::<u16>(),
+        payload in proptest::collection::vec(any::<u8>(), 0..1448), cut in 0usize..1448, kind in 0u8..4, flip in any::<u16>(),
+    ) {
+        let options = match kind {
+            0 => Options::None,
+            1 => Options::Timestamps(seq, ack),
+            2 => Options::Syn { mss: window, shift: None, timestamps: Some((ack, seq)) },
+            _ => Options::Syn { mss: window, shift: Some(7), timestamps: None },
+        };
+        let flags = if kind > 1 { SYN | ACK } else { ACK | PSH };
+        let path = Path { mac: [2; 6], next_hop: [4; 6], local: 0x0a00_0001, remote: 0x0a00_0002, local_port: 7, remote_port: 9 };
+        let fields = Fields { seq: Seq(seq), ack: Seq(ack), flags, window, options };
+        let mut frame = vec![0xee; tcp::frame_length(&options, payload.len())];
+        tcp::emit(&mut frame, &path, &fields, payload.split_at(cut.min(payload.len())));
+        let (link, packet) = ethernet::Header::parse(&frame).expect("it is long enough");
+        prop_assert_eq!((link.source, link.destination), ([2; 6], [4; 6]));
+        let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
+        let segment = Segment::parse(bytes, header.source, header.destination).expect("its checksum is right");
+        prop_assert_eq!((segment.seq.0, segment.ack.0, segment.flags, segment.window), (seq, ack, flags, window));
+        prop_assert_eq!(segment.payload, payload.as_slice());
+        let (mss, shift, timestamps) = match options {
+            Options::None => (None, None, None),
+            Options::Timestamps(value, echo) => (None, None, Some((value, echo))),
+            Options::Syn { mss, shift, timestamps } => (Some(mss), shift, timestamps),
+        };
+        prop_assert_eq!((segment.options.mss, segment.options.shift, segment.options.timestamps), (mss, shift, timestamps));
+        // One wrong bit anywhere in the segment is noticed.
+        let bit = usize::from(flip) % (bytes.len() * 8);
+        let mut wrong = bytes.to_vec();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        let verdict = Segment::parse(&wrong, header.source, header.destination);
+        prop_assert!(verdict.is_err());
+    }
+
+    #[test]
+    fn parsers_take_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = ethernet::Header::parse(&bytes);
+        let _ = arp::Packet::parse(&bytes);
+        let _ = ipv4::Header::parse(&bytes);
+        let _ = Segment::parse(&bytes, 1, 2);
+        let _ = udp::Datagram::parse(&bytes, 1, 2);
+        let _ = icmp::Message::parse(&bytes);
+        let _ = icmp::Quote::parse(&bytes);
+    }
+}

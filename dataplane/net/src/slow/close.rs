@@ -65,7 +65,8 @@ impl Engine {
     pub(crate) fn abort_flow(&mut self, index: usize) {
         let flow = &self.flows.hot[index];
         if flow.state.is_synchronised() && flow.state != State::TimeWait || flow.state == State::SynReceived {
-            let seq = flow.max;
+            // A probe into a closed window may not have counted.
+            let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
             self.reset_reply(index, seq);
             self.metrics.connections_aborted += 1;
         }

@@ -39,7 +39,7 @@ impl Engine {
         }
         let listens = self.listeners.iter().any(|listener| listener.port == segment.destination);
         if listens && segment.flags & (SYN | ACK | FIN) == SYN {
-            self.conceive(mac, remote, segment);
+            self.conceive(mac, remote, segment, None);
             return;
         }
         self.reset_stranger(mac, remote, segment);
@@ -60,8 +60,9 @@ impl Engine {
         self.reply(Reply { path: self.path_to(mac, remote, segment), fields });
     }
 
-    /// Makes an embryo of a SYN and answers it.
-    fn conceive(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+    /// Makes an embryo of a SYN and answers it. The initial sequence number is beyond `above`, the last one of an earlier connection of
+    /// the same name: a fast one may have outrun the clock.
+    fn conceive(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>, above: Option<Seq>) {
         if self.embryos.is_full() {
             self.metrics.syn_overflow += 1;
             if let Some(oldest) = self.embryos.oldest() {
@@ -69,6 +70,7 @@ impl Engine {
             }
         }
         let (iss, ts_offset) = self.initial_sequence(remote, segment.source, segment.destination);
+        let iss = above.map_or(iss, |above| iss.max(above.plus(0x1_0000)));
         let index = self.embryos.insert(Embryo {
             remote,
             remote_port: segment.source,
@@ -157,7 +159,8 @@ impl Engine {
             }
             return;
         }
-        if !segment.has(ACK) {
+        // A flow with timestamps takes no segment without one (RFC 7323 section 3.2).
+        if !segment.has(ACK) || (embryo.timestamps && segment.options.timestamps.is_none()) {
             return;
         }
         if segment.ack != embryo.iss.plus(1) {
@@ -346,7 +349,11 @@ impl Engine {
         if segment.flags & (SYN | ACK) == SYN && waiting.may_be_reused(segment.seq, stamp) {
             self.metrics.time_wait_recycled += 1;
             self.forget_time_wait(index);
-            self.stranger_receive(mac, remote, segment);
+            if self.listeners.iter().any(|listener| listener.port == segment.destination) {
+                self.conceive(mac, remote, segment, Some(waiting.snd_nxt));
+            } else {
+                self.stranger_receive(mac, remote, segment);
+            }
             return;
         }
         if segment.has(FIN) && segment.seq.plus(segment.length()) == waiting.rcv_nxt {

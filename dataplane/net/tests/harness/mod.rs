@@ -1,6 +1,8 @@
 //! Two engines on tapped queues, joined by a wire that the test controls, in virtual time.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod peer;
+
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -24,6 +26,8 @@ pub struct Host {
     pub events: Vec<Event>,
     pub address: Ipv4Addr,
     pub mac: [u8; 6],
+    /// Leave the events in the engine.
+    pub hold_events: bool,
 }
 
 impl Host {
@@ -33,12 +37,22 @@ impl Host {
         let (queue, tap) = tapped(mac, MTU, BUFFERS);
         let mut config = Config::new(address, 24, [last; 16]);
         change(&mut config);
-        Self { engine: Engine::new(&config, mac, MTU), queue, tap, events: Vec::new(), address, mac }
+        Self {
+            engine: Engine::new(&config, mac, MTU),
+            queue,
+            tap,
+            events: Vec::new(),
+            address,
+            mac,
+            hold_events: false,
+        }
     }
 
     pub fn poll(&mut self, now: u64) -> bool {
         let result = self.engine.poll(&mut self.queue, now).expect("a wire does not break");
-        self.engine.take_events(&mut self.events);
+        if !self.hold_events {
+            self.engine.take_events(&mut self.events);
+        }
         result.more
     }
 
@@ -80,12 +94,15 @@ pub enum From {
     Server,
 }
 
+/// Decides the fate of the frame with this number.
+pub type Decide = Box<dyn FnMut(usize, From, &[u8]) -> Fate>;
+
 pub struct Network {
     pub client: Host,
     pub server: Host,
     pub now: u64,
     pub frames: usize,
-    pub fate: Box<dyn FnMut(usize, From, &[u8]) -> Fate>,
+    pub fate: Decide,
     /// (arrival, frame) in each direction.
     to_server: VecDeque<(u64, Vec<u8>)>,
     to_client: VecDeque<(u64, Vec<u8>)>,

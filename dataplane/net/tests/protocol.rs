@@ -1,0 +1,459 @@
+//! The rules, one segment at a time.
+
+mod harness;
+
+use std::collections::HashSet;
+
+use harness::peer::{PEER_ISS, PEER_MAC, Peer};
+use harness::{Fate, MILLISECOND, Network, SECOND, SERVER_PORT};
+use sietch_net::packet::tcp::{ACK, FIN, Options, PSH, RST, SYN};
+use sietch_net::{CloseReason, EventKind, Seq, State, limits};
+
+const PLAIN: Options = Options::Syn { mss: 1000, shift: None, timestamps: None };
+
+#[test]
+fn retransmits_with_exact_exponential_backoff_and_gives_up() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.send(peer.flow, b"data");
+    peer.turn();
+    let start = peer.now;
+    assert_eq!(peer.one().payload, b"data");
+    let sent = peer.until(start + 1000 * SECOND);
+    let (last, repeats) = sent.split_last().expect("it repeats itself");
+    let mut expected = Vec::new();
+    let mut at = start;
+    for attempt in 0..u32::from(limits::RETRANSMITS) {
+        at += ((200 * MILLISECOND) << attempt.min(20)).min(60 * SECOND);
+        expected.push(at);
+    }
+    assert_eq!(repeats.iter().map(|got| got.at).collect::<Vec<_>>(), expected);
+    assert!(repeats.iter().all(|got| got.payload == b"data"));
+    assert_eq!(last.flags & RST, RST);
+    assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::TimedOut)));
+    assert_eq!(peer.host.engine.population(), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_syn_without_an_answer_times_out_and_a_reset_refuses() {
+    let mut network = Network::new();
+    network.fate = Box::new(|_, _, frame| if frame[12..14] == [8, 6] { Fate::Pass } else { Fate::Drop });
+    let flow =
+        network.client.engine.connect(network.server_address(), network.now).expect("there is a route");
+    network.run_until(network.now + 200 * SECOND);
+    assert!(network.client.saw(flow, EventKind::Closed(CloseReason::TimedOut)));
+    network.fate = Box::new(|_, _, _| Fate::Pass);
+    let mut address = network.server_address();
+    address.set_port(9);
+    let flow = network.client.engine.connect(address, network.now).expect("there is a route");
+    network.run();
+    assert!(network.client.saw(flow, EventKind::Closed(CloseReason::Refused)));
+    network.fate = Box::new(|_, _, _| Fate::Drop);
+    address.set_ip("10.0.0.77".parse().expect("an address"));
+    let flow = network.client.engine.connect(address, network.now).expect("it is on the link");
+    network.run_until(network.now + 10 * SECOND);
+    assert!(network.client.saw(flow, EventKind::Closed(CloseReason::Unreachable)));
+    address.set_ip("192.0.2.1".parse().expect("an address"));
+    assert!(network.client.engine.connect(address, network.now).is_err(), "off the link without a gateway");
+}
+
+#[test]
+fn a_reset_counts_only_with_the_exact_sequence_number() {
+    let mut peer = Peer::connected(|_| {});
+    peer.say(500, 0, RST, b"");
+    let challenge = peer.one();
+    assert_eq!((challenge.flags, challenge.ack), (ACK, PEER_ISS.plus(1)));
+    peer.say(501, 0, RST, b"");
+    peer.nothing();
+    peer.now += SECOND;
+    peer.say(100_000, 0, RST, b"");
+    peer.nothing();
+    assert!(!peer.host.saw_any_close());
+    peer.say(0, 0, RST, b"");
+    assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::Reset)));
+    assert_eq!(peer.host.engine.send(peer.flow, b"x"), 0, "a stale id is harmless");
+}
+
+#[test]
+fn a_syn_on_a_live_connection_gets_a_challenge() {
+    let mut peer = Peer::connected(|_| {});
+    peer.put(Seq(77), Seq(0), SYN, PLAIN, b"");
+    assert_eq!(peer.one().flags, ACK);
+    peer.now += SECOND;
+    peer.say(10, 0, SYN, b"");
+    assert_eq!(peer.one().flags, ACK);
+    assert!(!peer.host.saw_any_close());
+    // A peer that restarted resets after the challenge, and can connect again.
+    peer.say(0, 0, RST, b"");
+    assert!(peer.host.saw_any_close());
+    peer.handshake(PLAIN);
+}
+
+#[test]
+fn acknowledgements_of_what_was_never_sent_are_challenged() {
+    let mut peer = Peer::connected(|_| {});
+    peer.say(0, 1000, ACK, b"data");
+    let challenge = peer.one();
+    assert_eq!(challenge.ack, PEER_ISS.plus(1), "the data of such a segment do not count");
+    peer.now += SECOND;
+    peer.say(0, 0u32.wrapping_sub(100_000), ACK, b"data");
+    assert_eq!(peer.one().ack, PEER_ISS.plus(1));
+    assert!(peer.host.read_all(peer.flow).is_empty());
+}
+
+#[test]
+fn a_syn_flood_takes_bounded_memory_and_an_honest_client_gets_in() {
+    let mut peer = Peer::new(|config| config.embryos = 100);
+    let mut sequence_numbers = HashSet::new();
+    for port in 1..5000 {
+        peer.port = port;
+        peer.put(Seq(u32::from(port)), Seq(0), SYN, PLAIN, b"");
+        let answer = peer.one();
+        sequence_numbers.insert(answer.seq.0);
+        assert!(peer.host.engine.population().1 <= 100);
+    }
+    assert!(sequence_numbers.len() > 4990, "initial sequence numbers differ");
+    peer.port = 6000;
+    peer.handshake(PLAIN);
+    peer.until(peer.now + 100 * SECOND);
+    assert_eq!(peer.host.engine.population().1, 0, "half-open connections go away");
+}
+
+#[test]
+fn syn_acks_repeat_and_the_accept_queue_is_bounded() {
+    let mut peer = Peer::new(|_| {});
+    peer.put(PEER_ISS, Seq(0), SYN, PLAIN, b"");
+    let start = peer.now;
+    let answers = peer.until(start + 100 * SECOND);
+    let times: Vec<_> = answers.iter().map(|got| (got.at - start) / SECOND).collect();
+    assert_eq!(times, [0, 1, 3, 7, 15, 31]);
+    peer.host.engine.unlisten(SERVER_PORT);
+    peer.host.engine.listen(SERVER_PORT, 2).expect("it is free again");
+    peer.host.hold_events = true;
+    for port in 1..=3 {
+        peer.port = port;
+        peer.put(PEER_ISS, Seq(0), SYN, PLAIN, b"");
+        peer.irs = peer.one().seq;
+        peer.say(0, 0, ACK, b"");
+    }
+    assert_eq!(peer.host.engine.population().0, 2, "two wait for the application, the third outside");
+    assert_eq!(peer.host.engine.population().1, 1);
+    peer.host.hold_events = false;
+    peer.turn();
+    peer.say(0, 0, ACK, b"");
+    peer.turn();
+    assert_eq!(peer.host.accepted().len(), 3, "there is room again");
+}
+
+#[test]
+fn a_closed_window_is_probed_and_data_flow_when_it_opens() {
+    let mut peer = Peer::connected(|_| {});
+    peer.window = 0;
+    peer.say(0, 0, ACK, b"x");
+    peer.host.read_all(peer.flow);
+    peer.host.engine.send(peer.flow, &[7; 3000]);
+    peer.turn();
+    let start = peer.now;
+    let acks = peer.take();
+    assert!(acks.iter().all(|got| got.payload.is_empty()));
+    let mut probes = Vec::new();
+    for _ in 0..12 {
+        let sent = peer.until(peer.host.engine.next_deadline().expect("a probe is due"));
+        for got in sent.iter().filter(|got| !got.payload.is_empty()) {
+            assert_eq!((got.seq, got.payload.len()), (peer.irs.plus(1), 1));
+            probes.push(got.at - start);
+            peer.say(1, 0, ACK, b"");
+        }
+    }
+    assert!(probes.len() >= 4, "{probes:?}");
+    assert!(probes.windows(3).all(|times| times[2] - times[1] == 2 * (times[1] - times[0])), "{probes:?}");
+    // A peer that keeps answering may keep its window closed.
+    peer.window = 60_000;
+    peer.say(1, 0, ACK, b"");
+    let bytes: usize = peer.take().iter().map(|got| got.payload.len()).sum();
+    assert_eq!(bytes, 3000);
+}
+
+#[test]
+fn our_own_window_closes_never_shrinks_and_opens_in_full_segments() {
+    let mut peer = Peer::connected(|config| config.receive_buffer = 8192);
+    let mut edge = 8192;
+    let mut offset = 0u32;
+    while offset < 8192 {
+        let length = (8192 - offset).min(1000);
+        peer.say(offset, 0, ACK, &vec![1; length as usize]);
+        offset += length;
+        for got in peer.take() {
+            let new_edge = got.ack.since(PEER_ISS.plus(1)) + u32::from(got.window);
+            assert!(new_edge >= edge, "the window shrank");
+            edge = new_edge;
+        }
+    }
+    peer.until(peer.now + SECOND);
+    peer.say(offset, 0, ACK, b"probe");
+    let answer = peer.one();
+    assert_eq!((answer.window, answer.ack), (0, PEER_ISS.plus(1 + 8192)));
+    peer.host.engine.consume(peer.flow, 100);
+    peer.turn();
+    peer.nothing();
+    peer.host.engine.consume(peer.flow, 1000);
+    peer.turn();
+    assert_eq!(peer.one().window, 1100, "a silly window is not announced");
+}
+
+#[test]
+fn acknowledges_every_second_segment_at_once_and_a_single_one_later() {
+    let mut peer = Peer::connected(|_| {});
+    peer.say(0, 0, ACK, b"one");
+    peer.nothing();
+    let later = peer.until(peer.now + SECOND);
+    assert_eq!(later.len(), 1);
+    assert_eq!(later[0].at, SECOND + limits::DELAYED_ACK);
+    peer.say(3, 0, ACK, b"two");
+    peer.nothing();
+    peer.say(6, 0, ACK, b"three");
+    assert_eq!(peer.one().ack, PEER_ISS.plus(12));
+    peer.say(11, 0, ACK, b"question");
+    peer.host.engine.send(peer.flow, b"answer");
+    peer.turn();
+    let answer = peer.one();
+    assert_eq!((answer.ack, answer.payload.as_slice()), (PEER_ISS.plus(20), b"answer".as_slice()));
+    peer.say(19, 6, ACK, b"");
+    assert!(peer.until(peer.now + SECOND).is_empty(), "the answer carried the acknowledgement");
+}
+
+#[test]
+fn each_segment_out_of_order_is_answered_with_a_duplicate() {
+    let mut peer = Peer::connected(|_| {});
+    for index in 1..=3 {
+        peer.say(index * 10, 0, ACK, b"0123456789");
+        let duplicate = peer.one();
+        assert_eq!((duplicate.ack, duplicate.flags), (PEER_ISS.plus(1), ACK));
+    }
+    peer.say(0, 0, ACK, b"abcdefghij");
+    assert_eq!(peer.one().ack, PEER_ISS.plus(41));
+    assert_eq!(peer.host.read_all(peer.flow), b"abcdefghij012345678901234567890123456789");
+}
+
+#[test]
+fn three_duplicates_bring_the_segment_at_once_and_partial_ones_the_next() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.send(peer.flow, &[9; 8000]);
+    peer.turn();
+    assert_eq!(peer.take().len(), 8);
+    for _ in 0..2 {
+        peer.say(0, 0, ACK, b"");
+        peer.nothing();
+    }
+    peer.say(0, 0, ACK, b"");
+    let again = peer.one();
+    assert_eq!((again.seq, again.payload.len()), (peer.irs.plus(1), 1000));
+    peer.say(0, 3000, ACK, b"");
+    assert_eq!(peer.one().seq, peer.irs.plus(3001), "a partial acknowledgement names the next hole");
+    peer.say(0, 8000, ACK, b"");
+    peer.nothing();
+    let info = peer.host.engine.flow_info(peer.flow).expect("it is open");
+    assert_eq!(info.retransmits, 2);
+    assert!(info.congestion_window < 10_000);
+}
+
+#[test]
+fn old_timestamps_are_refused_and_peers_without_options_served() {
+    let mut peer = Peer::new(|_| {});
+    peer.handshake(Options::Syn { mss: 1460, shift: Some(7), timestamps: Some((5000, 0)) });
+    let info = peer.host.engine.flow_info(peer.flow).expect("it is open");
+    assert!(info.timestamps);
+    assert_eq!((info.segment_size, info.peer_window), (1448, 60_000 << 7));
+    let (seq, ack) = (PEER_ISS.plus(1), peer.irs.plus(1));
+    peer.put(seq, ack, ACK, Options::Timestamps(4000, 0), b"from the past");
+    assert_eq!(peer.one().flags, ACK);
+    peer.put(seq, ack, ACK, Options::None, b"no timestamp");
+    peer.nothing();
+    assert!(peer.host.read_all(peer.flow).is_empty());
+    peer.put(seq, ack, ACK, Options::Timestamps(5001, 0), b"new");
+    assert_eq!(peer.host.read_all(peer.flow), b"new");
+    let echoed = peer.until(peer.now + SECOND);
+    assert_eq!(echoed[0].options.timestamps.expect("it has them").1, 5001);
+    let mut bare = Peer::new(|_| {});
+    bare.handshake(Options::None);
+    let info = bare.host.engine.flow_info(bare.flow).expect("it is open");
+    assert_eq!((info.segment_size, info.peer_window, info.timestamps), (536, 60_000, false));
+}
+
+#[test]
+fn keepalive_probes_a_silent_peer_and_gives_it_up() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.set_keepalive(peer.flow, Some(30 * SECOND));
+    let start = peer.now;
+    let probes = peer.until(start + 31 * SECOND);
+    assert_eq!((probes.len(), probes[0].seq, probes[0].at), (1, peer.irs, start + 30 * SECOND));
+    peer.say(0, 0, ACK, b"");
+    let answered = peer.now;
+    let probes = peer.until(answered + 300 * SECOND);
+    assert_eq!(probes.len(), 1 + usize::from(limits::KEEPALIVE_PROBES));
+    assert_eq!(probes[0].at, answered + 30 * SECOND);
+    assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::TimedOut)));
+}
+
+#[test]
+fn data_go_on_after_either_side_has_closed() {
+    let mut peer = Peer::connected(|_| {});
+    peer.say(0, 0, ACK | FIN, b"last words");
+    assert_eq!(peer.one().ack, PEER_ISS.plus(12));
+    assert_eq!(peer.host.engine.flow_info(peer.flow).expect("it is open").state, State::CloseWait);
+    assert_eq!(peer.host.read_all(peer.flow), b"last words");
+    assert!(peer.host.engine.at_end(peer.flow));
+    peer.host.engine.send(peer.flow, b"answer");
+    peer.turn();
+    assert_eq!(peer.one().payload, b"answer");
+    peer.host.engine.shutdown_send(peer.flow);
+    peer.turn();
+    assert_eq!(peer.one().flags & FIN, FIN);
+    peer.say(11, 7, ACK, b"");
+    assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::Normal)));
+    assert_eq!(peer.host.engine.population(), (0, 0, 0, 0), "the passive side does not wait");
+}
+
+#[test]
+fn both_close_at_once() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.shutdown_send(peer.flow);
+    peer.turn();
+    assert_eq!(peer.one().flags, FIN | ACK | PSH);
+    peer.say(0, 0, FIN | ACK, b"");
+    assert_eq!(peer.host.engine.flow_info(peer.flow).expect("it is open").state, State::Closing);
+    assert_eq!(peer.one().ack, PEER_ISS.plus(2));
+    peer.say(1, 1, ACK, b"");
+    assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::Normal)));
+    assert_eq!(peer.host.engine.population().2, 1);
+}
+
+#[test]
+fn both_open_at_once() {
+    let mut peer = Peer::new(|config| config.source_ports = (40_000, 40_000));
+    // The engine learns the peer's link address from its question.
+    let question = arp_request();
+    assert!(peer.host.tap.deliver(&question));
+    peer.turn();
+    peer.take();
+    peer.flow = peer
+        .host
+        .engine
+        .connect("10.0.0.1:5555".parse().expect("an address"), peer.now)
+        .expect("there is a route");
+    peer.engine_port = 40_000;
+    peer.turn();
+    let syn = peer.one();
+    assert_eq!((syn.flags, syn.port), (SYN, 40_000));
+    peer.irs = syn.seq;
+    peer.put(PEER_ISS, Seq(0), SYN, PLAIN, b"");
+    let both = peer.one();
+    assert_eq!((both.flags, both.seq, both.ack), (SYN | ACK, syn.seq, PEER_ISS.plus(1)));
+    peer.put(PEER_ISS, syn.seq.plus(1), SYN | ACK, PLAIN, b"");
+    assert!(peer.host.saw(peer.flow, EventKind::Connected));
+    peer.take();
+    peer.say(0, 0, ACK, b"hello");
+    assert_eq!(peer.host.read_all(peer.flow), b"hello");
+}
+
+fn arp_request() -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(PEER_MAC);
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(PEER_MAC);
+    frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
+    frame
+}
+
+#[test]
+fn closing_with_unread_data_or_receiving_after_close_resets() {
+    let mut peer = Peer::connected(|_| {});
+    peer.say(0, 0, ACK, b"never read");
+    peer.host.engine.close(peer.flow);
+    peer.turn();
+    assert_eq!(peer.one().flags & RST, RST);
+    assert_eq!(peer.host.engine.population(), (0, 0, 0, 0));
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.send(peer.flow, b"bye");
+    peer.host.engine.close(peer.flow);
+    peer.turn();
+    let last = peer.one();
+    assert_eq!((last.flags & FIN, last.payload.as_slice()), (FIN, b"bye".as_slice()));
+    peer.say(0, 4, ACK, b"too late");
+    assert_eq!(peer.one().flags & RST, RST);
+    assert_eq!(peer.host.engine.population(), (0, 0, 0, 0));
+}
+
+#[test]
+fn time_wait_answers_a_repeated_fin_and_yields_to_a_new_connection() {
+    let mut peer = Peer::connected(|config| config.time_waits = 1);
+    peer.host.engine.shutdown_send(peer.flow);
+    peer.turn();
+    peer.one();
+    peer.say(0, 1, FIN | ACK, b"");
+    assert_eq!(peer.one().ack, PEER_ISS.plus(2));
+    assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::Normal)));
+    peer.now += SECOND;
+    peer.say(0, 1, FIN | ACK, b"");
+    assert_eq!(peer.one().ack, PEER_ISS.plus(2));
+    peer.say(1, 1, RST, b"");
+    assert_eq!(peer.host.engine.population().2, 1, "a reset does not assassinate TIME-WAIT");
+    peer.now += SECOND;
+    peer.put(PEER_ISS.minus(5), Seq(0), SYN, PLAIN, b"");
+    assert_eq!(peer.one().flags, ACK, "an old duplicate");
+    peer.put(PEER_ISS.plus(50_000), Seq(0), SYN, PLAIN, b"");
+    let answer = peer.one();
+    assert_eq!(answer.flags, SYN | ACK);
+    assert!(answer.seq.after(peer.irs.plus(2)), "the new numbers are beyond the old");
+    assert_eq!(peer.host.engine.population().2, 0);
+}
+
+#[test]
+fn detached_flows_do_not_stay_for_ever() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.close(peer.flow);
+    peer.turn();
+    peer.one();
+    peer.say(0, 1, ACK, b"");
+    assert_eq!(peer.host.engine.population().0, 1);
+    peer.until(peer.now + limits::FIN_WAIT_2 + SECOND);
+    assert_eq!(peer.host.engine.population().0, 0);
+    // A peer that keeps its window closed cannot hold a flow that nobody owns.
+    let mut peer = Peer::connected(|_| {});
+    peer.window = 0;
+    peer.say(0, 0, ACK, b"x");
+    peer.host.read_all(peer.flow);
+    peer.host.engine.send(peer.flow, b"stuck");
+    peer.host.engine.close(peer.flow);
+    for _ in 0..40 {
+        let Some(next) = peer.host.engine.next_deadline() else { break };
+        peer.until(next);
+        if peer.host.engine.population().0 > 0 {
+            peer.say(1, 0, ACK, b"");
+        }
+    }
+    assert_eq!(peer.host.engine.population().0, 0);
+}
+
+#[test]
+fn answers_echo_and_udp_and_bounds_strangers() {
+    let mut network = Network::new();
+    network.client.engine.udp_bind(53).expect("free");
+    network.server.engine.udp_bind(53).expect("free");
+    let address = std::net::SocketAddrV4::new(network.server.address, 53);
+    network.client.engine.udp_send(53, address, b"query").expect("there is room");
+    network.run();
+    network.run_until(network.now + SECOND);
+    let datagram = network.server.engine.udp_receive(53).expect("it arrived");
+    assert_eq!(datagram.payload, b"query");
+    network.server.engine.udp_send(53, datagram.remote, b"reply").expect("there is room");
+    network.run();
+    assert!(network.client.events.iter().any(|event| event.kind == EventKind::Datagram { port: 53 }));
+    assert_eq!(network.client.engine.udp_receive(53).expect("it arrived").payload, b"reply");
+    let mut nobody = address;
+    nobody.set_port(54);
+    for _ in 0..500 {
+        network.client.engine.udp_send(53, nobody, b"?").expect("there is room");
+        network.run();
+    }
+    assert!(network.server.engine.metrics().rate_limited > 0, "refusals are bounded");
+}
