@@ -94,6 +94,8 @@ pub struct Life {
     pub snapshots: u64,
     /// Whether it makes snapshots at all.
     pub compacts: bool,
+    /// Whether it gives most of them up: that goes round the segments quickly.
+    pub aborts: bool,
 }
 
 impl Life {
@@ -105,12 +107,18 @@ impl Life {
             snapshot_n: 0,
             snapshots: 0,
             compacts: true,
+            aborts: false,
         }
     }
 
     /// The life after `last`, which knows what that one knew.
     pub fn next(last: &Self) -> Self {
-        Self { snapshots: last.snapshots, compacts: last.compacts, ..Self::new(last.known) }
+        Self {
+            snapshots: last.snapshots,
+            compacts: last.compacts,
+            aborts: last.aborts,
+            ..Self::new(last.known)
+        }
     }
 
     /// Formats, if that was not done. `None`: the disk died.
@@ -181,7 +189,8 @@ impl Life {
             }
             14 | 15 if self.snapshot_left > 0 => {
                 let part = SNAPSHOT_RECORDS - self.snapshot_left;
-                if log.snapshot_append(&snapshot_payload(self.snapshot_n, part)).is_err() {
+                let appended = log.snapshot_append(&snapshot_payload(self.snapshot_n, part));
+                if appended.is_err() || self.aborts && random.chance(60) {
                     log.abort_snapshot();
                     self.snapshot_left = 0;
                 } else {

@@ -82,12 +82,13 @@ struct Run {
     ignored: Option<Fence>,
     steps: u64,
     compacts: bool,
+    aborts: bool,
 }
 
 impl Run {
     fn new(seed: u64) -> Self {
         let durability = if seed.is_multiple_of(3) { Durability::Deferred } else { Durability::Always };
-        Self { seed, durability, ignored: None, steps: STEPS, compacts: true }
+        Self { seed, durability, ignored: None, steps: STEPS, compacts: true, aborts: false }
     }
 
     /// Lives until event `budget`: formats, lives once, is killed or closes, and lives again.
@@ -99,6 +100,7 @@ impl Run {
         let mut random = Random::new(self.seed);
         let mut life = Life::new(Known::default());
         life.compacts = self.compacts;
+        life.aborts = self.aborts;
         let done = (|| {
             life.format(&media, u128::from(self.seed))?;
             for _ in 0..3 {
@@ -242,7 +244,7 @@ fn is_noticed(ignored: Option<Fence>) -> bool {
     let found = catches(&|| kill_then_power_loss(ignored, 60))
         || (1..=10).any(|seed| catches(&|| Run { ignored, ..Run::new(seed) }.enumerate(5)))
         // Lives long enough to write again to segments that a snapshot has freed.
-        || (1..=6).any(|seed| catches(&|| Run { ignored, steps: 900, ..Run::new(seed) }.enumerate(61)));
+        || (1..=6).any(|seed| catches(&|| Run { ignored, steps: 900, aborts: true, ..Run::new(seed) }.enumerate(61)));
     std::panic::set_hook(hook);
     found
 }
