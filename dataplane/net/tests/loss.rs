@@ -11,8 +11,16 @@ use sietch_net::{CloseReason, EventKind, FlowId};
 /// A conversation with an end: opens, sends `up` and `down` at the same time, half-closes both ways, and checks every byte. Returns the number of
 /// frames.
 fn converse(up: usize, down: usize, fate: impl FnMut(usize) -> Fate + 'static) -> usize {
+    converse_on(Network::new(), up, down, fate)
+}
+
+fn converse_on(
+    mut network: Network,
+    up: usize,
+    down: usize,
+    fate: impl FnMut(usize) -> Fate + 'static,
+) -> usize {
     let mut fate = fate;
-    let mut network = Network::new();
     network.fate = Box::new(move |number, _, _| fate(number));
     let client =
         network.client.engine.connect(network.server_address(), network.now).expect("there is a route");
@@ -20,6 +28,7 @@ fn converse(up: usize, down: usize, fate: impl FnMut(usize) -> Fate + 'static) -
     let (mut sent_up, mut sent_down) = (0, 0);
     let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
     let limit = network.now + 300 * SECOND;
+
     let mut server: Option<FlowId> = None;
     let mut connected = false;
     let mut frames = 0;
@@ -110,6 +119,45 @@ fn survives_the_loss_of_each_pair_of_neighbours() {
                 if number == victim || number == victim + 1 { Fate::Drop } else { Fate::Pass }
             },
         );
+    }
+}
+
+#[test]
+fn a_slow_device_delays_and_loses_nothing() {
+    for frames in [1, 2, 7] {
+        let network = Network::new();
+        network.client.tap.limit_transmitted(frames);
+        network.server.tap.limit_transmitted(frames);
+        converse_on(network, 2_000_000, 1_500_000, |_| Fate::Pass);
+    }
+}
+
+/// The initial sequence number that each side chooses in a fresh network: a fixed hash plus a clock of 4096 ns.
+fn initial_numbers() -> [u32; 2] {
+    let mut network = Network::new();
+    let seen = Rc::new(Cell::new([0; 2]));
+    let numbers = Rc::clone(&seen);
+    network.fate = Box::new(move |_, from, frame| {
+        if frame[12..14] == [8, 0] && frame[47] & 2 != 0 {
+            let mut both = numbers.get();
+            both[usize::from(from == harness::From::Server)] =
+                u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]);
+            numbers.set(both);
+        }
+        Fate::Pass
+    });
+    network.open();
+    seen.get()
+}
+
+#[test]
+fn sequence_numbers_wrap_in_mid_transfer() {
+    for initial in initial_numbers() {
+        let mut network = Network::new();
+        // Both directions carry more than this many bytes.
+        let ticks = (u32::MAX - 20_000).wrapping_sub(initial);
+        network.now += u64::from(ticks) << 12;
+        converse_on(network, UP, DOWN, |number| if number % 23 == 22 { Fate::Drop } else { Fate::Pass });
     }
 }
 

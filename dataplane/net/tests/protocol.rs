@@ -457,3 +457,54 @@ fn answers_echo_and_udp_and_bounds_strangers() {
     }
     assert!(network.server.engine.metrics().rate_limited > 0, "refusals are bounded");
 }
+
+#[test]
+fn ten_thousand_idle_connections_hold_no_buffers() {
+    let mut peer = Peer::new(|_| {});
+    for port in 1..=10_000 {
+        peer.port = port;
+        peer.handshake(PLAIN);
+        peer.say(0, 0, ACK, b"request");
+        assert_eq!(peer.host.read_all(peer.flow), b"request");
+        peer.host.engine.send(peer.flow, b"reply");
+        peer.turn();
+        assert_eq!(peer.one().payload, b"reply");
+        peer.say(7, 5, ACK, b"");
+        peer.host.events.clear();
+    }
+    assert_eq!(peer.host.engine.population(), (10_000, 0, 0, 0));
+    peer.until(peer.now + SECOND);
+    assert_eq!(peer.host.engine.next_deadline(), None, "idle connections wake nobody");
+}
+
+#[test]
+fn buffer_memory_is_bounded_over_all_flows() {
+    let mut peer = Peer::new(|config| config.buffer_memory = 64 << 10);
+    for port in 1..=40 {
+        peer.port = port;
+        peer.handshake(PLAIN);
+        peer.say(0, 0, ACK, &[1; 1000]);
+        peer.take();
+        assert!(peer.host.engine.population().3 <= 64 << 10);
+    }
+    assert!(peer.host.engine.metrics().buffer_drops > 0);
+    // The last one's segment was dropped, not acknowledged: it arrives when there is memory again.
+    peer.now += SECOND;
+    let first = peer.host.accepted()[0];
+    assert_eq!(peer.host.read_all(first).len(), 1000);
+    peer.say(0, 0, ACK, &[1; 1000]);
+    assert_eq!(peer.host.read_all(peer.flow).len(), 1000);
+}
+
+#[test]
+fn a_closed_flow_is_not_held_by_a_talkative_peer() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.engine.close(peer.flow);
+    peer.turn();
+    peer.say(0, 1, ACK, b"");
+    for _ in 0..10 {
+        peer.until(peer.now + limits::FIN_WAIT_2 / 8);
+        peer.say(0, 1, ACK, b"");
+    }
+    assert_eq!(peer.host.engine.population().0, 0);
+}

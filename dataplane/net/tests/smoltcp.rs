@@ -149,7 +149,7 @@ fn transfer(engine_connects: bool, seed: u64, lose: u64) {
             flow = host.accepted().first().copied().unwrap_or(flow);
         }
         got.extend(host.read_all(flow));
-        if engine_connects && host.saw(flow, EventKind::Connected) || !engine_connects {
+        if !engine_connects || host.saw(flow, EventKind::Connected) {
             let data: Vec<u8> = (sent..TOTAL.min(sent + 8192)).map(|index| byte(index, 7)).collect();
             sent += host.engine.send(flow, &data);
             if sent == TOTAL {

@@ -50,6 +50,7 @@ impl Engine {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.flags |= flag::DETACHED;
         flow.events = 0;
+        cold.idle_at = NEVER;
         if flow.state == State::FinWait2 {
             cold.idle_at = self.now + FIN_WAIT_2;
             self.flow_timers.no_later(index as u32, cold.idle_at);

@@ -5,8 +5,8 @@ use crate::congestion::CongestionControl;
 use crate::engine::Engine;
 use crate::flow::{State, flag};
 use crate::limits::{
-    FIN_WAIT_2, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX,
-    SYN_ACK_RETRANSMITS, SYN_RETRANSMITS,
+    KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX, SYN_ACK_RETRANSMITS,
+    SYN_RETRANSMITS,
 };
 use crate::neighbour::Resolution;
 
@@ -140,10 +140,9 @@ impl Engine {
         cold.idle_at = NEVER;
         let silence = self.now.saturating_sub(cold.heard_at);
         if flow.has(flag::DETACHED) {
-            if flow.state == State::FinWait2 && silence >= FIN_WAIT_2 {
+            // However much the peer says meanwhile: it has had its time to close.
+            if flow.state == State::FinWait2 {
                 self.finish(index, crate::events::CloseReason::TimedOut);
-            } else if flow.state == State::FinWait2 {
-                cold.idle_at = cold.heard_at + FIN_WAIT_2;
             }
             return;
         }
