@@ -79,11 +79,9 @@ impl Fault {
     /// A sum of floats is no number any more.
     pub const NOT_A_NUMBER: Self = Self::of("ERR increment would produce NaN or Infinity");
     /// A string would exceed `proto-max-bulk-len`.
-    pub const TOO_LONG: Self =
-        Self::of("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    pub const TOO_LONG: Self = Self::of("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     /// The memory limit is reached and nothing can be evicted.
-    pub const OUT_OF_MEMORY: Self =
-        Self::of("OOM command not allowed when used memory > 'maxmemory'.");
+    pub const OUT_OF_MEMORY: Self = Self::of("OOM command not allowed when used memory > 'maxmemory'.");
     /// A blocking timeout that is no number.
     pub const TIMEOUT_NOT_FLOAT: Self = Self::of("ERR timeout is not a float or out of range");
     /// A blocking timeout below zero.
@@ -293,8 +291,7 @@ pub struct Table {
 impl Table {
     /// The table of all families.
     pub fn new() -> Self {
-        let commands: Vec<Command> =
-            FAMILIES.iter().flat_map(|family| family.iter().copied()).collect();
+        let commands: Vec<Command> = FAMILIES.iter().flat_map(|family| family.iter().copied()).collect();
         let mut index = HashTable::with_capacity(2 * commands.len());
         for (number, command) in commands.iter().enumerate() {
             index.insert_unique(name_hash(command.name.as_bytes()), number as u16, |&other| {
@@ -313,9 +310,9 @@ impl Table {
         let lowered = &mut lowered[..name.len()];
         lowered.copy_from_slice(name);
         lowered.make_ascii_lowercase();
-        let number = *self.index.find(name_hash(lowered), |&number| {
-            self.commands[number as usize].name.as_bytes() == lowered
-        })?;
+        let number = *self
+            .index
+            .find(name_hash(lowered), |&number| self.commands[number as usize].name.as_bytes() == lowered)?;
         Some((number, self.commands[number as usize]))
     }
 
@@ -372,8 +369,7 @@ impl Context<'_> {
             return Ok(());
         }
         let now = self.data.now().monotonic_ns;
-        let deadline = (timeout_ms > 0)
-            .then(|| now.saturating_add(timeout_ms.saturating_mul(1_000_000)));
+        let deadline = (timeout_ms > 0).then(|| now.saturating_add(timeout_ms.saturating_mul(1_000_000)));
         self.client.want_block(keys, self.data.database(), deadline, on_timeout);
         Ok(())
     }

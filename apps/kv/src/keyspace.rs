@@ -58,6 +58,7 @@ impl Random {
     }
 
     /// The next word.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would wrap what never ends in an option")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -29,15 +29,16 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// In the order in which Redis lists them.
     const NAMES: [(Self, &'static str); 8] = [
-        (Self::NoEviction, "noeviction"),
-        (Self::AllKeysLru, "allkeys-lru"),
-        (Self::AllKeysLfu, "allkeys-lfu"),
-        (Self::AllKeysRandom, "allkeys-random"),
         (Self::VolatileLru, "volatile-lru"),
         (Self::VolatileLfu, "volatile-lfu"),
         (Self::VolatileRandom, "volatile-random"),
         (Self::VolatileTtl, "volatile-ttl"),
+        (Self::AllKeysLru, "allkeys-lru"),
+        (Self::AllKeysLfu, "allkeys-lfu"),
+        (Self::AllKeysRandom, "allkeys-random"),
+        (Self::NoEviction, "noeviction"),
     ];
 
     /// The policy of this name.

@@ -1,12 +1,13 @@
 //! Strings.
 //!
-//! `string/counters.rs` has INCR and its kin, `string/bits.rs` the bit commands, `string/subsequence.rs` LCS.
+//! `string/counters.rs` has INCR and its kin, `string/bits.rs` and `string/bitfield.rs` the bit commands, `string/subsequence.rs` LCS.
 
 use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
 use crate::keyspace::{NEVER, Now};
 use crate::resp::print_integer;
 use crate::value::{Digits, StringValue, Value};
 
+mod bitfield;
 mod bits;
 mod counters;
 mod subsequence;
@@ -19,6 +20,8 @@ const READ: super::Flags = flag::READONLY.and(flag::FAST);
 pub const COMMANDS: &[Command] = &[
     Command::new("append", 3, WRITE.and(flag::FAST), ONE, "string", append),
     Command::new("bitcount", -2, flag::READONLY, ONE, "bitmap", bits::bitcount),
+    Command::new("bitfield", -2, WRITE, ONE, "bitmap", bitfield::bitfield),
+    Command::new("bitfield_ro", -2, READ, ONE, "bitmap", bitfield::bitfield_ro),
     Command::new("bitop", -4, WRITE, Keys::Range(2, -1, 1), "bitmap", bits::bitop),
     Command::new("bitpos", -3, flag::READONLY, ONE, "bitmap", bits::bitpos),
     Command::new("decr", 2, WRITE.and(flag::FAST), ONE, "string", counters::decr),

@@ -47,7 +47,7 @@ impl Entry {
         }
         let mut counter = self.frequency(now);
         let base = counter.saturating_sub(LFU_START);
-        if counter < 255 && random.next() % u64::from(base * LFU_FACTOR + 1) == 0 {
+        if counter < 255 && random.next().is_multiple_of(u64::from(base * LFU_FACTOR + 1)) {
             counter += 1;
         }
         self.access = minutes(now) << 8 | counter;

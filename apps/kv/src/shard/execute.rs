@@ -170,7 +170,12 @@ impl Shard {
             return self.reject(client, None, &fault);
         };
         if !command.accepts(arguments.len()) {
-            return self.reject(client, Some(number), &Fault::arity(command.name));
+            let mut fault = Fault::arity(command.name);
+            if command.name == "exec" {
+                let reason = Fault::of("wrong number of arguments for 'exec' command");
+                fault = self.abort_transaction(client, &reason);
+            }
+            return self.reject(client, Some(number), &fault);
         }
         if let Err(fault) = self.admit(client, command) {
             if command.name == "exec" && client.in_transaction() {

@@ -44,20 +44,18 @@ fn describe(context: &mut Context<'_>, command: &Command) {
     reply.integer(first);
     reply.integer(last);
     reply.integer(step);
-    let mut categories = vec![category(command.group)];
-    for (flag, name) in [
-        (flag::READONLY, "@read"),
-        (flag::WRITE, "@write"),
-        (flag::FAST, "@fast"),
-        (flag::BLOCKING, "@blocking"),
-    ] {
-        if command.flags.has(flag) {
-            categories.push(name);
-        }
-    }
-    if !command.flags.has(flag::FAST) {
-        categories.push("@slow");
-    }
+    let has = |flag, name| command.flags.has(flag).then_some(name);
+    let speed = if command.flags.has(flag::FAST) { "@fast" } else { "@slow" };
+    let categories: Vec<&str> = [
+        has(flag::WRITE, "@write"),
+        has(flag::READONLY, "@read"),
+        Some(category(command.group)),
+        Some(speed),
+        has(flag::BLOCKING, "@blocking"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     reply.set(categories.len());
     categories.iter().for_each(|name| reply.simple(name));
     // Tips, key specifications, subcommands.
@@ -99,7 +97,7 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             for name in &arguments[2..] {
                 match table.find(name) {
                     Some((_, command)) => describe(context, &command),
-                    None => context.reply.nil_array(),
+                    None => context.reply.nil(),
                 }
             }
         }
@@ -114,7 +112,7 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             shown.iter().for_each(|command| document(context, command));
         }
         (b"list", _) => return list(context, &arguments[2..]),
-        (b"getkeys", 3..) => return getkeys(context, &arguments[2..]),
+        (b"getkeys", 4..) => return getkeys(context, &arguments[2..]),
         (b"help", 2) => help(
             context,
             "COMMAND",
