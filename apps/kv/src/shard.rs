@@ -244,12 +244,15 @@ impl Shard {
         })
     }
 
-    /// Whether the loop should read from a client: not while much output waits for it.
+    /// Whether the loop should read from a client: not while much output waits for it, nor while it is blocked and has
+    /// sent much already.
     pub fn accepts_input(&self, id: ClientId) -> bool {
+        let soft = self.store.settings.output_soft_limit;
         self.peers.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
-                && client.output.pending() <= self.store.settings.output_soft_limit
+                && client.output.pending() <= soft
+                && (client.blocked.is_none() || client.input.len() <= soft)
         })
     }
 
