@@ -136,6 +136,8 @@ impl Shard {
         let memory = client.memory();
         self.store.client_bytes = self.store.client_bytes + memory - client.charged;
         client.charged = memory;
+        let used = self.store.used_memory();
+        self.store.metrics.peak_memory = self.store.metrics.peak_memory.max(used);
         self.peers.put(client);
     }
 
