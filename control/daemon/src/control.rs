@@ -45,6 +45,9 @@ pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
 /// Warnings kept for Status, the newest.
 const MAX_WARNINGS: usize = 32;
 
+/// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours.
+const MOST_PAGES: usize = 8;
+
 /// What the control task is told.
 pub(crate) enum Event {
     /// A client has connected.
@@ -83,8 +86,8 @@ struct Client {
     /// As it calls itself; empty before the handshake.
     name: String,
     outbox: mpsc::Sender<ServerFrame>,
-    /// Its metrics page and label.
-    page: Option<(String, OwnedFd)>,
+    /// Its metrics pages by label.
+    pages: Vec<(String, OwnedFd)>,
 }
 
 /// A process that holds a grant or is connected.
@@ -200,7 +203,7 @@ impl<D: VnicDevices> Control<D> {
         match event {
             Event::Connected { connection, process, pidfd, outbox } => {
                 self.watch(&process, pidfd);
-                self.clients.insert(connection, Client { process, name: String::new(), outbox, page: None });
+                self.clients.insert(connection, Client { process, name: String::new(), outbox, pages: Vec::new() });
             }
             Event::Request { connection, request, descriptors, answer } => {
                 return self.request(connection, request, descriptors, answer).await;
@@ -342,7 +345,16 @@ impl<D: VnicDevices> Control<D> {
             .map_err(|given| invalid(format!("{} descriptors instead of one", given.len())))?;
         sietch_protocol::metrics::check_sealed(&page).map_err(|error| invalid(error.to_string()))?;
         if let Some(client) = self.clients.get_mut(&connection) {
-            client.page = Some((label, page));
+            client.pages.retain(|(other, _)| *other != label);
+            if client.pages.len() >= MOST_PAGES {
+                return Err(refuse(
+                    ErrorKind::Limit,
+                    "metrics page",
+                    format!("this connection shows {MOST_PAGES} already"),
+                    "put more counters on one page",
+                ));
+            }
+            client.pages.push((label, page));
         }
         Ok(Reply::Done)
     }

@@ -277,6 +277,14 @@ fn counters_of_applications_are_shown_and_a_bad_page_is_refused() {
     let groups = scene.connect().stat().unwrap();
     let own = groups.iter().find(|group| group.source == "kv").unwrap();
     assert_eq!((own.pid, own.metrics[0].value), (Some(std::process::id()), 17));
+    // A connection may show a page for each of its layers, within reason.
+    for label in ["log", "tcp", "nic", "a", "b", "c", "d"] {
+        connection.publish_metrics(label, page.as_fd()).unwrap();
+    }
+    connection.publish_metrics("log", page.as_fd()).unwrap();
+    let groups = scene.connect().stat().unwrap();
+    assert!(["kv", "log", "tcp", "nic"].iter().all(|label| groups.iter().any(|group| group.source == *label)));
+    assert_eq!(kind(connection.publish_metrics("e", page.as_fd())).0, ErrorKind::Limit);
     let daemon = groups.iter().find(|group| group.source == "daemon").unwrap();
     assert!(daemon.metrics.iter().any(|metric| metric.name == "requests" && metric.value > 0));
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();

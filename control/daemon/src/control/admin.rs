@@ -100,7 +100,7 @@ impl<D: VnicDevices> Control<D> {
         let pages: Vec<_> = self
             .clients
             .values()
-            .filter_map(|client| client.page.as_ref().map(|page| (client.process.pid, page)))
+            .flat_map(|client| client.pages.iter().map(|page| (client.process.pid, page)))
             .collect();
         let total = 1 + plans.len() + pages.len();
         let group = if position == 0 {
