@@ -16,6 +16,7 @@ mod string;
 
 pub use hash::{Field, Hash};
 pub use list::List;
+pub use order::compare;
 pub use set::Set;
 pub use sorted_set::{Member, SortedSet};
 pub use string::{Digits, StringValue};
@@ -38,11 +39,7 @@ const COMMAND_ELEMENTS: usize = 64;
 
 /// Bytes that an allocation of `length` bytes takes: the allocator's header and rounding.
 pub(crate) fn allocation(length: usize) -> usize {
-    if length == 0 {
-        0
-    } else {
-        (length + 8).next_multiple_of(16).max(32)
-    }
+    if length == 0 { 0 } else { (length + 8).next_multiple_of(16).max(32) }
 }
 
 /// The value of a key.
@@ -150,8 +147,7 @@ impl Value {
             }
             Self::Hash(hash) => {
                 let mut batch = Batch::new(b"HSET", key, emit);
-                hash.iter()
-                    .for_each(|field| batch.push(&[&field.name, &field.value]));
+                hash.iter().for_each(|field| batch.push(&[&field.name, &field.value]));
                 batch.finish();
             }
             Self::SortedSet(sorted_set) => {
@@ -175,12 +171,7 @@ struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn new(name: &'static [u8], key: &'a [u8], emit: &'a mut dyn FnMut(&[&[u8]])) -> Self {
-        Self {
-            name,
-            key,
-            elements: Vec::new(),
-            emit,
-        }
+        Self { name, key, elements: Vec::new(), emit }
     }
 
     fn push(&mut self, parts: &[&[u8]]) {

@@ -45,6 +45,19 @@ impl SortedSet {
         Self { members: Members::Small(Vec::new()), bytes: 0, seed }
     }
 
+    /// The set of these members, which have different names.
+    pub fn of(seed: u64, members: &[(Vec<u8>, f64)]) -> Self {
+        let mut set = Self::new(seed);
+        let long = |(name, _): &(Vec<u8>, f64)| name.len() > SMALL_SORTED_SET_BYTES;
+        if members.len() > SMALL_SORTED_SET_ENTRIES || members.iter().any(long) {
+            set.convert();
+        }
+        for (name, score) in members {
+            set.insert(name, *score);
+        }
+        set
+    }
+
     /// Members.
     pub fn len(&self) -> usize {
         match &self.members {
@@ -106,6 +119,8 @@ impl SortedSet {
     fn put(&mut self, entry: Entry) {
         match &mut self.members {
             Members::Small(entries) => {
+                // A small set does not know -0, as in Redis, where it holds whole scores as integers.
+                let entry = Entry { score: entry.score + 0.0, ..entry };
                 let place = entries.partition_point(|old| {
                     compare((old.score, &old.name), (entry.score, &entry.name)).is_lt()
                 });

@@ -10,7 +10,7 @@ use super::super::{Context, Fault, Outcome, integer, is};
 use super::{range, write_members};
 use crate::keyspace::Data;
 use crate::number::parse_float;
-use crate::value::{SortedSet, Value};
+use crate::value::{SortedSet, Value, compare};
 
 /// What to do with the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,14 +214,6 @@ fn for_each(data: &mut Data<'_>, key: &[u8], visit: &mut dyn FnMut(&[u8], f64)) 
     }
 }
 
-fn sorted(seed: u64, members: &[(Vec<u8>, f64)]) -> SortedSet {
-    let mut set = SortedSet::new(seed);
-    for (name, score) in members {
-        set.insert(name, *score);
-    }
-    set
-}
-
 /// ZUNION, ZINTER, ZDIFF, and ZINTERCARD if only the `cardinality` is asked.
 pub fn combine(
     context: &mut Context<'_>,
@@ -235,14 +227,15 @@ pub fn combine(
         limit: cardinality,
     };
     let mut request = Request::parse(context, &arguments[1..], allowed)?;
-    let members = request.run(&mut context.data, operation);
+    let mut members = request.run(&mut context.data, operation);
     if cardinality {
         let limit = if request.limit == 0 { usize::MAX } else { request.limit };
         context.reply.count(members.len().min(limit));
         return Ok(());
     }
-    let set = sorted(context.random.next(), &members);
-    write_members(&mut context.reply, set.len(), request.with_scores, set.range(0, set.len(), false));
+    members.sort_by(|a, b| compare((a.1, &a.0), (b.1, &b.0)));
+    let sorted = members.iter().map(|(name, score)| (name.as_slice(), *score));
+    write_members(&mut context.reply, members.len(), request.with_scores, sorted);
     Ok(())
 }
 
@@ -251,7 +244,7 @@ pub fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operatio
     let allowed = Allowed { weights: operation != Operation::Difference, with_scores: false, limit: false };
     let mut request = Request::parse(context, &arguments[2..], allowed)?;
     let members = request.run(&mut context.data, operation);
-    let set = sorted(context.random.next(), &members);
+    let set = SortedSet::of(context.random.next(), &members);
     range::store(context, arguments[1], set);
     Ok(())
 }
