@@ -1,0 +1,452 @@
+//! Two hosts that talk TCP over a simulated link, and the applications on them.
+//!
+//! 1. A [`World`] has two engines on tapped queues, joined by a link, and a list of [`Connection`]s to be opened at
+//!    some time by one of them. Time jumps from deadline to deadline; when there is none left the run is over, so a lost
+//!    wake-up shows as a connection that never ended.
+//! 2. An [`End`] is the application at one side of a connection. It works by events alone, as the engine's contract
+//!    allows: it reads after `Readable`, sends after `Writable`, and polls nothing.
+//! 3. Every byte of a stream follows from the connection, the direction and its position, so any byte that is lost,
+//!    repeated, moved or foreign is seen when it is read.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId};
+use sietch_nic::NicQueue;
+use sietch_nic::wire::{WireQueue, WireTap, tapped};
+use sietch_sim::{Link, Random};
+
+mod script;
+
+pub use script::{Finish, Script, piece};
+
+/// The port that both hosts listen on.
+pub const PORT: u16 = 7000;
+pub const MILLISECOND: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MILLISECOND;
+/// Buffers of each host's queue.
+pub const BUFFERS: u32 = 512;
+const MTU: usize = 1500;
+/// Idle time after which a host asks whether its peer lives: a connection whose reset was lost ends by it.
+pub const KEEPALIVE: u64 = 60 * SECOND;
+/// Turns at one and the same instant after which a host counts as spinning.
+const SPINS: u32 = 1000;
+
+/// How an application's side stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Asked for, not there yet.
+    Opening,
+    /// There.
+    Open,
+    /// The application has let go: no event may follow.
+    Left,
+    /// The engine said that it is over.
+    Closed(CloseReason),
+}
+
+/// The application at one side of a connection.
+#[derive(Debug)]
+pub struct End {
+    pub connection: usize,
+    pub flow: FlowId,
+    pub phase: Phase,
+    pub script: Script,
+    /// Which direction it sends in.
+    opener: bool,
+    pub sent: u64,
+    pub received: u64,
+    pub peer_closed: bool,
+    send_closed: bool,
+    may_send: bool,
+    may_read: bool,
+    asleep_until: u64,
+}
+
+/// A connection to be made.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub opener: usize,
+    pub at: u64,
+    /// What the opener and the other side do.
+    pub scripts: [Script; 2],
+}
+
+pub struct Host {
+    pub engine: Engine,
+    pub queue: WireQueue,
+    pub address: Ipv4Addr,
+    pub ends: Vec<End>,
+    by_flow: HashMap<FlowId, usize>,
+    events: Vec<Event>,
+    /// Most bytes seen in buffers.
+    pub most_bytes: usize,
+    /// A host that is switched off does not turn.
+    pub on: bool,
+}
+
+pub struct World {
+    pub now: u64,
+    pub hosts: [Host; 2],
+    pub link: Link,
+    pub connections: Vec<Connection>,
+    opened: usize,
+    /// Which connection comes from which port of which host.
+    ports: HashMap<(usize, u16), usize>,
+    accepted: Vec<bool>,
+    random: Random,
+    /// A hash of everything that applications saw.
+    pub trace: u64,
+}
+
+impl Host {
+    fn new(number: u8, change: &mut dyn FnMut(&mut Config)) -> (Self, WireTap) {
+        let address = Ipv4Addr::new(10, 0, 0, number);
+        let mac = [2, 0, 0, 0, 0, number];
+        let (queue, tap) = tapped(mac, MTU, BUFFERS);
+        let mut config = Config::new(address, 24, [number; 16]);
+        change(&mut config);
+        let mut engine = Engine::new(&config, mac, MTU);
+        engine.listen(PORT, 64).expect("nobody listens yet");
+        let host = Self {
+            engine,
+            queue,
+            address,
+            ends: Vec::new(),
+            by_flow: HashMap::new(),
+            events: Vec::new(),
+            most_bytes: 0,
+            on: true,
+        };
+        (host, tap)
+    }
+
+    /// The machine is switched off and on again: all connections are forgotten.
+    pub fn reboot(&mut self, secret: u8) {
+        let mac = self.queue.mac();
+        self.engine = Engine::new(&Config::new(self.address, 24, [secret; 16]), mac, MTU);
+        self.engine.listen(PORT, 64).expect("nobody listens yet");
+        self.by_flow.clear();
+        for end in &mut self.ends {
+            end.phase = Phase::Left;
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let waiting = |end: &&End| end.phase == Phase::Open && end.may_read && end.asleep_until > 0;
+        let woken = self.ends.iter().filter(waiting).map(|end| end.asleep_until).min();
+        self.engine.next_deadline().into_iter().chain(woken).min()
+    }
+}
+
+impl World {
+    /// Two hosts; `change` adapts the configuration of each.
+    pub fn new(
+        faults: sietch_sim::Faults,
+        connections: Vec<Connection>,
+        mut random: Random,
+        change: &mut dyn FnMut(&mut Config),
+    ) -> Self {
+        let (first, tap_a) = Host::new(1, change);
+        let (second, tap_b) = Host::new(2, change);
+        let link = Link::new(tap_a, tap_b, faults, random.fork());
+        let accepted = vec![false; connections.len()];
+        Self {
+            now: SECOND,
+            hosts: [first, second],
+            link,
+            connections,
+            opened: 0,
+            ports: HashMap::new(),
+            accepted,
+            random,
+            trace: 0xcbf2_9ce4_8422_2325,
+        }
+    }
+
+    fn note(&mut self, word: u64) {
+        self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+    }
+
+    /// Moves on, deadline by deadline, until nothing is due any more or `until` has come. Returns whether it is over.
+    pub fn run(&mut self, until: u64) -> bool {
+        let mut spins = 0;
+        loop {
+            self.turn();
+            let Some(next) = self.next_deadline() else { return true };
+            if next > until {
+                self.now = self.now.max(until);
+                return false;
+            }
+            spins = if next > self.now { 0 } else { spins + 1 };
+            assert!(spins < SPINS, "a host spins at {}: {:?}", self.now, self.describe());
+            self.now = self.now.max(next);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let hosts = self.hosts.iter().filter(|host| host.on).filter_map(Host::next_deadline);
+        let opening = self.connections.get(self.opened).map(|connection| connection.at);
+        hosts.chain(self.link.next_deadline()).chain(opening).min()
+    }
+
+    fn turn(&mut self) {
+        self.link.step(self.now);
+        while let Some(connection) = self.connections.get(self.opened)
+            && connection.at <= self.now
+        {
+            self.open(self.opened);
+            self.opened += 1;
+        }
+        for side in 0..2 {
+            if self.hosts[side].on {
+                self.turn_host(side);
+            }
+        }
+        self.link.step(self.now);
+    }
+
+    fn open(&mut self, number: usize) {
+        let Connection { opener, ref scripts, .. } = self.connections[number];
+        let script = scripts[0].clone();
+        let remote = SocketAddrV4::new(self.hosts[1 - opener].address, PORT);
+        let host = &mut self.hosts[opener];
+        if !host.on {
+            return;
+        }
+        let flow = host.engine.connect(remote, self.now).expect("there is a route, a port and a flow");
+        host.engine.set_keepalive(flow, Some(KEEPALIVE));
+        let port = host.engine.flow_info(flow).expect("it was just made").local_port;
+        self.ports.insert((opener, port), number);
+        self.add(opener, number, flow, script, true);
+    }
+
+    fn add(&mut self, side: usize, connection: usize, flow: FlowId, script: Script, opener: bool) {
+        let host = &mut self.hosts[side];
+        let stale = host.by_flow.insert(flow, host.ends.len());
+        assert_eq!(stale, None, "{flow:?} was given out twice");
+        host.ends.push(End {
+            connection,
+            flow,
+            phase: Phase::Opening,
+            script,
+            opener,
+            sent: 0,
+            received: 0,
+            peer_closed: false,
+            send_closed: false,
+            may_send: false,
+            may_read: false,
+            asleep_until: 0,
+        });
+    }
+
+    fn turn_host(&mut self, side: usize) {
+        loop {
+            let host = &mut self.hosts[side];
+            let (_, more) = host.engine.receive(&mut host.queue, self.now);
+            let mut events = std::mem::take(&mut host.events);
+            host.engine.take_events(&mut events);
+            assert_order(&events);
+            for event in events.drain(..) {
+                self.hear(side, event);
+            }
+            self.hosts[side].events = events;
+            self.work(side);
+            let host = &mut self.hosts[side];
+            host.most_bytes = host.most_bytes.max(host.engine.population().3);
+            let emitted = host.engine.emit(&mut host.queue, self.now).expect("the wire is not cut");
+            if emitted.more {
+                // What was sent must be taken before more goes.
+                self.link.step(self.now);
+            }
+            if !more && !emitted.more {
+                break;
+            }
+        }
+    }
+
+    fn hear(&mut self, side: usize, event: Event) {
+        if let EventKind::Accepted { port, remote } = event.kind {
+            assert_eq!(port, PORT);
+            let number = *self
+                .ports
+                .get(&(1 - side, remote.port()))
+                .unwrap_or_else(|| panic!("a connection from {remote} that nobody opened"));
+            assert!(!self.accepted[number], "connection {number} was accepted twice");
+            self.accepted[number] = true;
+            let script = self.connections[number].scripts[1].clone();
+            self.hosts[side].engine.set_keepalive(event.flow, Some(KEEPALIVE));
+            self.add(side, number, event.flow, script, false);
+        }
+        let host = &mut self.hosts[side];
+        let known = host.by_flow.get(&event.flow).copied();
+        let place = known.unwrap_or_else(|| panic!("{event:?} of a flow that nobody knows"));
+        let end = &mut host.ends[place];
+        assert!(matches!(end.phase, Phase::Opening | Phase::Open), "{event:?} after the end: {end:?}");
+        let begins = matches!(event.kind, EventKind::Accepted { .. } | EventKind::Connected);
+        let ends = matches!(event.kind, EventKind::Closed(_));
+        assert_eq!(begins, end.phase == Phase::Opening && !ends, "{event:?} out of turn: {end:?}");
+        match event.kind {
+            EventKind::Accepted { .. } | EventKind::Connected => {
+                end.phase = Phase::Open;
+                end.may_send = true;
+            }
+            EventKind::Readable => end.may_read = true,
+            EventKind::Writable => end.may_send = true,
+            EventKind::PeerClosed => {
+                assert!(!end.peer_closed, "the peer closed twice: {end:?}");
+                end.peer_closed = true;
+                end.may_read = true;
+            }
+            EventKind::Closed(reason) => {
+                end.phase = Phase::Closed(reason);
+                host.by_flow.remove(&event.flow);
+            }
+            EventKind::Datagram { .. } => panic!("nobody sends datagrams"),
+        }
+        let connection = end.connection as u64;
+        self.note(self.now ^ connection << 40 ^ (side as u64) << 60);
+        self.note(rank(&event));
+    }
+
+    /// Lets every application do what it may.
+    fn work(&mut self, side: usize) {
+        let now = self.now;
+        let mut bytes = 0;
+        let Host { engine, ends, by_flow, .. } = &mut self.hosts[side];
+        for end in ends.iter_mut().filter(|end| end.phase == Phase::Open) {
+            let before = end.received + end.sent;
+            end.work(engine, now, &mut self.random);
+            bytes += end.received + end.sent - before;
+            if end.phase == Phase::Left {
+                by_flow.remove(&end.flow);
+            }
+        }
+        if bytes > 0 {
+            self.note(bytes ^ now);
+        }
+    }
+
+    /// The first few connections that are not over, for messages.
+    pub fn describe(&self) -> Vec<String> {
+        let open = |side: usize| {
+            let host = &self.hosts[side];
+            let live = host.ends.iter().filter(|end| matches!(end.phase, Phase::Opening | Phase::Open));
+            live.map(move |end| format!("host {side}: {end:?} {:?}", host.engine.flow_info(end.flow)))
+        };
+        open(0).chain(open(1)).take(4).collect()
+    }
+
+    /// Asserts that nothing is left of any connection: no flow, no buffer, no frame.
+    pub fn assert_clean(&self) {
+        assert!(self.describe().is_empty(), "never ended: {:#?}", self.describe());
+        for (side, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.on) {
+            assert_eq!(host.engine.population(), (0, 0, 0, 0), "host {side} keeps flows or memory");
+            assert_eq!(host.queue.free_buffers(), BUFFERS as usize, "host {side} leaks frames");
+        }
+    }
+
+    /// The end of connection `number` at its opener (0) or the other side (1), if there ever was one.
+    pub fn end(&self, number: usize, role: usize) -> Option<&End> {
+        let side = self.connections[number].opener ^ role;
+        self.hosts[side].ends.iter().find(|end| end.connection == number)
+    }
+}
+
+/// A flow's events of one batch are together, each at most once, in the order of the list.
+fn assert_order(events: &[Event]) {
+    let mut finished = Vec::new();
+    for pair in events.windows(2) {
+        if pair[0].flow == pair[1].flow {
+            assert!(rank(&pair[0]) < rank(&pair[1]), "{pair:?}");
+        } else {
+            finished.push(pair[0].flow);
+            assert!(!finished.contains(&pair[1].flow), "events of one flow are scattered: {events:?}");
+        }
+    }
+}
+
+impl End {
+    fn work(&mut self, engine: &mut Engine, now: u64, random: &mut Random) {
+        self.read(engine, now, random);
+        if self.phase == Phase::Open {
+            self.write(engine);
+        }
+        if self.phase == Phase::Open {
+            self.finish(engine);
+        }
+    }
+
+    fn read(&mut self, engine: &mut Engine, now: u64, random: &mut Random) {
+        if !self.may_read || now < self.asleep_until {
+            return;
+        }
+        self.asleep_until = 0;
+        if random.chance(self.script.sleepiness) {
+            self.asleep_until = now + random.between(1, self.script.longest_sleep);
+            return;
+        }
+        let mut bytes = vec![0; self.script.bite];
+        loop {
+            let length = engine.read(self.flow, &mut bytes);
+            let expected = piece(self.connection, !self.opener, self.received, length);
+            assert!(bytes[..length] == *expected, "wrong bytes after {}: {self:?}", self.received);
+            self.received += length as u64;
+            if length < bytes.len() {
+                self.may_read = false;
+                break;
+            }
+            if self.script.sleepiness > 0 {
+                // A slow reader takes a bite at a time, and comes back by itself: no event tells of old bytes.
+                self.asleep_until = now + random.between(1, self.script.longest_sleep);
+                break;
+            }
+        }
+    }
+
+    fn write(&mut self, engine: &mut Engine) {
+        while self.may_send && !self.send_closed && self.sent < self.script.total {
+            let length = (self.script.total - self.sent).min(self.script.mouthful as u64) as usize;
+            let bytes = piece(self.connection, self.opener, self.sent, length);
+            let taken = engine.send(self.flow, &bytes);
+            self.sent += taken as u64;
+            self.may_send = taken == length;
+        }
+    }
+
+    fn finish(&mut self, engine: &mut Engine) {
+        let all_sent = self.sent == self.script.total;
+        let at_end = engine.at_end(self.flow);
+        let leaves = match self.script.finish {
+            Finish::HalfClose => false,
+            Finish::CloseAtEnd => all_sent && at_end,
+            Finish::CloseAfter(bytes) => all_sent && (at_end || self.received >= bytes),
+            Finish::AbortAfter(bytes) => at_end || self.received + self.sent >= bytes,
+        };
+        if leaves {
+            if matches!(self.script.finish, Finish::AbortAfter(_)) {
+                engine.abort(self.flow);
+            } else {
+                engine.close(self.flow);
+            }
+            self.phase = Phase::Left;
+        } else if all_sent && !self.send_closed && self.script.finish != Finish::CloseAtEnd {
+            engine.shutdown_send(self.flow);
+            self.send_closed = true;
+        }
+    }
+}
+
+/// The place of an event's kind in the engine's list.
+fn rank(event: &Event) -> u64 {
+    match event.kind {
+        EventKind::Accepted { .. } => 0,
+        EventKind::Connected => 1,
+        EventKind::Readable => 2,
+        EventKind::Writable => 3,
+        EventKind::PeerClosed => 4,
+        EventKind::Closed(_) => 5,
+        EventKind::Datagram { .. } => 6,
+    }
+}

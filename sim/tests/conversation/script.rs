@@ -1,0 +1,112 @@
+//! What an application does with its connection, and the bytes it sends.
+
+use std::sync::OnceLock;
+
+use sietch_sim::Random;
+
+use super::SECOND;
+
+/// How an application ends its side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// Half-closes when all is sent, and stays until the engine says that it is over.
+    HalfClose,
+    /// Closes when all is sent and the peer has ended; not for both sides, each would wait for the other.
+    CloseAtEnd,
+    /// Half-closes when all is sent, and closes when so many bytes have come, whatever the peer still has to say.
+    CloseAfter(u64),
+    /// Half-closes when all is sent, and resets when so many bytes have passed.
+    AbortAfter(u64),
+}
+
+/// What an application does.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// Bytes it sends.
+    pub total: u64,
+    /// Bytes it offers at a time.
+    pub mouthful: usize,
+    /// Bytes it reads at a time.
+    pub bite: usize,
+    /// Permille of occasions to read at which it goes to sleep instead.
+    pub sleepiness: u32,
+    /// Nanoseconds.
+    pub longest_sleep: u64,
+    pub finish: Finish,
+}
+
+impl Script {
+    /// An application that sends `total` bytes, reads at once, and half-closes.
+    pub fn polite(total: u64) -> Self {
+        Self {
+            total,
+            mouthful: 16 << 10,
+            bite: 16 << 10,
+            sleepiness: 0,
+            longest_sleep: 1,
+            finish: Finish::HalfClose,
+        }
+    }
+
+    /// Some applications for the two sides of a connection; one in `rude` (0: none) ends its side without regard for
+    /// the other.
+    pub fn pair(random: &mut Random, most: u64, rude: u64) -> [Self; 2] {
+        let opener = Self::random(random, most, rude);
+        let mut other = Self::random(random, most, rude);
+        if other.is_polite() && random.chance(500) {
+            other.finish = Finish::CloseAtEnd;
+        }
+        [opener, other]
+    }
+
+    fn random(random: &mut Random, most: u64, rude: u64) -> Self {
+        let total = match random.below(6) {
+            0 => 0,
+            1 => random.between(1, 3),
+            2 => random.between(1, 3000),
+            3 => random.between(1, 60_000.min(most)),
+            _ => random.between(1, most),
+        };
+        let slow = random.chance(200);
+        let finish = match rude {
+            1.. if random.below(rude) == 0 && random.chance(500) => Finish::AbortAfter(random.below(most)),
+            1.. if random.below(rude) == 0 => Finish::CloseAfter(random.below(most / 4)),
+            _ => Finish::HalfClose,
+        };
+        Self {
+            total,
+            mouthful: *random.pick(&[1000, 1460, 9000, 100_000]),
+            bite: *random.pick(&[700, 4096, 64 << 10]),
+            sleepiness: if slow { *random.pick(&[100, 500]) } else { 0 },
+            longest_sleep: *random.pick(&[SECOND / 1000, SECOND / 10, 3 * SECOND]),
+            finish,
+        }
+    }
+
+    /// Whether it lets its peer say everything.
+    pub fn is_polite(&self) -> bool {
+        matches!(self.finish, Finish::HalfClose | Finish::CloseAtEnd)
+    }
+}
+
+/// Prime, so that no position repeats with a segment, a buffer or a page.
+const PERIOD: usize = 65_521;
+
+/// `length` bytes at `position` of a connection's stream in one direction.
+pub fn piece(connection: usize, from_opener: bool, position: u64, length: usize) -> Vec<u8> {
+    static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
+    let pattern = PATTERN.get_or_init(|| {
+        let mut bytes = vec![0; PERIOD];
+        Random::new(42).fill(&mut bytes);
+        bytes
+    });
+    let salt = connection * 2 + usize::from(from_opener);
+    let mut at = (salt * 7919 + (position % PERIOD as u64) as usize) % PERIOD;
+    let mut out = Vec::with_capacity(length);
+    while out.len() < length {
+        let run = (length - out.len()).min(PERIOD - at);
+        out.extend_from_slice(&pattern[at..at + run]);
+        at = 0;
+    }
+    out
+}

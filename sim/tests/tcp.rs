@@ -1,0 +1,213 @@
+//! The TCP engine against itself over a link that does what networks do, in virtual time.
+//!
+//! For each seed: some connections, some faults. Then the faults end ("heal"), and what must hold is asserted:
+//!
+//! 1. Every byte that an application read was the right one (`conversation`).
+//! 2. Politely ended connections delivered everything, both ways, and ended normally.
+//! 3. Every connection ends within bounded time after the link has healed; none hangs for want of a wake-up.
+//! 4. Nothing is left: no flow, no TIME-WAIT, no byte of buffer memory, no frame.
+//! 5. Events keep their contract: order, at most once, none after the last.
+
+mod conversation;
+
+use conversation::{BUFFERS, Connection, Finish, Phase, SECOND, Script, World};
+use sietch_net::{CloseReason, Config};
+use sietch_nic::NicQueue;
+use sietch_sim::seeds::{self, Budget};
+use sietch_sim::{Faults, Random};
+
+/// Until when the faults last, in virtual nanoseconds.
+const HEAL_AT: u64 = 31 * SECOND;
+/// A connection that is to end must have ended by then: 15 retransmissions take about 900 s at most.
+const PATIENCE: u64 = 2000 * SECOND;
+
+fn buffers(random: &mut Random) -> impl FnMut(&mut Config) + use<> {
+    let sizes = [4096, 16 << 10, 64 << 10, 512 << 10];
+    let (receive, send) = (*random.pick(&sizes), *random.pick(&sizes));
+    // Two flows' worth at least, so that the rest must wait for memory.
+    let memory = if random.chance(300) { (receive + send) * 4 } else { 64 << 20 };
+    move |config| {
+        config.receive_buffer = receive;
+        config.send_buffer = send;
+        config.buffer_memory = memory;
+    }
+}
+
+fn connections(random: &mut Random) -> Vec<Connection> {
+    let count = random.between(1, 12);
+    let most = *random.pick(&[5_000, 60_000, 300_000]);
+    let rude = if random.chance(500) { 4 } else { 0 };
+    let spread = *random.pick(&[1, SECOND, 20 * SECOND]);
+    let mut all: Vec<Connection> = (0..count)
+        .map(|_| Connection {
+            opener: random.index(2),
+            at: SECOND + random.below(spread),
+            scripts: Script::pair(random, most, rude),
+        })
+        .collect();
+    all.sort_by_key(|connection| connection.at);
+    all
+}
+
+/// Runs to the end and checks it.
+fn finish(world: &mut World) {
+    world.run(HEAL_AT);
+    world.link.heal();
+    let over = world.run(HEAL_AT + PATIENCE);
+    assert!(over, "still going on at {}: {:#?}", world.now, world.describe());
+    world.assert_clean();
+    for number in 0..world.connections.len() {
+        check(world, number);
+    }
+}
+
+/// A connection whose two sides are polite has delivered everything.
+fn check(world: &World, number: usize) {
+    let scripts = &world.connections[number].scripts;
+    let Some(opener) = world.end(number, 0) else { panic!("connection {number} was never opened") };
+    let Some(other) = world.end(number, 1) else {
+        let never = matches!(
+            opener.phase,
+            Phase::Left | Phase::Closed(CloseReason::Unreachable | CloseReason::TimedOut)
+        );
+        assert!(never, "{opener:?} was connected to nobody");
+        return;
+    };
+    if !scripts.iter().all(Script::is_polite) {
+        return;
+    }
+    for (end, peer) in [(opener, other), (other, opener)] {
+        assert!(
+            matches!(end.phase, Phase::Left | Phase::Closed(CloseReason::Normal)),
+            "connection {number} did not end well: {end:#?} {peer:#?}"
+        );
+        assert_eq!(end.received, peer.script.total, "connection {number}: {end:?} {peer:?}");
+        assert_eq!(end.sent, end.script.total);
+    }
+}
+
+fn transfer(seed: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let faults = Faults::swarm(&mut random);
+    let mut change = buffers(&mut random);
+    let connections = connections(&mut random);
+    let mut world = World::new(faults, connections, random, &mut change);
+    finish(&mut world);
+    world.trace
+}
+
+#[test]
+fn connections_deliver_and_end_whatever_the_link_does() {
+    seeds::run("tcp connections_deliver", &[], Budget { seeds: 1000, seconds: 25 }, |seed| {
+        transfer(seed);
+    });
+}
+
+#[test]
+fn a_seed_is_a_history() {
+    for seed in 1..6 {
+        assert_eq!(transfer(seed), transfer(seed), "seed {seed} had two histories");
+    }
+}
+
+/// A reader that sleeps for minutes stalls its sender with a closed window; nothing is lost, and nobody spins.
+fn stall(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut faults = Faults::swarm(&mut random);
+    faults.partitions.clear();
+    let slow = Script { sleepiness: 300, longest_sleep: 90 * SECOND, bite: 30_000, ..Script::polite(10) };
+    let one = Connection { opener: 0, at: SECOND, scripts: [Script::polite(150_000), slow] };
+    let mut change = |config: &mut Config| config.receive_buffer = 16 << 10;
+    let mut world = World::new(faults, vec![one], random, &mut change);
+    world.run(HEAL_AT);
+    world.link.heal();
+    assert!(world.run(HEAL_AT + 20 * PATIENCE), "{:#?}", world.describe());
+    world.assert_clean();
+    check(&world, 0);
+}
+
+#[test]
+fn a_closed_window_stalls_and_opens_again() {
+    seeds::run("tcp a_closed_window", &[], Budget { seeds: 100, seconds: 6 }, stall);
+}
+
+/// A host that dies without a word: its peers find out, by themselves or when it is back, and keep nothing of it.
+fn vanish(seed: u64) {
+    let mut random = Random::new(seed);
+    let faults = Faults::swarm(&mut random);
+    let mut all = connections(&mut random);
+    all.retain(|connection| connection.at < 10 * SECOND);
+    let at = SECOND + random.below(8 * SECOND);
+    let back = random.chance(500);
+    let mut world = World::new(faults, all, random, &mut |_| {});
+    world.run(at);
+    world.hosts[1].reboot(77);
+    world.hosts[1].on = back;
+    world.link.heal();
+    let opened_later = !back;
+    if opened_later {
+        // Nobody answers: what is opened from now on cannot be there.
+        let now = world.now;
+        world.connections.retain(|connection| connection.at <= now);
+    }
+    assert!(world.run(world.now + PATIENCE), "{:#?}", world.describe());
+    world.assert_clean();
+}
+
+#[test]
+fn a_host_that_vanishes_leaves_nothing_behind() {
+    seeds::run("tcp a_host_that_vanishes", &[], Budget { seeds: 200, seconds: 6 }, vanish);
+}
+
+/// Many short connections, one after the other and at once.
+#[test]
+fn churn_leaves_nothing_behind() {
+    seeds::run("tcp churn_leaves", &[], Budget { seeds: 20, seconds: 6 }, |seed| {
+        let mut random = Random::new(seed);
+        let faults = Faults { delay: 1000, ..Faults::swarm(&mut random) };
+        let mut all: Vec<Connection> = (0..300)
+            .map(|_| Connection {
+                opener: random.index(2),
+                at: SECOND + random.below(10 * SECOND),
+                scripts: Script::pair(&mut random, 3000, 3),
+            })
+            .collect();
+        all.sort_by_key(|connection| connection.at);
+        let mut change = |config: &mut Config| config.time_waits = 64;
+        let mut world = World::new(faults, all, random, &mut change);
+        finish(&mut world);
+    });
+}
+
+/// The memory of all flows together is bounded, and running out of it stalls but breaks nothing.
+#[test]
+fn memory_is_bounded() {
+    seeds::run("tcp memory_is_bounded", &[], Budget { seeds: 50, seconds: 6 }, |seed| {
+        let mut random = Random::new(seed);
+        let script = |random: &mut Random| Script {
+            sleepiness: 300,
+            longest_sleep: SECOND,
+            finish: Finish::HalfClose,
+            ..Script::polite(random.between(1, 100_000))
+        };
+        let connections = (0..20)
+            .map(|_| Connection {
+                opener: 0,
+                at: SECOND,
+                scripts: [script(&mut random), script(&mut random)],
+            })
+            .collect();
+        let memory = 256 << 10;
+        let mut change = |config: &mut Config| {
+            config.buffer_memory = memory;
+            config.receive_buffer = 32 << 10;
+            config.send_buffer = 32 << 10;
+        };
+        let mut world = World::new(Faults::none(), connections, random, &mut change);
+        finish(&mut world);
+        for host in &world.hosts {
+            assert!(host.most_bytes <= memory, "{} bytes in buffers", host.most_bytes);
+            assert_eq!(host.queue.free_buffers(), BUFFERS as usize);
+        }
+    });
+}
