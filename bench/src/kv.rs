@@ -174,8 +174,31 @@ fn block(address: std::net::SocketAddr, load: Load, requests: u64, best: &[u64])
     })
 }
 
+/// Congestion control that namespaces may use; what it was comes back when this is dropped.
+struct Allowed(String);
+
+impl Allowed {
+    const FILE: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+    /// Allows cubic beside what is allowed.
+    fn cubic() -> Result<Self, Error> {
+        let before = std::fs::read_to_string(Self::FILE).map_err(system("reading the congestion control"))?;
+        std::fs::write(Self::FILE, format!("{} cubic", before.trim()))
+            .map_err(system("allowing cubic as congestion control"))?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Allowed {
+    fn drop(&mut self) {
+        // Allowing one more is harmless if it cannot be taken back.
+        let _ = std::fs::write(Self::FILE, &self.0);
+    }
+}
+
 /// Runs this program again in a network namespace of its own.
 fn enter_namespace() -> Result<(), Error> {
+    let _allowed = Allowed::cubic()?;
     let program = std::env::current_exe().map_err(system("finding this program"))?;
     let status = std::process::Command::new("unshare")
         .arg("--net")
