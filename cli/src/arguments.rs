@@ -227,6 +227,10 @@ pub struct StoreArguments {
     /// Name of the storage area to ask for [default: kv]
     #[arg(long, value_name = "NAME")]
     pub vsa: Option<String>,
+
+    /// Use epoll and pwritev2 even where io_uring works
+    #[arg(long)]
+    pub without_io_uring: bool,
 }
 
 /// The options of the daemon that `up` and `daemon` share.

@@ -147,11 +147,11 @@ pub enum Error {
 
     /// The daemon's own error. The message carries its mend.
     #[error("{0}")]
-    Daemon(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Daemon(Box<dyn std::error::Error + Send + Sync>),
 
     /// The store's own error. The message carries its mend.
     #[error("{0}")]
-    Store(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Store(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {

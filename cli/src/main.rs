@@ -31,14 +31,24 @@ use arguments::{Arguments, Command};
 use error::Error;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
-        Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Where standard error is closed as well, the exit status has to say it all.
-            let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
-            ExitCode::FAILURE
-        }
+    let arguments = Arguments::parse();
+    let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_));
+    match run(arguments) {
+        Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
+        // A service's words go to a log.
+        Err(error) if service => tracing::error!("{error}"),
+        Err(error) => report(error),
     }
+    ExitCode::FAILURE
+}
+
+fn report(error: Error) {
+    // Messages name their causes themselves. The hook can only be there already.
+    let _ = miette::set_hook(Box::new(|_| {
+        Box::new(miette::MietteHandlerOpts::new().without_cause_chain().build())
+    }));
+    // Where standard error is closed as well, the exit status has to say it all.
+    let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
 }
 
 fn run(arguments: Arguments) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
-use crate::arguments::{DaemonArguments, KvArguments};
+use crate::arguments::{DaemonArguments, Durability, KvArguments, Net};
 use crate::error::Error;
 use crate::privilege;
 use crate::settings::Settings;
@@ -50,9 +50,29 @@ pub fn store(arguments: KvArguments, socket: Option<PathBuf>) -> Result<(), Erro
 }
 
 fn run_store(settings: Settings, socket: PathBuf, ready: OwnedFd) -> Result<(), Error> {
-    let listen = settings.listen.resolve(settings.port);
-    drop((settings, socket, ready, listen));
-    Err(Error::Store("store: its event loop is not part of this build; wait for it".into()))
+    let options = sietch_kv::Options {
+        net: match settings.net {
+            Net::Auto => sietch_kv::NetChoice::Auto,
+            Net::AfXdp => sietch_kv::NetChoice::AfXdp,
+            Net::Linux => sietch_kv::NetChoice::Linux,
+        },
+        listen: settings.listen.resolve(settings.port),
+        vnic: settings.vnic,
+        vsa: settings.vsa,
+        port: settings.port,
+        durability: match settings.durability {
+            Durability::Always => sietch_kv::settings::Durability::Always,
+            Durability::Interval => sietch_kv::settings::Durability::Interval,
+            Durability::Never => sietch_kv::settings::Durability::Never,
+        },
+        maxmemory: settings.maxmemory.0,
+        // The command line and the daemon let no other word through.
+        policy: sietch_kv::settings::Policy::parse(&settings.maxmemory_policy).unwrap_or_default(),
+        control_socket: Some(socket),
+        ready: Some(ready),
+        without_io_uring: settings.without_io_uring,
+    };
+    sietch_kv::run(options).map_err(|cause| Error::Store(Box::new(cause)))
 }
 
 /// Standard output, which carries the word that a service is ready.

@@ -26,6 +26,8 @@ pub struct Settings {
     pub vnic: String,
     /// Name of the storage area.
     pub vsa: String,
+    /// Whether io_uring is left alone.
+    pub without_io_uring: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +41,7 @@ impl Default for Settings {
             maxmemory_policy: "noeviction".to_owned(),
             vnic: "kv".to_owned(),
             vsa: "kv".to_owned(),
+            without_io_uring: false,
         }
     }
 }
@@ -55,6 +58,7 @@ impl From<&Kv> for Settings {
             maxmemory_policy: kv.maxmemory_policy.clone(),
             vnic: kv.vnic.clone(),
             vsa: kv.vsa.clone(),
+            without_io_uring: false,
         }
     }
 }
@@ -62,8 +66,17 @@ impl From<&Kv> for Settings {
 impl Settings {
     /// These, but what `arguments` says wins.
     pub fn with(self, arguments: &StoreArguments) -> Self {
-        let StoreArguments { net, durability, port, listen, maxmemory, maxmemory_policy, vnic, vsa } =
-            arguments.clone();
+        let StoreArguments {
+            net,
+            durability,
+            port,
+            listen,
+            maxmemory,
+            maxmemory_policy,
+            vnic,
+            vsa,
+            without_io_uring,
+        } = arguments.clone();
         Self {
             net,
             durability: durability.unwrap_or(self.durability),
@@ -73,6 +86,7 @@ impl Settings {
             maxmemory_policy: maxmemory_policy.unwrap_or(self.maxmemory_policy),
             vnic: vnic.unwrap_or(self.vnic),
             vsa: vsa.unwrap_or(self.vsa),
+            without_io_uring: without_io_uring || self.without_io_uring,
         }
     }
 
@@ -91,6 +105,7 @@ impl Settings {
         .into_iter()
         // In one word, so that a value that starts with a dash stays a value.
         .map(|(option, value)| format!("{option}={value}"))
+        .chain(self.without_io_uring.then(|| "--without-io-uring".to_owned()))
         .collect()
     }
 }
@@ -121,6 +136,7 @@ mod tests {
             maxmemory_policy: "allkeys-lru".to_owned(),
             vnic: "one".to_owned(),
             vsa: "two".to_owned(),
+            without_io_uring: true,
         };
         assert_eq!(Settings::default().with(&parse(&settings.to_options())), settings);
     }

@@ -73,7 +73,8 @@ impl Epoll {
 
     pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
         let place = WATCH | self.watches.len() as u64;
-        epoll::add(&self.poll, &descriptor, EventData::new_u64(place), EventFlags::IN)?;
+        // Edge-triggered, as io_uring's polls are: a doorbell that its owner does not drain rings once, not for ever.
+        epoll::add(&self.poll, &descriptor, EventData::new_u64(place), EventFlags::IN | EventFlags::ET)?;
         self.watches.push((descriptor, token));
         Ok(())
     }

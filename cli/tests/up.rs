@@ -1,0 +1,374 @@
+//! `sietch up` end to end: what a user sees, and what is left afterwards.
+//!
+//! Each test has folders, a port and (as root) a network namespace of its own. The namespace belongs to a thread, and what
+//! that thread starts lives in it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Everything of a test: folders, port, who runs it.
+struct Place {
+    folder: PathBuf,
+    port: u16,
+    /// The ordinary user who runs everything; without one, this process's.
+    user: Option<u32>,
+}
+
+impl Place {
+    fn new(name: &str, user: Option<u32>) -> Self {
+        let folder = std::env::temp_dir().join(format!("sietch-up-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("make a folder");
+        let free = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let port = free.local_addr().expect("address").port();
+        if let Some(uid) = user {
+            std::os::unix::fs::chown(&folder, Some(uid), Some(uid)).expect("chown");
+        }
+        let place = Self { folder, port, user };
+        place.configure();
+        place
+    }
+
+    fn configure(&self) {
+        let uid = self.user.unwrap_or_else(|| match rustix::process::getuid().as_raw() {
+            0 => 61870,
+            uid => uid,
+        });
+        let port = self.port;
+        let text = format!(
+            "[[vnic]]\nname = \"kv\"\nuid = {uid}\naddress = \"10.84.0.2/24\"\nhost_address = \"10.84.0.1\"\n\
+             tcp_ports = [\"{port}\"]\n\n[[vsa]]\nname = \"kv\"\nuid = {uid}\nsize = \"64MiB\"\n\n\
+             [kv]\nuid = {uid}\nport = {port}\n"
+        );
+        std::fs::write(self.folder.join("sietch.toml"), text).expect("write sietch.toml");
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("run/sietch.sock")
+    }
+
+    fn sietch(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+        command
+            .arg("--socket")
+            .arg(self.socket())
+            .args(arguments)
+            .env("HOME", &self.folder)
+            .env_remove("XDG_RUNTIME_DIR")
+            .stdin(Stdio::null());
+        if let Some(uid) = self.user {
+            command.uid(uid).gid(uid);
+        }
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.sietch(arguments).output().expect("start sietch")
+    }
+
+    fn up_arguments(&self, more: &[&str]) -> Vec<String> {
+        let path = |name: &str| self.folder.join(name).display().to_string();
+        let fixed =
+            ["up".to_owned(), "--config".to_owned(), path("sietch.toml"), "--data".to_owned(), path("data")];
+        fixed.into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
+    }
+
+    /// Starts `sietch up` and reads what it says until it is up.
+    fn up(&self, more: &[&str]) -> Up {
+        let arguments = self.up_arguments(more);
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut command = self.sietch(&words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut up =
+            Up { child: command.spawn().expect("start sietch"), output: None, banner: String::new() };
+        let mut output = BufReader::new(up.child.stdout.take().expect("a pipe"));
+        while !up.banner.lines().any(|line| line.starts_with("daemon:")) {
+            if output.read_line(&mut up.banner).expect("read") == 0 {
+                panic!("sietch up ended: {:?}: {}", up.child.wait(), up.complaints());
+            }
+        }
+        up.output = Some(output);
+        up
+    }
+
+    fn kernel(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let output = self.run(&["status", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Nothing of the run is there any more: no socket, no record, no veth, none of the processes.
+    fn assert_clean(&self, processes: &[i64]) {
+        let left = std::fs::read_dir(self.folder.join("run")).expect("read").count();
+        assert_eq!(left, 0, "socket or record left behind");
+        for pid in processes {
+            assert!(!runs(*pid), "{pid} still runs");
+        }
+        if rustix::process::geteuid().is_root() && self.user.is_none() {
+            assert_eq!(links(), ["lo"], "an interface was left behind");
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A running `sietch up`, stopped when dropped.
+struct Up {
+    child: Child,
+    /// Kept open: nobody closes the pipe of a program that may still speak.
+    output: Option<BufReader<ChildStdout>>,
+    banner: String,
+}
+
+impl Up {
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        let _ = kill_process(pid, signal);
+    }
+
+    fn interrupt(mut self) -> (ExitStatus, String) {
+        self.signal(Signal::INT);
+        let status = self.child.wait().expect("wait");
+        (status, self.complaints())
+    }
+
+    /// What it said on standard error.
+    fn complaints(&mut self) -> String {
+        let mut said = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
+        said
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.output = None;
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal(Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The interfaces of this thread's network namespace.
+fn links() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("read");
+    text.lines()
+        .skip(2)
+        .filter_map(|line| line.split(':').next())
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+/// Runs `test` in a thread with a network namespace of its own, whose loopback is up.
+fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED {name}: needs root for a network namespace");
+        return;
+    }
+    let thread = std::thread::spawn(move || {
+        #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
+        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).expect("a network namespace");
+        let loopback = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip");
+        assert!(loopback.success());
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Whether a process runs; one that has ended and waits to be noticed by its parent does not.
+fn runs(pid: i64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Sends one inline command and returns the first line of the reply.
+fn try_ask(address: SocketAddr, command: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    write!(stream, "{command}\r\n")?;
+    let mut reply = BufReader::new(stream);
+    let mut line = String::new();
+    reply.read_line(&mut line)?;
+    if line.starts_with('$') && line != "$-1\r\n" {
+        line.clear();
+        reply.read_line(&mut line)?;
+    }
+    if line.is_empty() {
+        Err(std::io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+fn ask(address: SocketAddr, command: &str) -> String {
+    try_ask(address, command).expect("a reply")
+}
+
+/// Asks until the store answers again, as a client does after a lost connection.
+fn ask_again(address: SocketAddr, command: &str) -> String {
+    for _ in 0..600 {
+        if let Ok(reply) = try_ask(address, command) {
+            return reply;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{address} did not come back");
+}
+
+fn processes(status: &serde_json::Value) -> Vec<i64> {
+    let of = |value: &serde_json::Value| value.as_i64().expect("a pid");
+    vec![of(&status["daemon"]["pid"]), of(&status["instance"]["pid"]), of(&status["instance"]["store"])]
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
+    in_own_network("root_gets_a_vnic_an_unprivileged_store_and_a_clean_end", || {
+        let place = Place::new("root", None);
+        let up = place.up(&[]);
+        let vnic: SocketAddr = format!("10.84.0.2:{}", place.port).parse().expect("an address");
+        let line = format!("af_xdp VNIC kv {vnic} (kernel-enforced)");
+        assert!(up.banner.contains(&line), "{}", up.banner);
+        assert_eq!(ask(vnic, "SET a 1"), "+OK");
+        assert_eq!(ask(place.kernel(), "GET a"), "1");
+
+        let status = place.status();
+        assert_eq!(status["daemon"]["vnics"][0]["protection"], "kernel-enforced");
+        assert_eq!(status["daemon"]["vnics"][0]["holder"]["uid"], 61870);
+        let pids = processes(&status);
+        let credentials = std::fs::read_to_string(format!("/proc/{}/status", pids[2])).expect("read");
+        for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
+            assert!(credentials.contains(line), "{line} is not in\n{credentials}");
+        }
+        assert!(credentials.contains("Uid:\t61870\t61870\t61870\t61870"), "{credentials}");
+
+        let stat: serde_json::Value =
+            serde_json::from_slice(&place.run(&["stat", "--json"]).stdout).expect("JSON");
+        let sources: Vec<&str> = stat["groups"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|group| group["source"].as_str())
+            .collect();
+        for source in ["daemon", "vnic kv", "kv", "log", "tcp", "nic"] {
+            assert!(sources.contains(&source), "{source} is not in {sources:?}");
+        }
+
+        let (status, said) = up.interrupt();
+        assert!(status.success(), "{status:?}: {said}");
+        place.assert_clean(&pids);
+    });
+}
+
+#[test]
+fn a_second_up_says_that_it_runs_and_down_stops_the_first() {
+    in_own_network("a_second_up_says_that_it_runs_and_down_stops_the_first", || {
+        let place = Place::new("second", None);
+        let mut up = place.up(&["--net", "linux"]);
+        assert!(up.banner.contains("network:    linux sockets"), "{}", up.banner);
+        let arguments = place.up_arguments(&[]);
+        let second = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(second.status.code(), Some(1));
+        let said = text(&second.stderr);
+        let pid = up.child.id().to_string();
+        assert!(said.contains("already running") && said.contains(&pid), "{said}");
+        assert!(said.contains(&place.kernel().to_string()), "{said}");
+
+        let pids = processes(&place.status());
+        let down = place.run(&["down"]);
+        assert!(down.status.success(), "{down:?}");
+        assert!(up.child.wait().expect("wait").success());
+        place.assert_clean(&pids);
+        assert_eq!(place.run(&["down"]).status.code(), Some(1));
+    });
+}
+
+#[test]
+fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
+    in_own_network("what_ends_before_its_time_is_started_again_and_no_write_is_lost", || {
+        let place = Place::new("again", None);
+        let up = place.up(&[]);
+        let kill = |pid: i64| {
+            let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
+            kill_process(pid, Signal::KILL).expect("kill");
+        };
+        for round in 0..3 {
+            assert_eq!(ask_again(place.kernel(), &format!("SET key{round} {round}")), "+OK");
+            let store = processes(&place.status())[2];
+            kill(store);
+            assert_eq!(ask_again(place.kernel(), &format!("GET key{round}")), round.to_string());
+        }
+        // The daemon: the store goes on without it, on one connection.
+        let mut stream = TcpStream::connect(place.kernel()).expect("connect");
+        kill(processes(&place.status())[0]);
+        stream.write_all(b"PING\r\n").expect("send");
+        let mut pong = [0; 7];
+        stream.read_exact(&mut pong).expect("receive");
+        assert_eq!(&pong, b"+PONG\r\n");
+        let (status, said) = up.interrupt();
+        assert!(status.success(), "{status:?}: {said}");
+        assert!(said.contains("starting it again"), "{said}");
+    });
+}
+
+#[test]
+fn detached_it_stays_until_down() {
+    in_own_network("detached_it_stays_until_down", || {
+        let place = Place::new("detached", None);
+        let arguments = place.up_arguments(&["--detach", "--net", "linux"]);
+        let output = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.status.success(), "{output:?}");
+        assert!(text(&output.stdout).contains("linux sockets"), "{output:?}");
+        assert_eq!(ask(place.kernel(), "PING"), "+PONG");
+        let pids = processes(&place.status());
+        assert!(place.run(&["down"]).status.success());
+        place.assert_clean(&pids);
+    });
+}
+
+#[test]
+fn an_ordinary_user_gets_the_same_store_on_kernel_sockets() {
+    let name = "an_ordinary_user_gets_the_same_store_on_kernel_sockets";
+    in_own_network(name, move || {
+        let place = Place::new("user", Some(65534));
+        if place.sietch(&["--version"]).output().is_err() {
+            eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
+            return;
+        }
+        let up = place.up(&[]);
+        let first = up.banner.lines().next().expect("a line");
+        assert!(first.contains("linux sockets, because"), "{first}");
+        assert_eq!(ask(place.kernel(), "SET a 1"), "+OK");
+        let pids = processes(&place.status());
+        let credentials = std::fs::read_to_string(format!("/proc/{}/status", pids[2])).expect("read");
+        assert!(credentials.contains("CapEff:\t0000000000000000"), "{credentials}");
+        let (status, said) = up.interrupt();
+        assert!(status.success(), "{status:?}: {said}");
+        place.assert_clean(&pids);
+
+        let up = place.up(&["--without-io-uring"]);
+        assert_eq!(ask(place.kernel(), "GET a"), "1", "{}", up.banner);
+        let (status, said) = up.interrupt();
+        assert!(status.success() && !said.contains("killed"), "{status:?}: {said}");
+    });
+}
