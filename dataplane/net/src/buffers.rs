@@ -34,6 +34,13 @@ impl Pool {
         self.used
     }
 
+    /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for receiving: two hosts whose
+    /// memory is full of what the other cannot receive would wait for each other for ever.
+    pub fn may_lend_to_sender(&self, bytes: usize) -> bool {
+        let size = bytes.max(SMALLEST_BUFFER).next_power_of_two();
+        self.used.saturating_add(size) <= self.limit - self.limit / 4
+    }
+
     fn class(bytes: usize) -> usize {
         (bytes.max(SMALLEST_BUFFER).next_power_of_two() / SMALLEST_BUFFER).trailing_zeros() as usize
     }

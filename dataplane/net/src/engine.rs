@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 use sietch_nic::{Frame, NicQueue};
 
 use crate::buffers::Pool;
-use crate::flow::{flag, payload_size};
+use crate::flow::{event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, key};
 use crate::limits::{
     self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH,
@@ -145,6 +145,8 @@ pub struct Engine {
     pub(crate) dirty: Vec<u32>,
     /// Flows with events.
     pub(crate) ready: Vec<u32>,
+    /// Flows that could send nothing for want of memory.
+    pub(crate) starved: Vec<u32>,
     /// Segments that belong to no flow.
     pub(crate) replies: Vec<Reply>,
     pub(crate) arp_due: Vec<u32>,
@@ -195,6 +197,7 @@ impl Engine {
             outgoing: std::collections::VecDeque::new(),
             dirty: Vec::new(),
             ready: Vec::new(),
+            starved: Vec::new(),
             replies: Vec::new(),
             arp_due: Vec::new(),
             echo_bucket: Bucket::new(limits::ECHO_RATE),
@@ -246,13 +249,16 @@ impl Engine {
         }
         self.batch = batch;
         self.run_timers();
+        self.wake_starved();
         (received, received == RECEIVE_BATCH)
     }
 
     /// The time at which [`Engine::poll`] must be called again even if nothing arrives, or `None`. It may be earlier than
     /// necessary; the call then does nothing.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.pending || !self.dirty.is_empty() || !self.replies.is_empty() {
+        // Reading and letting go make events and free memory: nothing else would call us for those.
+        let events = !self.ready.is_empty() || (!self.starved.is_empty() && self.pool.may_lend_to_sender(1));
+        if self.pending || events || !self.dirty.is_empty() || !self.replies.is_empty() {
             return Some(self.now);
         }
         let earliest = self
@@ -373,6 +379,21 @@ impl Engine {
             Some(Entry::Embryo(index)) => self.embryo_receive(index, mac, segment),
             Some(Entry::TimeWait(index)) => self.time_wait_receive(index, mac, remote, segment),
             None => self.stranger_receive(mac, remote, segment),
+        }
+    }
+
+    /// Tells the flows that wait for memory that there is some.
+    fn wake_starved(&mut self) {
+        if self.starved.is_empty() || !self.pool.may_lend_to_sender(1) {
+            return;
+        }
+        for index in std::mem::take(&mut self.starved) {
+            let flow = &mut self.flows.hot[index as usize];
+            // A flow that is over lost its mark, and so did its place's next owner.
+            if flow.has(flag::WANTS_MEMORY) {
+                flow.flags &= !(flag::WANTS_MEMORY | flag::WANTS_ROOM);
+                self.raise(index as usize, event::WRITABLE);
+            }
         }
     }
 

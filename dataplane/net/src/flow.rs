@@ -106,6 +106,8 @@ pub(crate) mod flag {
     pub const KEEPALIVE_DUE: u32 = 1 << 15;
     /// The application closed its side before the handshake was over.
     pub const FIN_QUEUED: u32 = 1 << 16;
+    /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the list of those who wait.
+    pub const WANTS_MEMORY: u32 = 1 << 17;
 }
 
 /// Bits of [`Flow::events`].

@@ -6,7 +6,7 @@ use super::Engine;
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, key};
-use crate::limits::{LISTENERS, NEVER, UDP_PORTS, UDP_SEND_QUEUE};
+use crate::limits::{LISTENERS, NEVER, SMALLEST_BUFFER, UDP_PORTS, UDP_SEND_QUEUE};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
 use crate::packet::{ethernet, ipv4, udp as udp_format};
@@ -265,11 +265,21 @@ impl Engine {
             return 0;
         }
         let mut taken = data.len().min(self.send_buffer - flow.tx.len().min(self.send_buffer));
-        if !flow.tx.reserve(&mut self.pool, flow.tx.len() + taken, self.send_buffer) {
-            taken = taken.min(flow.tx.capacity() - flow.tx.len());
+        let mut wanted = flow.tx.len() + taken;
+        // Where memory is short, a smaller buffer is better than none.
+        while wanted > flow.tx.capacity()
+            && !(self.pool.may_lend_to_sender(wanted)
+                && flow.tx.reserve(&mut self.pool, wanted, self.send_buffer))
+        {
+            wanted = if wanted > SMALLEST_BUFFER { wanted.next_power_of_two() / 2 } else { 0 };
         }
+        taken = taken.min(flow.tx.capacity() - flow.tx.len());
         if taken < data.len() {
             flow.flags |= flag::WANTS_ROOM;
+        }
+        if taken == 0 && flow.tx.is_empty() && !flow.has(flag::WANTS_MEMORY) {
+            flow.flags |= flag::WANTS_MEMORY;
+            self.starved.push(index as u32);
         }
         if taken > 0 {
             flow.tx.write_at(flow.tx.len(), &data[..taken]);
