@@ -1,0 +1,132 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_sietch_global_optspecs
+    string join \n socket= h/help V/version
+end
+
+function __fish_sietch_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_sietch_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_sietch_using_subcommand
+    set -l cmd (__fish_sietch_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c sietch -n "__fish_sietch_needs_command" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_needs_command" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_needs_command" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "up" -d 'Start the daemon and the store, and stay until Ctrl-C'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "down" -d 'Stop what `sietch up` started, cleanly'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and who holds them'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Say what this machine can do, and how to mend what is missing'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "completions" -d 'Print the completions of a shell'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "man" -d 'Write the man pages into a folder'
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
+af_xdp\t'A VNIC or nothing'
+linux\t'Kernel sockets'"
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
+interval\t'At once; written out about every second'
+never\t'At once; written out when the log pleases'"
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l port -d 'TCP port of the store [default: 6379]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
+allkeys-lru\t''
+allkeys-lfu\t''
+allkeys-random\t''
+volatile-lru\t''
+volatile-lfu\t''
+volatile-random\t''
+volatile-ttl\t''"
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l vnic -d 'Name of the VNIC to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l vsa -d 'Name of the storage area to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l uplink -d 'Physical interface that joins the VNICs to a network, by XDP redirect' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l config -d 'Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l data -d 'Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l foreground -d 'Stay in the foreground until Ctrl-C (the default)'
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l detach -d 'Return once the store is ready; `sietch down` stops it'
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l detached -d 'Set by `up --detach` for the process that stays'
+complete -c sietch -n "__fish_sietch_using_subcommand up" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sietch -n "__fish_sietch_using_subcommand up" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand down" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand down" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand down" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand status" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand status" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand status" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand status" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -l watch -d 'Print again every so many seconds, with rates' -r
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -l json -d 'Print JSON (one object a line with --watch)'
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand restore" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand restore" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand restore" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l data -d 'The data directory to examine [default: as for `sietch up`]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand doctor" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l uplink -d 'Physical interface that joins the VNICs to a network, by XDP redirect' -r
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l config -d 'Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l data -d 'Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l parent -d 'The supervisor\'s process: end when it ends' -r
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l without-network -d 'Hand out no VNICs'
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
+af_xdp\t'A VNIC or nothing'
+linux\t'Kernel sockets'"
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
+interval\t'At once; written out about every second'
+never\t'At once; written out when the log pleases'"
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l port -d 'TCP port of the store [default: 6379]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
+allkeys-lru\t''
+allkeys-lfu\t''
+allkeys-random\t''
+volatile-lru\t''
+volatile-lfu\t''
+volatile-random\t''
+volatile-ttl\t''"
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l vnic -d 'Name of the VNIC to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l vsa -d 'Name of the storage area to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l parent -d 'The supervisor\'s process: end when it ends' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sietch -n "__fish_sietch_using_subcommand kv" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand completions" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand completions" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand man" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand man" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand man" -s V -l version -d 'Print version'

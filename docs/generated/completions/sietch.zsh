@@ -1,0 +1,262 @@
+#compdef sietch
+
+autoload -U is-at-least
+
+_sietch() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_sietch_commands" \
+"*::: :->sietch" \
+&& ret=0
+    case $state in
+    (sietch)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:sietch-command-$line[1]:"
+        case $line[1] in
+            (up)
+_arguments "${_arguments_options[@]}" : \
+'--net=[Data path of the store]:NET:((auto\:"A VNIC if the daemon can make one, else kernel sockets"
+af_xdp\:"A VNIC or nothing"
+linux\:"Kernel sockets"))' \
+'--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
+interval\:"At once; written out about every second"
+never\:"At once; written out when the log pleases"))' \
+'--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
+'--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
+'--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
+'--maxmemory-policy=[What to do when that memory is full \[default\: noeviction\]]:POLICY:(noeviction allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl)' \
+'--vnic=[Name of the VNIC to ask for \[default\: kv\]]:NAME:_default' \
+'--vsa=[Name of the storage area to ask for \[default\: kv\]]:NAME:_default' \
+'--uplink=[Physical interface that joins the VNICs to a network, by XDP redirect]:IFACE:_default' \
+'--config=[Who may have what \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
+'--data=[Where data, state and logs lie \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--without-io-uring[Use epoll and pwritev2 even where io_uring works]' \
+'(--detach)--foreground[Stay in the foreground until Ctrl-C (the default)]' \
+'--detach[Return once the store is ready; \`sietch down\` stops it]' \
+'--detached[Set by \`up --detach\` for the process that stays]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(down)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(status)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(stat)
+_arguments "${_arguments_options[@]}" : \
+'--watch=[Print again every so many seconds, with rates]::SECONDS:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON (one object a line with --watch)]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(revoke)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- The VNIC or storage area, as `sietch status` shows it:_default' \
+&& ret=0
+;;
+(restore)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- The VNIC or storage area, as `sietch status` shows it:_default' \
+&& ret=0
+;;
+(doctor)
+_arguments "${_arguments_options[@]}" : \
+'--data=[The data directory to examine \[default\: as for \`sietch up\`\]]:DIR:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(daemon)
+_arguments "${_arguments_options[@]}" : \
+'--uplink=[Physical interface that joins the VNICs to a network, by XDP redirect]:IFACE:_default' \
+'--config=[Who may have what \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
+'--data=[Where data, state and logs lie \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
+'--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--without-network[Hand out no VNICs]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(kv)
+_arguments "${_arguments_options[@]}" : \
+'--net=[Data path of the store]:NET:((auto\:"A VNIC if the daemon can make one, else kernel sockets"
+af_xdp\:"A VNIC or nothing"
+linux\:"Kernel sockets"))' \
+'--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
+interval\:"At once; written out about every second"
+never\:"At once; written out when the log pleases"))' \
+'--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
+'--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
+'--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
+'--maxmemory-policy=[What to do when that memory is full \[default\: noeviction\]]:POLICY:(noeviction allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl)' \
+'--vnic=[Name of the VNIC to ask for \[default\: kv\]]:NAME:_default' \
+'--vsa=[Name of the storage area to ask for \[default\: kv\]]:NAME:_default' \
+'--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
+'--file-size-limit=[Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)]:BYTES:_default' \
+'--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--without-io-uring[Use epoll and pwritev2 even where io_uring works]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(completions)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':shell -- The shell:(bash elvish fish powershell zsh)' \
+&& ret=0
+;;
+(man)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':directory -- The folder; one page a command:_files' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+}
+
+(( $+functions[_sietch_commands] )) ||
+_sietch_commands() {
+    local commands; commands=(
+'up:Start the daemon and the store, and stay until Ctrl-C' \
+'down:Stop what \`sietch up\` started, cleanly' \
+'status:Show the daemon, its grants and who holds them' \
+'stat:Show the counters of daemon, VNIC, TCP, log and store' \
+'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
+'restore:Allow a revoked grant to be acquired again' \
+'doctor:Say what this machine can do, and how to mend what is missing' \
+'daemon:Run the control plane alone, for example under systemd' \
+'kv:Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area' \
+'completions:Print the completions of a shell' \
+'man:Write the man pages into a folder' \
+    )
+    _describe -t commands 'sietch commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__completions_commands] )) ||
+_sietch__subcmd__completions_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch completions commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__daemon_commands] )) ||
+_sietch__subcmd__daemon_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch daemon commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__doctor_commands] )) ||
+_sietch__subcmd__doctor_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch doctor commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__down_commands] )) ||
+_sietch__subcmd__down_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch down commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__kv_commands] )) ||
+_sietch__subcmd__kv_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch kv commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__man_commands] )) ||
+_sietch__subcmd__man_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch man commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__restore_commands] )) ||
+_sietch__subcmd__restore_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch restore commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__revoke_commands] )) ||
+_sietch__subcmd__revoke_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch revoke commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__stat_commands] )) ||
+_sietch__subcmd__stat_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch stat commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__status_commands] )) ||
+_sietch__subcmd__status_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch status commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__up_commands] )) ||
+_sietch__subcmd__up_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch up commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_sietch" ]; then
+    _sietch "$@"
+else
+    compdef _sietch sietch
+fi
