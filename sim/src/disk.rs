@@ -19,7 +19,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
 
 use crate::Random;
 
@@ -248,6 +248,29 @@ impl Media {
         state.off_at = None;
     }
 
+    /// A medium in the same state, requests in flight included, that goes its own way from here: one run can end in several
+    /// crashes. Queues stay with the medium that they were opened on.
+    pub fn fork(&self, random: Random) -> Self {
+        let state = self.state.borrow();
+        let requests = state
+            .requests
+            .iter()
+            .map(|request| Request { operation: copy(&request.operation), ..*request })
+            .collect();
+        Self {
+            state: Rc::new(RefCell::new(State {
+                options: state.options.clone(),
+                durable: state.durable.clone(),
+                volatile: state.volatile.clone(),
+                requests,
+                late: state.late.clone(),
+                faults: state.faults.clone(),
+                random,
+                ..*state
+            })),
+        }
+    }
+
     /// The process dies, the machine does not: requests in flight land now, late or never.
     pub fn kill(&self) {
         let state = &mut *self.state.borrow_mut();
@@ -275,6 +298,23 @@ impl Media {
     /// Flips one bit of the durable image.
     pub fn rot(&self, byte: usize, bit: u8) {
         self.state.borrow_mut().durable[byte] ^= 1 << (bit & 7);
+    }
+}
+
+fn copy(operation: &Operation) -> Operation {
+    let again = |buffer: &Buffer| {
+        let mut copy = Buffer::new(buffer.len());
+        copy.copy_from_slice(buffer);
+        copy
+    };
+    match operation {
+        Operation::Read { offset, length, buffer } => {
+            Operation::Read { offset: *offset, length: *length, buffer: again(buffer) }
+        }
+        Operation::Write { offset, length, buffer, durable } => {
+            Operation::Write { offset: *offset, length: *length, buffer: again(buffer), durable: *durable }
+        }
+        Operation::Flush => Operation::Flush,
     }
 }
 

@@ -79,7 +79,9 @@ fn check(world: &World, number: usize) {
     for (end, peer) in [(opener, other), (other, opener)] {
         assert!(
             matches!(end.phase, Phase::Left | Phase::Closed(CloseReason::Normal)),
-            "connection {number} did not end well: {end:#?} {peer:#?}"
+            "connection {number} did not end well: at {}: {end:?} {peer:?} {:?}",
+            world.now,
+            world.link.tally
         );
         assert_eq!(end.received, peer.script.total, "connection {number}: {end:?} {peer:?}");
         assert_eq!(end.sent, end.script.total);

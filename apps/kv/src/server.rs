@@ -27,10 +27,14 @@ mod routes;
 mod run;
 mod vnic;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::Error;
 pub use ledger::Ledger;
 pub use options::{NetChoice, Options};
 pub use plane::{Plane, Turn};
+pub use recover::recover;
 pub use run::run;
 pub use vnic::Door;
 

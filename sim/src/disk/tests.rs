@@ -1,7 +1,6 @@
 //! The disk keeps what it promises, and only that.
 
 use super::*;
-use sietch_disk::Buffer;
 
 fn media(tear: usize) -> Media {
     Media::new(Options { tear, ..Options::new(16 * SECTOR) }, Random::new(1))

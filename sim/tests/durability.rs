@@ -1,0 +1,164 @@
+//! The store keeps what it has acknowledged, whatever happens to disk and process.
+//!
+//! 1. The power fails at *every* boundary of a short run (each submission and each completion of a write or flush), and
+//!    each time several fates are tried for what was not promised.
+//! 2. Longer runs lose power and processes at random, in recovery too.
+//! 3. After each, the state is that of some moment no earlier than the last acknowledgement (`store`).
+//! 4. A disk that fails, fills or rots is answered by a clear error, never by silence.
+//! 5. The same tests notice a disk that does not keep its word: they would notice a store that does not use it.
+
+mod store;
+
+use sietch_kv::settings::Durability;
+use sietch_sim::disk::Options;
+use sietch_sim::seeds::{self, Budget};
+use sietch_sim::{Crash, Media, Random};
+use store::{Plan, Verdict, World};
+
+/// A small area: compaction is never far.
+const SMALL: usize = 640 << 10;
+
+fn media(capacity: usize, tear: usize, random: &mut Random) -> Media {
+    Media::new(Options { tear, ..Options::new(capacity) }, random.fork())
+}
+
+/// Runs `turns` turns on a medium that may lose power at boundary `off`; returns the world as it was then.
+fn short_run(seed: u64, plan: &Plan, tear: usize, turns: u64, off: Option<u64>) -> Result<World, String> {
+    let mut random = Random::new(seed);
+    let media = media(SMALL, tear, &mut random);
+    let mut world = World::new(media, plan.clone(), random)?;
+    if let Some(boundary) = off {
+        world.media.power_off_at(boundary);
+    }
+    for turn in 0..turns {
+        if turn == turns / 2 {
+            // A compaction in the middle, whatever the size.
+            world.turn_with(vec![(99, b"BGREWRITEAOF\r\n".to_vec())])?;
+        }
+        world.turn(true)?;
+        if world.media.is_off() {
+            return Ok(world);
+        }
+    }
+    world.settle()?;
+    Ok(world)
+}
+
+/// The power fails at each boundary of a short run.
+fn every_boundary(seed: u64, plan: &Plan, tear: usize, turns: u64) -> Verdict {
+    let whole = short_run(seed, plan, tear, turns, None)?;
+    // Formatting and opening are boundaries too, but nothing is acknowledged in them.
+    let first = {
+        let mut random = Random::new(seed);
+        let media = media(SMALL, tear, &mut random);
+        World::new(media, plan.clone(), random)?.media.boundaries()
+    };
+    let last = whole.media.boundaries();
+    if last < first + turns / 2 {
+        return Err(format!("only {} boundaries: this run tests nothing", last - first));
+    }
+    for boundary in first + 1..=last {
+        let mut world = short_run(seed, plan, tear, turns, Some(boundary))?;
+        let silent = world.media.clone();
+        for fate in 0..5 {
+            let random = Random::new(seed ^ boundary << 8 ^ fate << 40);
+            world.media = silent.fork(random.clone());
+            let how = match fate {
+                0 => Crash::Nothing,
+                1 => Crash::Everything,
+                _ => Crash::Random(random),
+            };
+            let verdict = world.check_crash(how, fate == 4);
+            verdict.map_err(|broken| format!("boundary {boundary}, fate {fate}: {broken}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn power_may_fail_at_every_boundary() {
+    seeds::run("durability power_may_fail", &[1, 2], Budget { seeds: 20, seconds: 14 }, |seed| {
+        let tear = *Random::new(seed).pick(&[512, 64, 8]);
+        every_boundary(seed, &Plan::default(), tear, 24).unwrap_or_else(|broken| panic!("{broken}"));
+    });
+}
+
+#[test]
+fn a_disk_that_breaks_its_word_is_noticed() {
+    let plan = Plan { weak: true, ..Plan::default() };
+    let noticed = (1..4).filter(|seed| every_boundary(*seed, &plan, 512, 24).is_err()).count();
+    assert_eq!(noticed, 3, "durable writes were volatile, and nobody noticed");
+}
+
+/// A long life with crashes and deaths at random moments.
+fn long_life(seed: u64) -> Result<u64, String> {
+    let mut random = Random::new(seed);
+    let tear = *random.pick(&[512, 512, 64, 8]);
+    let durability = *random.pick(&[Durability::Always, Durability::Always, Durability::Interval]);
+    let plan = Plan {
+        clients: random.between(1, 8),
+        pipeline: *random.pick(&[1, 4, 16]),
+        value: *random.pick(&[20, 200, 400]),
+        durability,
+        weak: false,
+    };
+    let capacity = if plan.value > 200 { 2 << 20 } else { SMALL };
+    let media = media(capacity, tear, &mut random);
+    let mut world = World::new(media, plan, random)?;
+    for _ in 0..world.random.between(1, 8) {
+        for _ in 0..world.random.below(60) {
+            world.turn(true)?;
+        }
+        match world.random.below(5) {
+            0 => {
+                let later = world.media.boundaries() + world.random.between(1, 40);
+                world.media.power_off_at(later);
+                for _ in 0..200 {
+                    if world.media.is_off() {
+                        break;
+                    }
+                    world.turn(true)?;
+                }
+                let fate = Crash::Random(world.random.fork());
+                world.crash(fate)?;
+            }
+            1 => world.kill()?,
+            2 => {
+                // Twice in a row, the second in the middle of recovery.
+                let fate = Crash::Random(world.random.fork());
+                world.media.power_off();
+                world.media.crash(fate);
+                let soon = world.media.boundaries() + world.random.between(1, 6);
+                world.media.power_off_at(soon);
+                world.restart()?;
+            }
+            3 => {
+                world.settle()?;
+                let fate = Crash::Nothing;
+                world.crash(fate)?;
+            }
+            _ => {
+                world.kill()?;
+                world.kill()?;
+                let fate = Crash::Nothing;
+                world.crash(fate)?;
+            }
+        }
+    }
+    world.settle()?;
+    Ok(world.trace)
+}
+
+#[test]
+fn a_long_life_of_crashes_loses_nothing() {
+    seeds::run("durability a_long_life", &[], Budget { seeds: 400, seconds: 12 }, |seed| {
+        long_life(seed).unwrap_or_else(|broken| panic!("{broken}"));
+    });
+}
+
+#[test]
+fn a_seed_is_a_history() {
+    for seed in 1..4 {
+        assert_eq!(long_life(seed), long_life(seed), "seed {seed} had two histories");
+    }
+}

@@ -1,0 +1,56 @@
+//! A simulated disk that can be told to break its most important promise.
+
+use std::io;
+use std::time::Duration;
+
+use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
+use sietch_sim::SimDisk;
+
+/// A [`SimDisk`]. If it is weak, durable writes are volatile: the tests must notice.
+pub struct Disk {
+    inner: SimDisk,
+    weak: bool,
+}
+
+impl Disk {
+    pub fn new(inner: SimDisk, weak: bool) -> Self {
+        Self { inner, weak }
+    }
+}
+
+impl DiskQueue for Disk {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn block_size(&self) -> usize {
+        self.inner.block_size()
+    }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+
+    fn submit(&mut self, token: u64, mut operation: Operation) -> Result<(), SubmitError> {
+        if let Operation::Write { durable, .. } = &mut operation {
+            *durable &= !self.weak;
+        }
+        self.inner.submit(token, operation)
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        self.inner.ring()
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        self.inner.complete(out)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.inner.wait(timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}

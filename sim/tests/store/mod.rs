@@ -1,0 +1,338 @@
+//! A store on a simulated disk, its clients, and an oracle.
+//!
+//! 1. A [`World`] turns a shard and its log as the server's loop does, in virtual time. Clients feed it commands;
+//!    what is released to them is *acknowledged*, and with it everything that ran before.
+//! 2. The oracle is a second shard without a log that runs the same commands. After each turn its state is noted, so the states
+//!    that a crash may leave are known: those after some turn, no earlier than the last acknowledged one.
+//! 3. What clients receive must be, byte by byte, what the oracle answers.
+//! 4. A crash or the death of the process ends a shard; the next one recovers, its state is looked up among the
+//!    allowed ones, and the oracle goes back to that turn.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use sietch_disk::DiskQueue;
+use sietch_kv::client::ClientId;
+use sietch_kv::server::{Ledger, recover};
+use sietch_kv::settings::{Durability, Settings};
+use sietch_kv::shard::{Now, Shard};
+use sietch_sim::{Crash, Media, Random};
+
+mod disk;
+mod program;
+mod state;
+
+pub use disk::Disk;
+pub use program::command;
+pub use state::{State, state};
+
+/// What a test has to report: a promise that was broken.
+pub type Verdict = Result<(), String>;
+
+/// Virtual milliseconds since 1970 at the beginning.
+const EPOCH: u64 = 1_800_000_000_000;
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+pub fn at(nanoseconds: u64) -> Now {
+    Now { monotonic_ns: nanoseconds, unix_ms: EPOCH + nanoseconds / 1_000_000 }
+}
+
+/// What happened to the store in one turn.
+#[derive(Clone, Default)]
+struct Step {
+    now: u64,
+    /// Client and bytes.
+    input: Vec<(u64, Vec<u8>)>,
+    /// All clients are cut off first.
+    cut: bool,
+    /// The state afterwards.
+    state: State,
+}
+
+/// A shard that answers at once and forgets everything when it ends.
+struct Oracle {
+    shard: Shard,
+    clients: BTreeMap<u64, Listener>,
+}
+
+/// What a client hears.
+struct Listener {
+    id: ClientId,
+    heard: Vec<u8>,
+    /// Where what it hears in each turn ends: (bytes, step).
+    marks: Vec<(usize, usize)>,
+}
+
+impl Oracle {
+    fn new() -> Self {
+        Self { shard: Shard::new(Settings::default(), 1), clients: BTreeMap::new() }
+    }
+
+    fn run(&mut self, step: &Step, number: usize) {
+        let now = at(step.now);
+        if step.cut {
+            for (_, listener) in self.clients.drain() {
+                self.shard.disconnect(listener.id);
+            }
+        }
+        for (client, bytes) in &step.input {
+            let shard = &mut self.shard;
+            let listener = self.clients.entry(*client).or_insert_with(|| Listener {
+                id: shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients"),
+                heard: Vec::new(),
+                marks: Vec::new(),
+            });
+            shard.feed(listener.id, bytes, now);
+        }
+        if self.shard.next_deadline().is_some_and(|due| due <= step.now) {
+            self.shard.tick(now);
+        }
+        self.shard.seal(0);
+        for listener in self.clients.values_mut() {
+            let bytes = self.shard.output(listener.id).to_vec();
+            if !bytes.is_empty() {
+                self.shard.consumed(listener.id, bytes.len());
+                listener.heard.extend_from_slice(&bytes);
+                listener.marks.push((listener.heard.len(), number));
+            }
+        }
+    }
+}
+
+/// How a world is made.
+#[derive(Clone)]
+pub struct Plan {
+    pub clients: u64,
+    /// Commands that a client sends at a time, at most.
+    pub pipeline: u64,
+    /// Longest ordinary value.
+    pub value: usize,
+    pub durability: Durability,
+    /// Weaken the disk: durable writes are not.
+    pub weak: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { clients: 4, pipeline: 4, value: 200, durability: Durability::Always, weak: false }
+    }
+}
+
+pub struct World {
+    pub media: Media,
+    pub plan: Plan,
+    pub now: u64,
+    pub shard: Shard,
+    pub ledger: Ledger<Disk>,
+    oracle: Oracle,
+    steps: Vec<Step>,
+    /// Everything up to this step was acknowledged.
+    pub acknowledged: usize,
+    /// Client, its name in the shard, and the bytes it has received.
+    clients: BTreeMap<u64, (ClientId, usize)>,
+    /// Clients that have left: numbers are not used again.
+    gone: u64,
+    pub random: Random,
+    /// A hash of everything that was released.
+    pub trace: u64,
+}
+
+impl World {
+    /// A store on a new area.
+    pub fn new(media: Media, plan: Plan, random: Random) -> Result<Self, String> {
+        let (shard, ledger) = open(&media, &plan, 0)?;
+        Ok(Self {
+            media,
+            plan,
+            now: 1_000_000_000,
+            shard,
+            ledger,
+            oracle: Oracle::new(),
+            steps: vec![Step::default()],
+            acknowledged: 0,
+            clients: BTreeMap::new(),
+            gone: 0,
+            random,
+            trace: 0,
+        })
+    }
+
+    /// One turn; with `talk`, clients send some commands.
+    pub fn turn(&mut self, talk: bool) -> Verdict {
+        self.now += match self.random.below(20) {
+            0 => self.random.below(400_000_000),
+            _ => self.random.below(2_000_000),
+        };
+        let mut input = Vec::new();
+        if talk && !self.ledger.is_blocked() {
+            for _ in 0..self.random.below(4) {
+                let client = self.gone + self.random.below(self.plan.clients);
+                let mut bytes = Vec::new();
+                for _ in 0..self.random.between(1, self.plan.pipeline) {
+                    command(&mut self.random, self.plan.value, &mut bytes);
+                }
+                input.push((client, bytes));
+            }
+        }
+        self.turn_with(input)
+    }
+
+    /// One turn with this input.
+    pub fn turn_with(&mut self, input: Vec<(u64, Vec<u8>)>) -> Verdict {
+        let now = at(self.now);
+        for (client, bytes) in &input {
+            let shard = &mut self.shard;
+            let (id, _) = *self
+                .clients
+                .entry(*client)
+                .or_insert_with(|| (shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients"), 0));
+            shard.feed(id, bytes, now);
+        }
+        let ticks = self.shard.next_deadline().is_some_and(|due| due <= self.now);
+        if ticks {
+            self.shard.tick(now);
+        }
+        if ticks || !input.is_empty() {
+            let mut step = Step { now: self.now, input, ..Step::default() };
+            let number = self.steps.len();
+            self.oracle.run(&step, number);
+            step.state = state(&mut self.oracle.shard);
+            self.steps.push(step);
+        }
+        self.ledger.turn(&mut self.shard, now);
+        self.deliver()
+    }
+
+    /// Clients take what was released, and compare.
+    fn deliver(&mut self) -> Verdict {
+        let mut ready = Vec::new();
+        self.shard.take_ready(&mut ready);
+        for (client, (id, received)) in &mut self.clients {
+            let bytes = self.shard.output(*id).to_vec();
+            if bytes.is_empty() {
+                continue;
+            }
+            self.shard.consumed(*id, bytes.len());
+            let listener = &self.oracle.clients[client];
+            let expected = &listener.heard[*received..];
+            if !expected.starts_with(&bytes) {
+                return Err(format!(
+                    "client {client} received {:?}, not {:?}",
+                    String::from_utf8_lossy(&bytes[..bytes.len().min(300)]),
+                    String::from_utf8_lossy(&expected[..expected.len().min(300)])
+                ));
+            }
+            *received += bytes.len();
+            // The newest step that a released byte belongs to.
+            let mark = listener.marks.partition_point(|(end, _)| *end < *received);
+            if self.plan.durability == Durability::Always {
+                self.acknowledged = self.acknowledged.max(listener.marks[mark].1);
+            }
+            self.trace = (self.trace ^ *received as u64 ^ client << 32)
+                .wrapping_mul(0x0000_0100_0000_01b3)
+                .wrapping_add(self.now);
+        }
+        Ok(())
+    }
+
+    /// Turns without input until all that can be is acknowledged.
+    pub fn settle(&mut self) -> Verdict {
+        for _ in 0..2000 {
+            self.turn(false)?;
+            if self.ledger.is_settled() || self.media.is_off() {
+                return Ok(());
+            }
+        }
+        Err("the log never comes to rest".into())
+    }
+
+    /// The power fails, `how` settles what was not promised, and the store starts again.
+    pub fn crash(&mut self, how: Crash) -> Verdict {
+        self.media.crash(how);
+        self.restart()
+    }
+
+    /// The process dies alone, and starts again.
+    pub fn kill(&mut self) -> Verdict {
+        self.media.kill();
+        self.restart()
+    }
+
+    /// Recovers, and checks what came back.
+    pub fn restart(&mut self) -> Verdict {
+        let mut opened = open(&self.media, &self.plan, self.now);
+        while self.media.is_off() {
+            // The power failed again, in the middle of recovery.
+            drop(opened);
+            let random = self.random.fork();
+            self.media.crash(Crash::Random(random));
+            opened = open(&self.media, &self.plan, self.now);
+        }
+        let (mut shard, ledger) = opened?;
+        let found = self.find(&mut shard)?;
+        (self.shard, self.ledger) = (shard, ledger);
+        self.gone += self.plan.clients;
+        self.clients.clear();
+        self.steps.truncate(found + 1);
+        self.acknowledged = found;
+        self.oracle = Oracle::new();
+        for (number, step) in self.steps.iter().enumerate().skip(1) {
+            self.oracle.run(step, number);
+        }
+        let mut cut = Step { now: self.now, cut: true, ..Step::default() };
+        let number = self.steps.len();
+        self.oracle.run(&cut, number);
+        cut.state = state(&mut self.oracle.shard);
+        self.steps.push(cut);
+        self.acknowledged = number;
+        Ok(())
+    }
+
+    /// Whether the promise holds if the power comes back like this; with `again` it fails once more in recovery. The world
+    /// stays as it was.
+    pub fn check_crash(&mut self, how: Crash, again: bool) -> Verdict {
+        self.media.crash(how);
+        if again {
+            self.media.power_off_at(self.media.boundaries() + self.random.between(1, 4));
+        }
+        let mut opened = open(&self.media, &self.plan, self.now);
+        while self.media.is_off() {
+            drop(opened);
+            let random = self.random.fork();
+            self.media.crash(Crash::Random(random));
+            opened = open(&self.media, &self.plan, self.now);
+        }
+        let (mut shard, _ledger) = opened?;
+        self.find(&mut shard).map(drop)
+    }
+
+    /// The step after which the state was what the shard has now.
+    fn find(&self, shard: &mut Shard) -> Result<usize, String> {
+        let now = at(self.now).unix_ms;
+        let found = state(shard).at(now);
+        let allowed = self.acknowledged..self.steps.len();
+        let matching = allowed.clone().rev().find(|number| self.steps[*number].state.at(now) == found);
+        matching.ok_or_else(|| {
+            let earlier = (0..self.acknowledged).rev().find(|n| self.steps[*n].state.at(now) == found);
+            let what = match earlier {
+                Some(step) => format!("it is that of step {step}: acknowledged writes are lost"),
+                None => format!(
+                    "it never was: {:?}",
+                    found.difference(&self.steps[self.acknowledged].state.at(now))
+                ),
+            };
+            format!("the state after recovery is none of steps {allowed:?}; {what}")
+        })
+    }
+}
+
+fn open(media: &Media, plan: &Plan, now: u64) -> Result<(Shard, Ledger<Disk>), String> {
+    let mut settings = Settings::default();
+    settings.durability = plan.durability;
+    let mut shard = Shard::new(settings, 1);
+    let disk = Disk::new(media.open(), plan.weak);
+    let (ledger, _) = recover("kv", disk, &mut shard, plan.durability, 7, at(now))
+        .map_err(|refusal| format!("recovery refuses: {refusal}"))?;
+    assert!(ledger.log().disk().in_flight() == 0 || media.is_off());
+    Ok((shard, ledger))
+}
