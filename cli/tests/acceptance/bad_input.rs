@@ -1,0 +1,248 @@
+//! What comes over the wire and must not hurt: malformed commands, abandoned connections, ten thousand of them,
+//! a flood of SYNs. All the while an ordinary client goes on and sees no error.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::client::{Client, Reply, Stop, answers, load};
+use crate::place::{PATIENCE, Place, in_own_network};
+
+/// Connections at once, on each address. The rest of the test needs some descriptors too.
+const CONNECTIONS: usize = 10_000;
+const OTHER_DESCRIPTORS: u64 = 500;
+
+/// The protocol of sockets that send whole IP packets.
+const IPPROTO_RAW: std::num::NonZeroU32 = std::num::NonZeroU32::new(255).expect("255 is not 0");
+
+/// What no client should send, and whether the connection must end with an error for it.
+fn malformed() -> Vec<(Vec<u8>, bool)> {
+    let long = vec![b'a'; 70_000];
+    let mut cases: Vec<(Vec<u8>, bool)> = [
+        &b"*1\r\n$-2\r\n\r\n"[..],
+        b"*1\r\n$99999999999999999999\r\n",
+        b"*99999999999\r\n",
+        b"*2147483647\r\n$3\r\nGET\r\n$4294967296\r\n",
+        b"*1\r\n$2147483647\r\n",
+        b"*1\r\n$abc\r\n",
+        b"*x\r\n",
+        b"*1\r\nPING\r\n",
+        b"*3\r\n$3\r\nSET\r\n:1\r\n",
+    ]
+    .into_iter()
+    .map(|bytes| (bytes.to_vec(), true))
+    .collect();
+    cases.push((long.clone(), true));
+    cases.push(([b"*1\r\n$", &long[..]].concat(), true));
+    // These may be answered or ignored, but nothing else.
+    cases.extend(
+        [
+            &b"\r\n\r\n\0\0\0\r\n"[..],
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"SET \"unbalanced\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+        ]
+        .map(|bytes| (bytes.to_vec(), false)),
+    );
+    cases.push(((0..=255).collect(), false));
+    cases
+}
+
+fn send_malformed(address: SocketAddr) {
+    for (bytes, fatal) in malformed() {
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned();
+        let mut client = Client::connect(address).expect("connect");
+        // It may close before all is sent.
+        let _ = client.send_raw(&bytes);
+        if fatal {
+            if let Ok(reply) = client.receive() {
+                assert!(
+                    matches!(&reply, Reply::Error(text) if text.starts_with("ERR")),
+                    "{shown:?}: {reply:?}"
+                );
+            }
+            assert!(client.is_closed(), "{shown:?}: the connection goes on");
+        }
+        assert!(answers(address), "{address} after {shown:?}");
+    }
+}
+
+/// Connections that end in the middle of something, each in another way.
+fn abandon(address: SocketAddr) {
+    // Half a command, then no more: everything whole is answered first.
+    let mut half = TcpStream::connect(address).expect("connect");
+    half.set_read_timeout(Some(PATIENCE)).unwrap();
+    half.write_all(b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$100\r\nhalf").unwrap();
+    half.shutdown(Shutdown::Write).unwrap();
+    let mut said = String::new();
+    half.read_to_string(&mut said).expect("it closes too");
+    assert_eq!(said, "+PONG\r\n");
+    let mut client = Client::connect(address).unwrap();
+    let big = vec![b'x'; 1 << 20];
+    client.command(&[b"SET", b"big", &big]).unwrap();
+    for round in 0..50 {
+        // Asks for much and reads nothing; half of them leave at once, which resets the connection.
+        let mut greedy = TcpStream::connect(address).expect("connect");
+        greedy.write_all(&b"GET big\r\n".repeat(8)).unwrap();
+        if round % 2 == 0 {
+            greedy.shutdown(Shutdown::Both).unwrap();
+        }
+        // Declares much and sends little.
+        let mut liar = TcpStream::connect(address).expect("connect");
+        liar.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$500000000\r\nxyz").unwrap();
+    }
+    assert_eq!(client.ask("STRLEN big").unwrap(), Reply::Integer(1 << 20));
+}
+
+#[test]
+fn malformed_and_abandoned_input_hurts_nobody() {
+    in_own_network("malformed_and_abandoned_input_hurts_nobody", || {
+        let place = Place::new("malformed");
+        let up = place.up(&[]);
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let _guard = stop.guard();
+            let loads = [place.vnic(), place.kernel()].map(|address| {
+                let stop = &stop;
+                scope.spawn(move || load(address, &address.to_string(), stop))
+            });
+            for address in [place.vnic(), place.kernel()] {
+                send_malformed(address);
+                abandon(address);
+            }
+            stop.set();
+            for load in loads {
+                assert!(load.join().expect("no error").replies > 0);
+            }
+        });
+        let store = place.pids()[2];
+        up.stop();
+        assert!(store > 0);
+    });
+}
+
+/// As many descriptors as this process may have, and how many connections that is.
+fn raise_descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
+    let connections = CONNECTIONS.min(usize::try_from(most).unwrap_or(CONNECTIONS));
+    if connections < CONNECTIONS {
+        eprintln!("only {connections} connections: the hard limit of open files allows no more");
+    }
+    connections
+}
+
+/// All connected at once, and each is answered while the others are there.
+fn crowd(address: SocketAddr, count: usize) {
+    let mut clients: Vec<Client> = Vec::with_capacity(count);
+    for number in 0..count {
+        let client = Client::connect_with(address, PATIENCE);
+        clients.push(client.unwrap_or_else(|cause| panic!("{address}: connection {number}: {cause}")));
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(&[b"SET", format!("crowd:{number}").as_bytes(), b"1"]).unwrap();
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let reply = client.receive();
+        assert_eq!(
+            reply.unwrap_or_else(|cause| panic!("{address}: {number}: {cause}")),
+            Reply::Status("OK".into())
+        );
+    }
+}
+
+#[test]
+fn ten_thousand_connections_are_served_on_each_address() {
+    in_own_network("ten_thousand_connections_are_served_on_each_address", || {
+        // The store gets the limits of an ordinary login, and has to raise its own.
+        let limit = getrlimit(Resource::Nofile);
+        let soft = limit.current.map(|current| current.min(1024));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: soft, maximum: limit.maximum });
+        let place = Place::new("crowd");
+        let up = place.up(&[]);
+        let count = raise_descriptors();
+        let mut admin = Client::connect(place.kernel()).unwrap();
+        // The crowd, and those who watch.
+        assert_eq!(admin.ask("CONFIG SET maxclients 10100").unwrap(), Reply::Status("OK".into()));
+        for address in [place.vnic(), place.kernel()] {
+            crowd(address, count);
+            crate::place::wait_for("the crowd to leave", || {
+                let Ok(Reply::Bulk(Some(info))) = admin.ask("INFO clients") else { panic!("no INFO") };
+                crate::place::text(&info).contains("connected_clients:1\r\n").then_some(())
+            });
+        }
+        assert_eq!(admin.ask("DBSIZE").unwrap(), Reply::Integer(i64::try_from(count).unwrap()));
+        up.stop();
+    });
+}
+
+/// A SYN from `source`, with its checksums.
+fn syn(source: SocketAddrV4, target: SocketAddrV4) -> Vec<u8> {
+    let mut packet = vec![0; 40];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&40_u16.to_be_bytes());
+    packet[8..10].copy_from_slice(&[64, 6]);
+    packet[12..16].copy_from_slice(&source.ip().octets());
+    packet[16..20].copy_from_slice(&target.ip().octets());
+    packet[20..22].copy_from_slice(&source.port().to_be_bytes());
+    packet[22..24].copy_from_slice(&target.port().to_be_bytes());
+    packet[24..28].copy_from_slice(&u32::from(*source.ip()).to_be_bytes());
+    packet[32..36].copy_from_slice(&[0x50, 0x02, 0xff, 0xff]);
+    let words = |bytes: &[u8]| -> u32 {
+        bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
+    };
+    let fold = |sum: u32| {
+        let once = (sum & 0xffff) + (sum >> 16);
+        !u16::try_from((once & 0xffff) + (once >> 16)).unwrap()
+    };
+    // The kernel fills in the header's own checksum.
+    let checksum = fold(words(&packet[12..40]) + 6 + 20);
+    packet[36..38].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+#[test]
+fn a_flood_of_syns_leaves_room_for_clients() {
+    in_own_network("a_flood_of_syns_leaves_room_for_clients", || {
+        let place = Place::new("syn-flood");
+        let up = place.up(&[]);
+        let SocketAddr::V4(target) = place.vnic() else { panic!("IPv4") };
+        let raw =
+            rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(Protocol::from_raw(IPPROTO_RAW)))
+                .expect("root may send raw packets");
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let _guard = stop.guard();
+            let flood = scope.spawn(|| {
+                let mut sent = 0_u32;
+                while !stop.is_set() {
+                    let source = Ipv4Addr::from(0xc612_0000 + sent % 0x1_0000);
+                    let port = 1024 + u16::try_from(sent % 60_000).unwrap();
+                    let packet = syn(SocketAddrV4::new(source, port), target);
+                    if rustix::net::sendto(&raw, &packet, SendFlags::empty(), &target).is_ok() {
+                        sent += 1;
+                    }
+                }
+                sent
+            });
+            let steady = scope.spawn(|| load(place.vnic(), "during the flood", &stop));
+            std::thread::sleep(Duration::from_millis(500));
+            // New clients are let in while the flood goes on.
+            for _ in 0..20 {
+                let mut client = Client::connect(place.vnic()).expect("room for a client");
+                assert_eq!(client.ask("PING").expect("a reply"), Reply::Status("PONG".into()));
+            }
+            stop.set();
+            let (sent, seen) = (flood.join().unwrap(), steady.join().expect("no error"));
+            eprintln!("{sent} SYNs; the slowest pair of replies took {:?}", seen.longest);
+            assert!(sent > 10_000 && seen.replies > 0);
+        });
+        assert!(answers(place.kernel()));
+        up.stop();
+    });
+}

@@ -1,0 +1,123 @@
+//! What lies on the disk and is wrong: a superblock, a full disk, sietch.toml. The error names the thing and the mend, and
+//! nothing is overwritten.
+
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::process::Command;
+
+use crate::client::{Client, Reply};
+use crate::place::{Place, has, in_own_network, text};
+
+/// Bytes of one copy of the superblock, and how many there are (docs/spec/log.md).
+const COPY: usize = 4096;
+const COPIES: usize = 4;
+
+fn contains_all(said: &str, words: &[&str]) {
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+}
+
+/// Damages the copies and returns the whole area as it is then.
+fn corrupt(place: &Place, copies: &[usize]) -> Vec<u8> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(place.area()).expect("the area");
+    for copy in copies {
+        let mut bytes = vec![0; COPY];
+        let offset = u64::try_from(copy * COPY).unwrap();
+        file.read_exact_at(&mut bytes, offset).unwrap();
+        bytes.iter_mut().skip(8).take(200).for_each(|byte| *byte ^= 0x5a);
+        file.write_all_at(&bytes, offset).unwrap();
+    }
+    drop(file);
+    std::fs::read(place.area()).unwrap()
+}
+
+#[test]
+fn a_corrupted_superblock_is_survived_and_four_are_named() {
+    in_own_network("a_corrupted_superblock_is_survived_and_four_are_named", || {
+        let place = Place::new("superblock");
+        let up = place.up(&["--net", "linux"]);
+        let mut client = Client::connect(place.kernel()).unwrap();
+        assert_eq!(client.ask("SET a 1").unwrap(), Reply::Status("OK".into()));
+        up.stop();
+        for copy in 0..COPIES {
+            corrupt(&place, &[copy]);
+            let up = place.up(&["--net", "linux"]);
+            let mut client = Client::connect(place.kernel()).unwrap();
+            assert_eq!(client.ask("GET a").unwrap().number(), 1, "without copy {copy}");
+            up.stop();
+        }
+        let before = corrupt(&place, &[0, 1, 2, 3]);
+        let said = place.refused(&["--net", "linux"]);
+        contains_all(&said, &["store", "superblock"]);
+        assert!(std::fs::read(place.area()).unwrap() == before, "the damaged area was written to");
+        eprintln!("{said}");
+    });
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
+    let name = "a_full_disk_is_named_with_what_is_needed_and_what_is_there";
+    in_own_network(name, move || {
+        if !has(name, "unshare") {
+            return;
+        }
+        let place = Place::new("full-disk");
+        let data = place.folder.join("data");
+        std::fs::create_dir(&data).unwrap();
+        let up = place.up_command(&["--net", "linux"]);
+        // A mount namespace that goes with the command, and a small file system in it.
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", "mount -t tmpfs -o size=32m none \"$0\" && exec \"$@\""])
+            .arg(&data)
+            .arg(up.get_program())
+            .args(up.get_args())
+            .env("HOME", &place.folder)
+            .env("NO_COLOR", "1");
+        let output = command.output().expect("unshare");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = text(&output.stderr);
+        let words: String =
+            said.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        eprintln!("{words}");
+        contains_all(&words, &["areas/store.vsa", "needs 67108864 bytes", "free", "smaller size"]);
+    });
+}
+
+#[test]
+fn an_unreadable_or_invalid_sietch_toml_is_named_with_its_line() {
+    let name = "an_unreadable_or_invalid_sietch_toml_is_named_with_its_line";
+    in_own_network(name, move || {
+        let place = Place::new("toml");
+        let good = place.configuration();
+        for (wrong, words) in [
+            (good.replace("[[vsa]]", "[[vsa]"), &["vsa"][..]),
+            (good.replace("64MiB", "64 parsecs"), &["64 parsecs", "MiB"]),
+            (good.replace("10.84.0.2/24", "10.84.0.256/24"), &["10.84.0.256"]),
+            (good.replace("tcp_ports", "tpc_ports"), &["tpc_ports", "tcp_ports"]),
+            (good.replace("rogue", "kv"), &["kv"]),
+            (good.replace("64MiB", "0MiB"), &["0"]),
+        ] {
+            let line = 1 + good.lines().zip(wrong.lines()).take_while(|(left, right)| left == right).count();
+            place.configure(&wrong);
+            let said = place.refused(&[]);
+            let places =
+                [format!("sietch.toml: TOML parse error at line {line},"), format!("sietch.toml:{line}: ")];
+            assert!(places.iter().any(|place| said.contains(place)), "line {line} is not in: {said}");
+            contains_all(&said, words);
+        }
+        std::fs::write(place.folder.join("sietch.toml"), [0xff, 0xfe, 0, 1]).unwrap();
+        contains_all(&place.refused(&[]), &["sietch.toml", "UTF-8"]);
+
+        let place = Place::of("toml-user", Some(65534));
+        if place.sietch(&["--version"]).output().is_err() {
+            eprintln!("SKIPPED a part of {name}: needs a target folder that an ordinary user can read");
+            return;
+        }
+        let file = place.folder.join("sietch.toml");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0)).unwrap();
+        let said = place.refused(&[]);
+        eprintln!("{said}");
+        contains_all(&said, &["sietch.toml", "ermission denied"]);
+    });
+}

@@ -1,0 +1,225 @@
+//! A hostile program holding a grant: what it sends, what it scribbles, how it stops and dies.
+//!
+//! 1. The attacker ([`attacker`]) is a process without capabilities that holds the VNIC `rogue`. Meanwhile an ordinary
+//!    client uses the store of the same daemon over another VNIC: it must see no error.
+//! 2. The host watches every interface with a packet socket ([`capture`]). Forged frames carry a mark in their payload,
+//!    honest ones another: honest ones show that the watch works.
+//! 3. The rate is what a kernel socket receives, counted in frame bytes from the first to the last datagram.
+//! 4. At the end the attacker is killed with full queues. Its veth goes, its grant goes, and the daemon has as many
+//!    descriptors as before.
+
+pub mod attacker;
+mod capture;
+mod frames;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::{Stop, answers, load};
+use crate::place::{Place, ROGUE_USER, descriptors, in_own_network, ip, signal, wait_for};
+use capture::Capture;
+
+/// Where the attacker's datagrams go.
+const HOST: &str = "10.84.1.1:9999";
+
+/// The attacker's granted rate, in bytes a second: 100 Mbit/s.
+const RATE: f64 = 12.5e6;
+
+/// For how long the rate is measured.
+const FLOOD: Duration = Duration::from_secs(2);
+
+/// The attacker's process; killed with the test.
+struct Attacker {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Attacker {
+    fn start(place: &Place) -> Option<Self> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--ignored", "--exact", "attacker_process", "--nocapture", "--test-threads=1"])
+            .env(attacker::SOCKET, place.socket())
+            .current_dir("/")
+            .uid(ROGUE_USER)
+            .gid(ROGUE_USER)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut attacker = Self { child, lines };
+        attacker.expect("HOLDING");
+        Some(attacker)
+    }
+
+    fn pid(&self) -> i64 {
+        i64::from(self.child.id())
+    }
+
+    /// The rest of the next line that has `word`.
+    fn expect(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the attacker ended before {word}");
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn order(&mut self, what: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        self.order(what);
+        self.expect("DONE")
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What of the attacker's the host's own socket receives.
+fn listen() -> UdpSocket {
+    let socket = UdpSocket::bind(HOST).expect("the attacker's gateway is the host");
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 8 << 20);
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket
+}
+
+fn forged_frames_stay_where_they_are(attacker: &mut Attacker) {
+    let capture = Capture::start();
+    let socket = listen();
+    let said = attacker.ask("forge");
+    let mut seen = capture.stop();
+    assert!(seen.honest > 0, "the watch sees nothing: {said}");
+    assert!(
+        seen.forged.is_empty(),
+        "{} forged frames got out: {:02x?}",
+        seen.forged.len(),
+        seen.forged.pop()
+    );
+    let mut buffer = [0; 2048];
+    while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+        assert_eq!(from.to_string(), format!("{}:7000", frames::ADDRESS));
+        assert!(!frames::is_forged(&buffer[..length]), "{:02x?}", &buffer[..length]);
+    }
+}
+
+/// Receives while the attacker sends ten times what it may.
+fn the_rate_holds(attacker: &mut Attacker) {
+    let socket = listen();
+    attacker.order(&format!("flood {}", (FLOOD + Duration::from_millis(500)).as_millis()));
+    let mut buffer = [0; 2048];
+    let mut first = None;
+    let mut bytes = 0;
+    let mut elapsed = Duration::ZERO;
+    while let Ok(length) = socket.recv(&mut buffer) {
+        let now = Instant::now();
+        // The bucket's first burst is past when the measurement starts.
+        let start = *first.get_or_insert(now + Duration::from_millis(200));
+        if now >= start {
+            elapsed = now - start;
+            bytes += length + frames::HEADERS;
+        }
+    }
+    let sent: f64 = attacker.expect("DONE").parse().expect("bytes");
+    let ratio = bytes as f64 / elapsed.as_secs_f64() / RATE;
+    eprintln!(
+        "{:.1} Mbit/s tried, {:.4} of the granted rate received over {elapsed:?}",
+        sent * 8e-6 / (FLOOD.as_secs_f64() + 0.5),
+        ratio
+    );
+    assert!(elapsed >= FLOOD, "the flood ended after {elapsed:?}");
+    assert!(sent > 5.0 * RATE * elapsed.as_secs_f64(), "the attacker was too slow to show anything: {sent}");
+    assert!((0.9..=1.1).contains(&ratio), "{ratio} of the granted rate");
+}
+
+/// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent.
+fn scribbling_hurts_nobody_else(attacker: &mut Attacker) {
+    let capture = Capture::start();
+    let bait = UdpSocket::bind("10.84.1.1:0").unwrap();
+    attacker.order("scribble 2000");
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        // What arrives makes the kernel read the attacker's rings.
+        let _ = bait.send_to(&[0; 200], (frames::ADDRESS, 7001));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    attacker.expect("DONE");
+    let seen = capture.stop();
+    assert!(seen.forged.is_empty(), "{} forged frames got out", seen.forged.len());
+}
+
+fn veths() -> usize {
+    ip(&["-o", "link"]).matches("sv-rogue").count()
+}
+
+fn holder(place: &Place) -> serde_json::Value {
+    place.status()["daemon"]["vnics"][1]["holder"].clone()
+}
+
+fn attack(place: &Place, daemon: i64) {
+    let before = descriptors(daemon);
+    let Some(mut attacker) = Attacker::start(place) else { panic!("the attacker could not be started") };
+    assert!(veths() > 0 && !holder(place).is_null(), "{}", place.status());
+    forged_frames_stay_where_they_are(&mut attacker);
+    the_rate_holds(&mut attacker);
+    scribbling_hurts_nobody_else(&mut attacker);
+
+    // Stopped with full queues, while the host goes on sending to it.
+    attacker.ask("fill");
+    signal(attacker.pid(), Signal::STOP);
+    let sender = UdpSocket::bind("10.84.1.1:0").unwrap();
+    for _ in 0..20_000 {
+        let _ = sender.send_to(&[0; 1000], (frames::ADDRESS, 7001));
+    }
+    assert!(answers(place.vnic()) && answers(place.kernel()));
+    assert!(!holder(place).is_null(), "stopped is not dead");
+
+    signal(attacker.pid(), Signal::KILL);
+    drop(attacker);
+    wait_for("the grant to end", || (holder(place).is_null() && veths() == 0).then_some(()));
+    wait_for("the descriptors", || (descriptors(daemon) <= before).then_some(()));
+}
+
+#[test]
+fn a_hostile_application_harms_only_itself() {
+    let name = "a_hostile_application_harms_only_itself";
+    in_own_network(name, move || {
+        let place = Place::new("hostile");
+        let reachable = place.sietch(&["--version"]).uid(ROGUE_USER).gid(ROGUE_USER).output().is_ok();
+        if !reachable {
+            eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
+            return;
+        }
+        let up = place.up(&[]);
+        let pids = place.pids();
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let guard = stop.guard();
+            let client = scope.spawn(|| load(place.vnic(), "neighbour", &stop));
+            // Again, with all that the first one may have left behind.
+            for _ in 0..2 {
+                attack(&place, pids[0]);
+            }
+            drop(guard);
+            let seen = client.join().expect("the neighbour saw an error");
+            eprintln!("the neighbour's {} replies took {:?} at most", seen.replies, seen.longest);
+            assert!(seen.replies > 0);
+        });
+        assert_eq!(place.pids(), pids, "something was restarted");
+        up.stop();
+        assert_eq!(ip(&["-o", "link"]).lines().count(), 1, "{}", ip(&["-o", "link"]));
+    });
+}

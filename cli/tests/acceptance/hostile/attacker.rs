@@ -1,0 +1,226 @@
+//! The hostile application: it gets its VNIC as any other does and then does what it likes.
+//!
+//! It obeys lines on its standard input: `forge`, `flood MILLISECONDS`, `scribble MILLISECONDS`, `fill`; and answers
+//! each with `DONE` when it is through.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::net::SendFlags;
+use rustix::net::sockopt::xdp_mmap_offsets;
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
+};
+use sietch::Client;
+use sietch::nic::NicQueue as _;
+use sietch::nic::af_xdp::{Geometry, Granted, Queue};
+use sietch_ring::Mapping;
+
+use super::frames::{self, Link};
+
+/// The variable that names the daemon's socket.
+pub const SOCKET: &str = "SIETCH_ATTACKER_SOCKET";
+
+/// How far a producer word is put ahead. The kernel walks every entry that such a word claims (docs/spec/vnic.md), so this
+/// bounds the time of the test, not what the kernel survives.
+const KERNEL_WALK: u32 = 1 << 16;
+
+/// Bytes of payload of a flood's datagrams.
+const FLOOD: usize = 1400;
+
+/// Does what its standard input says.
+pub fn run() {
+    let Some(socket) = std::env::var_os(SOCKET).map(PathBuf::from) else { return };
+    let mut client = Client::connect(&socket, "attacker").expect("the daemon listens");
+    let parts = client.acquire_vnic_parts("rogue").expect("the grant is ours");
+    assert!(client.acquire_vnic_parts("kv").is_err(), "somebody else's VNIC was handed out");
+    assert!(client.acquire_vsa_parts("store").is_err(), "somebody else's area was handed out");
+    let own = parts.description.mac.0;
+    let host = parts.description.gateway_mac.expect("without an uplink the gateway is the host's end").0;
+    let shape = parts.description.geometry;
+    let geometry = Geometry {
+        ifindex: shape.ifindex,
+        queue: shape.queue,
+        chunk_size: shape.chunk_size,
+        chunks: shape.chunks,
+        fill: shape.fill,
+        completion: shape.completion,
+        receive: shape.receive,
+        transmit: shape.transmit,
+    };
+    let second = parts.socket.try_clone().expect("a descriptor to spare");
+    let granted = Granted { socket: parts.socket, umem: parts.memory, geometry };
+    let queue = Queue::open(granted, own, 1500).expect("a fresh grant");
+    let mut attacker = Attacker { queue, socket: second, geometry, link: Link { own, host } };
+    println!("HOLDING");
+    for line in std::io::stdin().lines() {
+        let line = line.expect("the test speaks text");
+        let (word, number) = line.split_once(' ').unwrap_or((&line, "0"));
+        let time = Duration::from_millis(number.parse().expect("milliseconds"));
+        match word {
+            "forge" => attacker.forge(),
+            "flood" => attacker.flood(time),
+            "scribble" => attacker.scribble(time),
+            "fill" => attacker.fill(),
+            other => panic!("{other} is no order"),
+        }
+    }
+}
+
+struct Attacker {
+    queue: Queue,
+    socket: OwnedFd,
+    geometry: Geometry,
+    link: Link,
+}
+
+impl Attacker {
+    /// Queues one frame. False if there is no room.
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        let Some(mut frame) = self.queue.allocate() else { return false };
+        self.queue.bytes_mut(&mut frame, bytes.len()).copy_from_slice(bytes);
+        match self.queue.transmit(frame) {
+            Ok(()) => true,
+            Err(error) => {
+                self.queue.release(error.into_frame());
+                false
+            }
+        }
+    }
+
+    /// Hands over what is queued and takes back what was sent.
+    fn turn(&mut self) {
+        self.queue.flush().expect("the VNIC is up");
+        let mut arrived = Vec::new();
+        self.queue.receive(&mut arrived, 256);
+        arrived.into_iter().for_each(|frame| self.queue.release(frame));
+    }
+
+    /// Every forgery, between honest frames so that one in the same batch hides nothing.
+    fn forge(&mut self) {
+        let forged = frames::forged(self.link);
+        let honest = frames::honest(self.link, 64);
+        for _ in 0..20 {
+            for frame in &forged {
+                assert!(self.send(frame) && self.send(&honest), "the queue is full");
+                self.turn();
+            }
+        }
+        println!("DONE {} forgeries", 20 * forged.len());
+    }
+
+    /// Frames as fast as the kernel takes them.
+    fn flood(&mut self, time: Duration) {
+        let frame = frames::honest(self.link, FLOOD);
+        let end = Instant::now() + time;
+        let mut bytes = 0;
+        while Instant::now() < end {
+            for _ in 0..64 {
+                bytes += if self.send(&frame) { frame.len() } else { 0 };
+            }
+            self.turn();
+        }
+        println!("DONE {bytes}");
+    }
+
+    /// Wild words in all rings and forgeries in all buffers, and the kernel is asked to send what it finds.
+    fn scribble(&mut self, time: Duration) {
+        let forged = frames::forged(self.link);
+        // Every buffer that this library can get at holds a forgery.
+        while forged.iter().all(|frame| self.send(frame)) {}
+        self.turn();
+        let mut scribbler = Scribbler::over(self.socket.as_fd(), self.geometry);
+        let end = Instant::now() + time;
+        let mut words = 0;
+        while Instant::now() < end {
+            for _ in 0..16 {
+                scribbler.scribble();
+                words += 1;
+            }
+            let _ = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
+            // At this pace the kernel's walks stay far below what a core can do.
+            std::thread::sleep(Duration::from_millis(1));
+            // Our own library stands it as well.
+            let mut arrived = Vec::new();
+            self.queue.receive(&mut arrived, 64);
+            arrived.into_iter().for_each(|frame| self.queue.release(frame));
+        }
+        println!("DONE {words} words");
+    }
+
+    /// Fills what can be filled and leaves it there.
+    fn fill(&mut self) {
+        let frame = frames::honest(self.link, FLOOD);
+        while self.send(&frame) {}
+        println!("DONE");
+    }
+}
+
+/// One ring as mapped a second time.
+struct Ring {
+    mapping: Mapping,
+    producer: usize,
+    consumer: usize,
+    slots: usize,
+    width: usize,
+    count: u32,
+    /// Whether the kernel reads the producer word.
+    kernel_reads: bool,
+}
+
+/// Writes wild words into the rings, behind the back of the library.
+struct Scribbler {
+    rings: Vec<Ring>,
+    state: u64,
+}
+
+impl Scribbler {
+    fn over(socket: BorrowedFd<'_>, geometry: Geometry) -> Self {
+        let offsets = xdp_mmap_offsets(socket).expect("an AF_XDP socket");
+        let rings = [
+            (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill, 8, true),
+            (&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, geometry.completion, 8, false),
+            (&offsets.rx, XDP_PGOFF_RX_RING, geometry.receive, 16, false),
+            (&offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit, 16, true),
+        ];
+        let rings = rings.into_iter().map(|(offset, page, count, width, kernel_reads)| {
+            let [producer, consumer, slots] =
+                [offset.producer, offset.consumer, offset.desc].map(|place| usize::try_from(place).unwrap());
+            let length = slots + usize::try_from(count).unwrap() * width;
+            let mapping = Mapping::of_file(socket, page, length).expect("a ring of that size");
+            Ring { mapping, producer, consumer, slots, width, count, kernel_reads }
+        });
+        Self { rings: rings.collect(), state: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    /// A fixed sequence, so that a failure repeats.
+    fn random(&mut self) -> u32 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        u32::try_from(self.state >> 32).unwrap()
+    }
+
+    /// One wild word in one ring: an index, or part of a descriptor.
+    fn scribble(&mut self) {
+        let [ring, what, value, slot] = [(); 4].map(|()| self.random());
+        let ring = &self.rings[usize::try_from(ring % 4).unwrap()];
+        let word = |offset| ring.mapping.word(offset).expect("the kernel's own offset");
+        match what % 4 {
+            0 if ring.kernel_reads => {
+                word(ring.producer).fetch_add(value % KERNEL_WALK, Ordering::Relaxed);
+            }
+            0 => word(ring.producer).store(value, Ordering::Relaxed),
+            1 => word(ring.consumer).store(value, Ordering::Relaxed),
+            kind => {
+                let slot = usize::try_from(slot % ring.count).unwrap() * ring.width;
+                let part = usize::try_from(value).unwrap() % (ring.width / 4) * 4;
+                // A half of them name something that exists.
+                let value = if kind == 2 { value } else { value % (8 << 20) };
+                word(ring.slots + slot + part).store(value, Ordering::Relaxed);
+            }
+        }
+    }
+}

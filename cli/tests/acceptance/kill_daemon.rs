@@ -1,0 +1,115 @@
+//! The daemon dies under load and nobody notices; its successor knows every grant and can take it back.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::{Client, Stop, answers, load};
+use crate::place::{Place, in_own_network, signal, text, wait_for};
+
+/// Within this time of the command's return the last reply has arrived.
+const REVOKED_WITHIN: Duration = Duration::from_millis(100);
+
+/// A gap between replies that a user would call a stall. The machine's own hiccups are shorter.
+const STALL: Duration = Duration::from_secs(2);
+
+/// Grant and generation of the VNIC and of the area.
+fn grants(status: &serde_json::Value) -> Option<[(u64, u64); 2]> {
+    let of = |holder: &serde_json::Value| Some((holder["grant"].as_u64()?, holder["generation"].as_u64()?));
+    let vnics = status["daemon"]["vnics"].as_array()?;
+    let vnic = vnics.iter().find(|vnic| vnic["name"] == "kv")?;
+    Some([of(&vnic["holder"])?, of(&status["daemon"]["vsas"][0]["holder"])?])
+}
+
+/// Asks until no reply comes; when the last one came.
+fn last_reply(address: SocketAddr, stop: &Stop) -> Instant {
+    let mut client = Client::connect_with(address, Duration::from_secs(1)).expect("connect");
+    let mut last = Instant::now();
+    while client.ask("PING").is_ok() {
+        last = Instant::now();
+        assert!(!stop.is_set(), "the VNIC still answers");
+    }
+    last
+}
+
+fn the_daemon_dies_under_load(place: &Place) {
+    let stop = Stop::default();
+    let before = grants(&place.status()).expect("held");
+    std::thread::scope(|scope| {
+        let guard = stop.guard();
+        let loads: Vec<_> = (0..8)
+            .map(|index| {
+                let address = if index % 2 == 0 { place.vnic() } else { place.kernel() };
+                let stop = &stop;
+                scope.spawn(move || load(address, &format!("daemon-{index}"), stop))
+            })
+            .collect();
+        for _ in 0..3 {
+            let daemon = place.pids()[0];
+            signal(daemon, Signal::KILL);
+            let after = wait_for("the daemon", || {
+                let status = place.try_status()?;
+                // The store adopts its grants with the new daemon at its own pace.
+                let connected = status["daemon"]["vsas"][0]["holder"]["connected"] == true;
+                (connected && status["daemon"]["pid"].as_i64() != Some(daemon)).then_some(status)
+            });
+            assert_eq!(grants(&after), Some(before), "{after}");
+        }
+        drop(guard);
+        for load in loads {
+            let seen = load.join().expect("no client sees an error");
+            eprintln!("{} replies, the slowest pair in {:?}", seen.replies, seen.longest);
+            assert!(seen.replies > 0 && seen.longest < STALL, "{seen:?}");
+        }
+    });
+}
+
+fn a_revoked_vnic_is_silent_at_once(place: &Place) {
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let guard = stop.guard();
+        let asking = scope.spawn(|| last_reply(place.vnic(), &stop));
+        wait_for("the client", || answers(place.vnic()).then_some(()));
+        let start = Instant::now();
+        let output = place.run(&["revoke", "kv"]);
+        let returned = Instant::now();
+        assert!(output.status.success(), "{output:?}");
+        std::thread::sleep(REVOKED_WITHIN * 5);
+        drop(guard);
+        let last = asking.join().expect("silence");
+        eprintln!(
+            "revoke took {:?}; the last reply came {:?} after its start",
+            returned - start,
+            last.saturating_duration_since(start)
+        );
+        assert!(last < returned + REVOKED_WITHIN, "a reply came {:?} later", last - returned);
+    });
+}
+
+#[test]
+fn nobody_notices_a_killed_daemon_and_its_successor_revokes() {
+    in_own_network("nobody_notices_a_killed_daemon_and_its_successor_revokes", || {
+        let place = Place::new("kill-daemon");
+        let up = place.up(&[]);
+        the_daemon_dies_under_load(&place);
+        a_revoked_vnic_is_silent_at_once(&place);
+        assert!(answers(place.kernel()), "the store goes on where it may");
+        assert!(!answers(place.vnic()));
+        let vnic = || place.status()["daemon"]["vnics"][0].clone();
+        assert!(vnic()["revoked"] == true && vnic()["holder"].is_null(), "{}", vnic());
+
+        // Also a new store is refused, until the VNIC is restored.
+        let restart = || {
+            signal(place.pids()[2], Signal::KILL);
+            wait_for("the store", || answers(place.kernel()).then_some(()));
+        };
+        restart();
+        assert!(!answers(place.vnic()));
+        let output = place.run(&["restore", "kv"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        restart();
+        assert!(answers(place.vnic()), "{}", place.status());
+        up.stop();
+    });
+}

@@ -1,0 +1,49 @@
+//! A hundred megabytes through the VNIC, there and back, with the kernel's own TCP as peer.
+
+use std::time::Duration;
+
+use crate::client::{Client, Reply, encode};
+use crate::place::{Place, in_own_network};
+
+/// Bytes in a value, and how many there are: 100 MB.
+const VALUE: usize = 2_500_000;
+const VALUES: u64 = 40;
+
+/// Bytes that never repeat within a value and differ between values.
+fn value(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    });
+    words.flat_map(u64::to_le_bytes).take(VALUE).collect()
+}
+
+#[test]
+fn large_values_come_back_identical_from_the_vnic() {
+    in_own_network("large_values_come_back_identical_from_the_vnic", || {
+        let place = Place::new("large");
+        place.configure(&place.configuration().replace("64MiB", "512MiB"));
+        let up = place.up(&[]);
+        let patience = Duration::from_secs(30);
+        let mut writer = Client::connect_with(place.vnic(), patience).unwrap();
+        for number in 0..VALUES {
+            writer.send_raw(&encode(&[b"SET", format!("v{number}").as_bytes(), &value(number)])).unwrap();
+            assert_eq!(writer.receive().unwrap(), Reply::Status("OK".into()));
+        }
+        // All are asked for at once, so that the engine's send buffer is the bound.
+        let mut reader = Client::connect_with(place.vnic(), patience).unwrap();
+        for number in 0..VALUES {
+            reader.send(&[b"GET", format!("v{number}").as_bytes()]).unwrap();
+        }
+        for number in 0..VALUES {
+            let Reply::Bulk(Some(bytes)) = reader.receive().unwrap() else {
+                panic!("value {number} is gone")
+            };
+            assert!(bytes == value(number), "value {number} differs");
+        }
+        up.stop();
+    });
+}

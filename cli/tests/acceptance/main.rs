@@ -1,0 +1,33 @@
+//! What Sietch promises, shown with the real binaries: daemon, store, kernel, Redis' own clients and hostile ones.
+//!
+//! 1. Every test has a network namespace, folders and a port of its own ([`place`]). The namespace belongs to the
+//!    test's thread and goes with the last process in it; a failed test leaves nothing either.
+//! 2. Tests run one after another, whatever the harness thinks: rates, idle time and replies are looked at on a machine
+//!    that does nothing else.
+//! 3. As ordinary user they are skipped, and say so.
+//! 4. `SIETCH_KILLS=100` and `SIETCH_IDLE_SECONDS=60` run the long forms.
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod bad_input;
+mod benchmark_suite;
+mod client;
+mod corruption;
+mod hostile;
+mod idle;
+mod kill_daemon;
+mod kill_store;
+mod large_values;
+mod ordinary_user;
+mod place;
+
+/// A number from the environment, for the longer forms of a test.
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The process of a hostile application; a test starts it as an ordinary user.
+#[test]
+#[ignore = "a process of the test of the same module"]
+fn attacker_process() {
+    hostile::attacker::run();
+}
