@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::client::{Client, Reply, Stop, answers, load};
-use crate::place::{PATIENCE, Place, in_own_network};
+use crate::place::{PATIENCE, Place, in_own_network, text, wait_for};
 
 /// Connections at once, on each address. The rest of the test needs some descriptors too.
 const CONNECTIONS: usize = 10_000;
@@ -17,6 +17,9 @@ const OTHER_DESCRIPTORS: u64 = 500;
 
 /// The protocol of sockets that send whole IP packets.
 const IPPROTO_RAW: std::num::NonZeroU32 = std::num::NonZeroU32::new(255).expect("255 is not 0");
+
+/// The most modest of all data paths: epoll and pwritev2.
+const WITHOUT_IO_URING: &[&str] = &["--net", "linux", "--without-io-uring"];
 
 /// What no client should send, and whether the connection must end with an error for it.
 fn malformed() -> Vec<(Vec<u8>, bool)> {
@@ -98,30 +101,40 @@ fn abandon(address: SocketAddr) {
     assert_eq!(client.ask("STRLEN big").unwrap(), Reply::Integer(1 << 20));
 }
 
+/// Runs `hurt` against each of the addresses, while an ordinary client of each goes on.
+fn beside_ordinary_clients(place: &Place, addresses: &[SocketAddr], hurt: fn(SocketAddr)) {
+    let before = place.pids();
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let guard = stop.guard();
+        let start = |address: &SocketAddr| {
+            let (address, stop) = (*address, &stop);
+            scope.spawn(move || load(address, &address.to_string(), stop))
+        };
+        let loads: Vec<_> = addresses.iter().map(start).collect();
+        addresses.iter().for_each(|address| hurt(*address));
+        drop(guard);
+        for load in loads {
+            assert!(load.join().expect("no error").replies > 0);
+        }
+    });
+    assert_eq!(place.pids(), before, "something was restarted");
+}
+
 #[test]
 fn malformed_and_abandoned_input_hurts_nobody() {
     in_own_network("malformed_and_abandoned_input_hurts_nobody", || {
         let place = Place::new("malformed");
+        let hurt = |address| {
+            send_malformed(address);
+            abandon(address);
+        };
         let up = place.up(&[]);
-        let stop = Stop::default();
-        std::thread::scope(|scope| {
-            let _guard = stop.guard();
-            let loads = [place.vnic(), place.kernel()].map(|address| {
-                let stop = &stop;
-                scope.spawn(move || load(address, &address.to_string(), stop))
-            });
-            for address in [place.vnic(), place.kernel()] {
-                send_malformed(address);
-                abandon(address);
-            }
-            stop.set();
-            for load in loads {
-                assert!(load.join().expect("no error").replies > 0);
-            }
-        });
-        let store = place.pids()[2];
+        beside_ordinary_clients(&place, &[place.vnic(), place.kernel()], hurt);
         up.stop();
-        assert!(store > 0);
+        let up = place.up(WITHOUT_IO_URING);
+        beside_ordinary_clients(&place, &[place.kernel()], hurt);
+        up.stop();
     });
 }
 
@@ -166,19 +179,26 @@ fn ten_thousand_connections_are_served_on_each_address() {
         let place = Place::new("crowd");
         let up = place.up(&[]);
         let count = raise_descriptors();
-        let mut admin = Client::connect(place.kernel()).unwrap();
-        // The crowd, and those who watch.
-        assert_eq!(admin.ask("CONFIG SET maxclients 10100").unwrap(), Reply::Status("OK".into()));
         for address in [place.vnic(), place.kernel()] {
-            crowd(address, count);
-            crate::place::wait_for("the crowd to leave", || {
-                let Ok(Reply::Bulk(Some(info))) = admin.ask("INFO clients") else { panic!("no INFO") };
-                crate::place::text(&info).contains("connected_clients:1\r\n").then_some(())
-            });
+            crowd_comes_and_goes(&place, address, count);
         }
-        assert_eq!(admin.ask("DBSIZE").unwrap(), Reply::Integer(i64::try_from(count).unwrap()));
+        up.stop();
+        let up = place.up(WITHOUT_IO_URING);
+        crowd_comes_and_goes(&place, place.kernel(), count);
         up.stop();
     });
+}
+
+fn crowd_comes_and_goes(place: &Place, address: SocketAddr, count: usize) {
+    let mut admin = Client::connect(place.kernel()).unwrap();
+    // The crowd, and those who watch.
+    assert_eq!(admin.ask("CONFIG SET maxclients 10100").unwrap(), Reply::Status("OK".into()));
+    crowd(address, count);
+    wait_for("the crowd to leave", || {
+        let Ok(Reply::Bulk(Some(info))) = admin.ask("INFO clients") else { panic!("no INFO") };
+        text(&info).contains("connected_clients:1\r\n").then_some(())
+    });
+    assert_eq!(admin.ask("DBSIZE").unwrap(), Reply::Integer(i64::try_from(count).unwrap()));
 }
 
 /// A SYN from `source`, with its checksums.

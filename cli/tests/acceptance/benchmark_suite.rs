@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::place::{Place, has, in_own_network, text};
 
 /// Requests of each of its twenty tests.
-const REQUESTS: &str = "2000";
+const REQUESTS: &str = "1500";
 
 #[test]
 fn the_whole_redis_benchmark_finishes_without_an_error() {

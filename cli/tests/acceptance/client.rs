@@ -95,10 +95,6 @@ impl Client {
             Err(cause) => cause.kind() == io::ErrorKind::ConnectionReset,
         }
     }
-
-    pub fn stream(&self) -> &TcpStream {
-        self.stream.get_ref()
-    }
 }
 
 /// A command as an array of bulks.

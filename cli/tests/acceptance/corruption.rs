@@ -115,7 +115,7 @@ fn an_unreadable_or_invalid_sietch_toml_is_named_with_its_line() {
             return;
         }
         let file = place.folder.join("sietch.toml");
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).unwrap();
         let said = place.refused(&[]);
         eprintln!("{said}");
         contains_all(&said, &["sietch.toml", "ermission denied"]);
