@@ -58,11 +58,11 @@ counters! {
     datagrams_dropped,
     /// TCP segments received with a valid checksum.
     segments_received,
-    /// … of which the fast path took.
+    /// Of them, those that the fast path took.
     segments_fast,
     /// TCP segments sent.
     segments_sent,
-    /// … of which carried no data, SYN, FIN or RST.
+    /// Of them, those that carried no data, SYN, FIN or RST.
     acks_sent,
     /// Payload bytes delivered in order.
     payload_received,

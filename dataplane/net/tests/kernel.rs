@@ -2,6 +2,8 @@
 
 #[path = "tap/mod.rs"]
 mod tap;
+#[path = "veth/mod.rs"]
+mod veth;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -9,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
+use sietch_sim::lossy::Rates;
 use tap::{Damage, Tap};
+use veth::Veth;
 
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -17,6 +21,23 @@ const PORT: u16 = 7000;
 const BAD: Damage = Damage { lose: 10, duplicate: 10, reorder: 10 };
 /// A transfer that takes longer hangs: the slowest seen took a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A queue that can be waited for.
+trait Wire: NicQueue {
+    fn wait(&self, milliseconds: i32);
+}
+
+impl Wire for Tap {
+    fn wait(&self, milliseconds: i32) {
+        Tap::wait(self, milliseconds);
+    }
+}
+
+impl Wire for Veth {
+    fn wait(&self, milliseconds: i32) {
+        Veth::wait(self, milliseconds);
+    }
+}
 
 /// Runs `test` on a thread in a namespace of its own with a TAP queue, or says that it cannot.
 fn with_tap(name: &str, damage: Damage, test: impl FnOnce(Tap) + Send + 'static) {
@@ -111,7 +132,7 @@ impl Transfer {
 }
 
 /// Drives the engine until its flow has closed.
-fn drive(tap: &mut Tap, engine: &mut Engine, total: usize) -> CloseReason {
+fn drive(tap: &mut impl Wire, engine: &mut Engine, total: usize) -> CloseReason {
     let start = Instant::now();
     let (mut events, mut transfer) = (Vec::<Event>::new(), None::<Transfer>);
     loop {
@@ -155,22 +176,22 @@ fn drive(tap: &mut Tap, engine: &mut Engine, total: usize) -> CloseReason {
     }
 }
 
-fn engine_on(tap: &Tap) -> Engine {
+fn engine_on(tap: &impl NicQueue) -> Engine {
     Engine::new(&Config::new(ENGINE, 24, *b"sixteen secrets!"), tap.mac(), tap.mtu())
 }
 
-fn serve(mut tap: Tap, total: usize) {
-    let mut engine = engine_on(&tap);
+fn serve(tap: &mut impl Wire, total: usize) {
+    let mut engine = engine_on(tap);
     engine.listen(PORT, 16).expect("the port is free");
     let kernel = std::thread::spawn(move || {
         let stream = TcpStream::connect(SocketAddr::from((ENGINE, PORT))).expect("the engine accepts");
         kernel_side(stream, total);
     });
-    assert_eq!(drive(&mut tap, &mut engine, total), CloseReason::Normal);
+    assert_eq!(drive(tap, &mut engine, total), CloseReason::Normal);
     // The engine goes on until the kernel's side has its last acknowledgement.
     let start = Instant::now();
     while !kernel.is_finished() && start.elapsed() < PATIENCE {
-        engine.poll(&mut tap, 300_000_000_000 + start.elapsed().as_nanos() as u64).expect("the tap stays");
+        engine.poll(tap, 300_000_000_000 + start.elapsed().as_nanos() as u64).expect("the tap stays");
         tap.wait(5);
     }
     kernel.join().expect("the kernel's side is content");
@@ -178,8 +199,36 @@ fn serve(mut tap: Tap, total: usize) {
 }
 
 #[test]
-fn a_hundred_megabytes_both_ways_across_a_bad_wire() {
-    with_tap("a_hundred_megabytes_both_ways_across_a_bad_wire", BAD, |tap| serve(tap, 100_000_000));
+fn megabytes_both_ways_across_a_bad_wire() {
+    with_tap("megabytes_both_ways_across_a_bad_wire", BAD, |mut tap| serve(&mut tap, 10_000_000));
+}
+
+#[test]
+fn a_hundred_megabytes_both_ways_across_a_veth_behind_its_filters() {
+    const NAME: &str = "a_hundred_megabytes_both_ways_across_a_veth_behind_its_filters";
+    let thread = std::thread::spawn(|| {
+        if !tap::enter_namespace() {
+            eprintln!("SKIPPED {NAME}: needs root (CAP_SYS_ADMIN) for a network namespace of its own");
+            return;
+        }
+        let rates = Rates { loss: 10, duplication: 10, reordering: 10 };
+        let mut veth = match Veth::new(KERNEL.octets(), ENGINE.octets(), PORT, rates, 0x5eed) {
+            Ok(veth) => veth,
+            Err(error) => {
+                eprintln!("SKIPPED {NAME}: needs root, the `ip` command and AF_XDP ({error})");
+                return;
+            }
+        };
+        let free = veth.free_buffers();
+        serve(&mut veth, 100_000_000);
+        let done = veth.done();
+        assert!(done.lost > 500 && done.duplicated > 500 && done.reordered > 500, "{done:?}");
+        assert_eq!(veth.refused(), [], "the filter drops frames that the engine may send");
+        assert!(veth.free_buffers() <= free);
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 #[test]

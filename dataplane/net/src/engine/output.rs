@@ -27,8 +27,9 @@ impl Engine {
         self.set_time(now);
         let before = self.metrics.frames_sent;
         let stalled = self.emit_all(queue).is_err();
-        self.pending = stalled;
         queue.flush()?;
+        let stalled = stalled || queue.must_flush_again();
+        self.pending = stalled;
         let sent = (self.metrics.frames_sent - before) as usize;
         Ok(PollResult {
             received: 0,
