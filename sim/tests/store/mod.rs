@@ -71,7 +71,7 @@ impl Oracle {
     fn run(&mut self, step: &Step, number: usize) {
         let now = at(step.now);
         if step.cut {
-            for (_, listener) in self.clients.drain() {
+            for (_, listener) in std::mem::take(&mut self.clients) {
                 self.shard.disconnect(listener.id);
             }
         }
@@ -166,10 +166,12 @@ impl World {
         let mut input = Vec::new();
         if talk && !self.ledger.is_blocked() {
             for _ in 0..self.random.below(4) {
-                let client = self.gone + self.random.below(self.plan.clients);
+                let number = self.random.below(self.plan.clients);
+                let client = self.gone + number;
                 let mut bytes = Vec::new();
                 for _ in 0..self.random.between(1, self.plan.pipeline) {
-                    command(&mut self.random, self.plan.value, &mut bytes);
+                    // In which order several blocked clients time out at one instant is nobody's promise.
+                    command(&mut self.random, self.plan.value, number == 0, &mut bytes);
                 }
                 input.push((client, bytes));
             }
@@ -316,10 +318,12 @@ impl World {
             let earlier = (0..self.acknowledged).rev().find(|n| self.steps[*n].state.at(now) == found);
             let what = match earlier {
                 Some(step) => format!("it is that of step {step}: acknowledged writes are lost"),
-                None => format!(
-                    "it never was: {:?}",
-                    found.difference(&self.steps[self.acknowledged].state.at(now))
-                ),
+                None => {
+                    let differences =
+                        allowed.clone().map(|n| (found.difference(&self.steps[n].state.at(now)), n));
+                    let nearest = differences.min_by_key(|(keys, _)| keys.len());
+                    format!("it never was; nearest: {nearest:?}, {:?}", self.plan.durability)
+                }
             };
             format!("the state after recovery is none of steps {allowed:?}; {what}")
         })

@@ -2,8 +2,9 @@
 
 use sietch_sim::Random;
 
-/// Appends one request (or a transaction of several) to `out`; values have up to `value` bytes.
-pub fn command(random: &mut Random, value: usize, out: &mut Vec<u8>) {
+/// Appends one request (or a transaction of several) to `out`; values have up to `value` bytes, and only who
+/// `may_block` waits.
+pub fn command(random: &mut Random, value: usize, may_block: bool, out: &mut Vec<u8>) {
     match random.below(100) {
         0 => {
             words(out, &[b"MULTI"]);
@@ -25,7 +26,7 @@ pub fn command(random: &mut Random, value: usize, out: &mut Vec<u8>) {
         3 => words(out, &[b"SELECT", if random.chance(500) { b"0" } else { b"1" }]),
         4 if random.chance(300) => words(out, &[b"SWAPDB", b"0", b"1"]),
         5 if random.chance(300) => words(out, &[b"BGREWRITEAOF"]),
-        6 => words(out, &[b"BLPOP", &key(random, "l"), b"0.2"]),
+        6 if may_block => words(out, &[b"BLPOP", &key(random, "l"), b"0.2"]),
         7 => words(out, &[b"NOSUCHCOMMAND", b"x"]),
         _ => simple(random, value, out),
     }
