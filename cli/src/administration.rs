@@ -1,4 +1,4 @@
-//! `sietch revoke` and `sietch restore`.
+//! `sietch revoke`, `sietch restore` and `sietch reload`.
 
 use std::path::Path;
 
@@ -40,4 +40,13 @@ pub fn revoke(socket: &Path, name: &str) -> Result<(), Error> {
 pub fn restore(socket: &Path, name: &str) -> Result<(), Error> {
     connect(socket)?.restore(name)?;
     output::print(&format!("{name} can be acquired again\n"))
+}
+
+/// Makes the daemon read its configuration again. A bad one is refused, and the former stands.
+///
+/// # Errors
+/// [`Error::Control`]: the file is wrong, or not an administrator.
+pub fn reload(socket: &Path) -> Result<(), Error> {
+    connect(socket)?.reload()?;
+    output::print("the configuration is read again\n")
 }

@@ -38,6 +38,8 @@ pub enum Command {
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again
     Restore(NameArguments),
+    /// Make the daemon read sietch.toml again; grants that are held stay as they are
+    Reload,
     /// Say what this machine can do, and how to mend what is missing
     Doctor(DoctorArguments),
     /// Run the control plane alone, for example under systemd

@@ -61,6 +61,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Stat(stat) => stat::run(&client(), stat),
         Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
         Command::Restore(grant) => administration::restore(&client(), &grant.name),
+        Command::Reload => administration::reload(&client()),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Daemon(daemon) => {
             log_to_stderr();

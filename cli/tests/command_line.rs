@@ -91,7 +91,7 @@ fn completions_and_man_pages_are_generated() {
 fn without_a_daemon_every_client_says_how_to_get_one() {
     let folder = Folder::new("clients");
     let socket = folder.join("none.sock");
-    for words in [&["status"][..], &["stat"], &["revoke", "kv"], &["restore", "kv"], &["down"]] {
+    for words in [&["status"][..], &["stat"], &["revoke", "kv"], &["restore", "kv"], &["reload"], &["down"]] {
         let output = run(&[&["--socket", &socket], words].concat());
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         assert!(output.stdout.is_empty(), "{words:?}");
