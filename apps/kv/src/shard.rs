@@ -76,6 +76,8 @@ pub struct Shard {
     failed: Option<String>,
     /// Why commands that need room are refused, while the log's area is full.
     full: Option<String>,
+    /// Bytes that one log record may have now.
+    log_room: u64,
     snapshot: Option<Snapshot>,
     snapshot_aborted: bool,
     guards: Guards,
@@ -99,6 +101,7 @@ impl Shard {
             durable: 0,
             failed: None,
             full: None,
+            log_room: u64::MAX,
             snapshot: None,
             snapshot_aborted: false,
             guards,
@@ -203,6 +206,18 @@ impl Shard {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
     }
 
+    /// How many bytes of effects the log takes for the next batch. A command that brings more is refused before it runs:
+    /// what has run must be logged.
+    pub fn set_log_room(&mut self, bytes: u64) {
+        self.log_room = bytes;
+    }
+
+    /// The addresses that CONFIG GET bind shows, and the directory of CONFIG GET dir.
+    pub fn show_places(&mut self, bind: String, dir: String) {
+        self.store.settings.bind = bind;
+        self.store.settings.dir = dir;
+    }
+
     /// The sequence up to which everything is durable, as the loop said last.
     pub fn durable_up_to(&self) -> u64 {
         self.durable
@@ -279,6 +294,8 @@ impl Shard {
         for id in self.peers.take_resumable() {
             if let Some(mut client) = self.peers.take(id) {
                 self.receive(&mut client, &[]);
+                // Even without new output: the loop may read from it again.
+                self.peers.note_ready(&mut client);
                 self.put_back(client);
             }
         }

@@ -1,8 +1,8 @@
 //! Sizes and bounds of the log, each with its reason.
 
 /// Largest payload of one record, in bytes. It is held in memory once while it is appended and once while it is recovered;
-/// a store's largest value (Redis: 512 MiB, in practice below 64 MiB) decides.
-pub const MAX_RECORD: usize = 64 << 20;
+/// a store's largest value (Redis: 512 MiB) and what else the same batch holds decide. The room in the area is the limit before it.
+pub const MAX_RECORD: usize = 1 << 30;
 
 /// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight, small enough that a
 /// latency-critical append never waits behind more than a few hundred microseconds of transfer.

@@ -276,6 +276,12 @@ impl<D: DiskQueue> Log<D> {
         self.segment_bytes(self.space.budget().saturating_sub(self.space.shrink_reserve()))
     }
 
+    /// Bytes of a record that [`Log::append_shrinking`] certainly has room for now.
+    pub fn room(&self) -> u64 {
+        let left = self.space.budget().saturating_sub(self.live_segments()).min(self.space.free());
+        if self.headless { 0 } else { self.stream.room(left).min(MAX_RECORD as u64) }
+    }
+
     /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half of what it may, or
     /// it is nearly full, or it has been opened many times.
     pub fn should_compact(&self) -> bool {

@@ -192,6 +192,23 @@ impl Stream {
         1 + cost.div_ceil(usable) as u32
     }
 
+    /// Bytes of a payload that certainly needs no more than `segments` beyond the current one: the inverse of
+    /// [`Stream::segments_needed`].
+    pub fn room(&self, segments: u32) -> u64 {
+        let overhead = (HEADER + ALIGN) as u64;
+        let (batch, block) = (self.place.batch as u64, self.place.block as u64);
+        let data = self.place.segment_bytes - block;
+        let usable = data - (data / batch + 1) * overhead - block;
+        let end = self
+            .open
+            .as_ref()
+            .map_or(self.offset, |open| open.base + open.length.next_multiple_of(self.place.block) as u64);
+        let fresh = u64::from(segments.saturating_sub(1)) * usable;
+        let cost = fresh.max(self.data_end().saturating_sub(end)).saturating_sub(block + 3 * overhead);
+        // Each batch has one header more.
+        cost - cost / (batch - overhead) * overhead
+    }
+
     /// Appends a payload and returns the sequence of its last record. The caller has made sure that `space` holds
     /// [`Stream::segments_needed`] free segments. `durable` goes into the records as proof.
     pub fn append(

@@ -301,3 +301,31 @@ fn when_the_superblock_is_full_a_snapshot_makes_room() {
     model.reopen(false);
     assert_eq!((model.snapshot.len(), model.records.len()), (5, 1));
 }
+
+#[test]
+fn what_the_log_says_there_is_room_for_fits() {
+    for (area, step) in [(1 << 20, 700), (4 << 20, 5000), (16 << 20, 90_000)] {
+        let mut disk = MemoryQueue::new(area);
+        Log::format(&mut disk, FormatOptions::new(7)).unwrap();
+        let bytes = disk.into_bytes();
+        let payload = vec![0; area];
+        for records in 0.. {
+            let options = Options::default();
+            let (mut log, _) =
+                Log::open(MemoryQueue::from_bytes(bytes.clone()), options, &mut |_| Ok(())).unwrap();
+            let mut filled = 0;
+            while filled < records * 7 && log.append_shrinking(&payload[..step]).is_ok() {
+                filled += 1;
+                log.submit().unwrap();
+                log.poll().unwrap();
+            }
+            let room = usize::try_from(log.room()).unwrap();
+            assert!(records > 0 || room > area / 4, "an empty log of {area} bytes has room for {room}");
+            let fits = room == 0 || log.append_shrinking(&payload[..room]).is_ok();
+            assert!(fits, "{room} bytes after {filled} records");
+            if filled < records * 7 {
+                break;
+            }
+        }
+    }
+}

@@ -35,11 +35,7 @@ impl Frame {
     /// A frame over buffer `chunk`. For implementations of [`NicQueue`] alone: whoever calls it asserts
     /// that nobody else owns that buffer.
     pub const fn from_parts(chunk: u32, offset: u32, length: u32) -> Self {
-        Self {
-            chunk,
-            offset,
-            length,
-        }
+        Self { chunk, offset, length }
     }
 
     /// `(chunk, offset, length)`. For implementations of [`NicQueue`].
@@ -117,4 +113,9 @@ pub trait NicQueue {
 
     /// Buffers that neither the device nor a frame owns. For tests and metrics.
     fn free_buffers(&self) -> usize;
+
+    /// Whether the last [`NicQueue::flush`] left frames that only another one gets moving: no doorbell rings for them.
+    fn must_flush_again(&self) -> bool {
+        false
+    }
 }

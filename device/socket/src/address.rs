@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -42,6 +43,18 @@ pub(crate) fn bound_last_bytes(socket: impl AsFd) {
     let _ = sockopt::set_tcp_user_timeout(socket, LAST_BYTES_MS);
 }
 
+/// Sets when the connections of `listener`, which inherit it, are probed.
+pub(crate) fn set_keepalive(listener: impl AsFd, seconds: u64) {
+    // The kernel takes at most 32767 seconds, and refuses nothing below.
+    let idle = Duration::from_secs(seconds.clamp(1, 32_767));
+    let interval = Duration::from_secs((seconds / 3).clamp(1, 32_767));
+    let listener = listener.as_fd();
+    let _ = sockopt::set_socket_keepalive(listener, seconds > 0)
+        .and_then(|()| sockopt::set_tcp_keepidle(listener, idle))
+        .and_then(|()| sockopt::set_tcp_keepintvl(listener, interval))
+        .and_then(|()| sockopt::set_tcp_keepcnt(listener, 3));
+}
+
 /// Says last words to a peer that is not served, if the kernel takes them at once.
 pub(crate) fn refuse(socket: OwnedFd, words: &[u8]) {
     // The peer may be gone: nobody is left to be told.
@@ -50,3 +63,25 @@ pub(crate) fn refuse(socket: OwnedFd, words: &[u8]) {
 
 /// What stands for a peer that has gone before its address could be read.
 const UNKNOWN: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_inherit_the_listeners_keepalive() {
+        let (socket, address) = listener(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        set_keepalive(&socket, 300);
+        let accept = || {
+            let peer = std::net::TcpStream::connect(address).expect("it listens");
+            (net::accept(&socket).expect("somebody came"), peer)
+        };
+        let (connection, _peer) = accept();
+        assert_eq!(sockopt::socket_keepalive(&connection), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&connection), Ok(Duration::from_secs(300)));
+        assert_eq!(sockopt::tcp_keepintvl(&connection), Ok(Duration::from_secs(100)));
+        set_keepalive(&socket, 0);
+        let (connection, _peer) = accept();
+        assert_eq!(sockopt::socket_keepalive(&connection), Ok(false));
+    }
+}

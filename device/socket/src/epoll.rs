@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
 use crate::slots::Slots;
@@ -40,8 +41,10 @@ struct Connection {
 pub struct Epoll {
     poll: OwnedFd,
     listeners: Vec<OwnedFd>,
-    watches: Vec<(OwnedFd, u64)>,
+    watches: Vec<Option<(OwnedFd, u64)>>,
     connections: Slots<Connection>,
+    /// There was no descriptor for a new connection: listeners are not polled before one has ended.
+    starved: bool,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
 }
@@ -59,6 +62,7 @@ impl Epoll {
             listeners: Vec::new(),
             watches: Vec::new(),
             connections: Slots::new(),
+            starved: false,
             events: Vec::with_capacity(BATCH),
             buffer: vec![0; RECEIVE_BYTES],
         })
@@ -75,8 +79,24 @@ impl Epoll {
         let place = WATCH | self.watches.len() as u64;
         // Edge-triggered, as io_uring's polls are: a doorbell that its owner does not drain rings once, not for ever.
         epoll::add(&self.poll, &descriptor, EventData::new_u64(place), EventFlags::IN | EventFlags::ET)?;
-        self.watches.push((descriptor, token));
+        self.watches.push(Some((descriptor, token)));
         Ok(())
+    }
+
+    pub(crate) fn unwatch(&mut self, token: u64) {
+        for watch in &mut self.watches {
+            if let Some((descriptor, _)) = watch.take_if(|(_, known)| *known == token) {
+                // It cannot fail for a descriptor that is in the set. Closing it alone would not take it out while
+                // another process or queue holds the same file.
+                let _ = epoll::delete(&self.poll, &descriptor);
+            }
+        }
+    }
+
+    pub(crate) fn set_keepalive(&self, seconds: u64) {
+        for listener in &self.listeners {
+            address::set_keepalive(listener, seconds);
+        }
     }
 
     pub(crate) fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
@@ -87,7 +107,7 @@ impl Epoll {
         for event in &events {
             let place = event.data.u64();
             if place & WATCH != 0 {
-                if let Some((_, token)) = self.watches.get((place & !WATCH) as usize) {
+                if let Some(Some((_, token))) = self.watches.get((place & !WATCH) as usize) {
                     handler.doorbell(*token);
                 }
             } else if place & LISTENER != 0 {
@@ -124,13 +144,37 @@ impl Epoll {
             let Some(listener) = self.listeners.get(listener) else {
                 return;
             };
-            // Out of descriptors, a peer that has gone again, or nothing left: the listener stays readable if there
-            // is more, and the next turn tries again.
-            let Ok(socket) = net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
-                return;
-            };
-            self.admit(socket, handler);
+            match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.admit(socket, handler),
+                // Readable for ever, and nothing to be done about it before a connection has ended.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+                    if self.connections.indices().next().is_some() =>
+                {
+                    return self.poll_listeners(false);
+                }
+                // A peer that has gone again, or nothing left: the listener stays readable if there is more.
+                Err(_) => return,
+            }
         }
+    }
+
+    /// Polls the listeners, or does not while there is no descriptor for a new connection.
+    fn poll_listeners(&mut self, on: bool) {
+        self.starved = !on;
+        let flags = if on { EventFlags::IN } else { EventFlags::empty() };
+        for (number, listener) in self.listeners.iter().enumerate() {
+            // It cannot fail for a descriptor that is in the set, and every listener is.
+            let _ = epoll::modify(&self.poll, listener, EventData::new_u64(LISTENER | number as u64), flags);
+        }
+    }
+
+    /// Takes a connection out, and goes on accepting if that had waited for its descriptor.
+    fn remove(&mut self, index: u32) -> Option<Connection> {
+        let connection = self.connections.remove(index);
+        if self.starved {
+            self.poll_listeners(true);
+        }
+        connection
     }
 
     fn admit(&mut self, socket: OwnedFd, handler: &mut impl Handler) {
@@ -150,12 +194,12 @@ impl Epoll {
                 connection.user = user;
                 let token = EventData::new_u64(id.word());
                 if epoll::add(&self.poll, &connection.socket, token, EventFlags::IN).is_err() {
-                    self.connections.remove(id.index());
+                    self.remove(id.index());
                     handler.broken(user);
                 }
             }
             Verdict::Refuse(words) => {
-                if let Some(connection) = self.connections.remove(id.index()) {
+                if let Some(connection) = self.remove(id.index()) {
                     address::refuse(connection.socket, words);
                 }
             }
@@ -181,7 +225,7 @@ impl Epoll {
             return;
         };
         if flags.contains(EventFlags::ERR) || (flags.contains(EventFlags::HUP) && connection.ended) {
-            self.connections.remove(index);
+            self.remove(index);
             handler.broken(user);
         } else if connection.reading
             && !connection.ended
@@ -190,7 +234,7 @@ impl Epoll {
             self.read(index, handler);
         } else if flags.contains(EventFlags::HUP) && !connection.reading {
             // Both directions are shut and nobody wants the rest.
-            self.connections.remove(index);
+            self.remove(index);
             handler.broken(user);
         }
     }
@@ -214,7 +258,7 @@ impl Epoll {
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             Err(_) => {
-                self.connections.remove(index);
+                self.remove(index);
                 handler.broken(user);
             }
         }
@@ -268,7 +312,7 @@ impl Epoll {
 
     pub(crate) fn close(&mut self, id: ConnectionId) {
         if self.connections.get(id).is_some()
-            && let Some(connection) = self.connections.remove(id.index())
+            && let Some(connection) = self.remove(id.index())
         {
             address::bound_last_bytes(&connection.socket);
         }

@@ -171,6 +171,17 @@ impl SocketQueue {
         either!(self, queue => queue.watch(descriptor, token))
     }
 
+    /// Forgets everything that is watched under `token`, and closes the descriptors.
+    pub fn unwatch(&mut self, token: u64) {
+        either!(self, queue => queue.unwatch(token));
+    }
+
+    /// Has the kernel probe peers of connections accepted from now on after `seconds` of silence (0: never), and end the
+    /// connection when three probes, a third of that apart, stay unanswered.
+    pub fn set_keepalive(&mut self, seconds: u64) {
+        either!(self, queue => queue.set_keepalive(seconds));
+    }
+
     /// Takes what has happened and tells it to `handler`; never waits. Returns how many things happened.
     ///
     /// # Errors

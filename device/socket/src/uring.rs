@@ -104,9 +104,11 @@ struct Listener {
 }
 
 struct Watch {
-    descriptor: OwnedFd,
+    /// `None` once it is forgotten and no request names it.
+    descriptor: Option<OwnedFd>,
     token: u64,
     armed: bool,
+    forgotten: bool,
 }
 
 /// The io_uring implementation of a socket queue.
@@ -122,7 +124,7 @@ pub struct Uring {
     /// Connections with stashed bytes whose owner wants them again.
     resumed: Vec<u32>,
     completions: Vec<(u64, i32, u32)>,
-    /// An accept ran out of descriptors; it is armed again when a connection ends or a sleep is over.
+    /// An accept ran out of descriptors; it is armed again when a connection ends.
     starved: bool,
     /// Requests in flight, watches included.
     in_flight: usize,
@@ -167,8 +169,30 @@ impl Uring {
     }
 
     pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
-        self.watches.push(Watch { descriptor, token, armed: false });
+        self.watches.push(Watch { descriptor: Some(descriptor), token, armed: false, forgotten: false });
         Ok(())
+    }
+
+    pub(crate) fn unwatch(&mut self, token: u64) {
+        for index in 0..self.watches.len() {
+            let watch = &mut self.watches[index];
+            if watch.token != token || watch.forgotten {
+                continue;
+            }
+            watch.forgotten = true;
+            if watch.armed {
+                let poll = Kind::Watch.tag(index as u32);
+                self.push(opcode::AsyncCancel::new(poll).build(), Kind::Cancel, index as u32);
+            } else {
+                watch.descriptor = None;
+            }
+        }
+    }
+
+    pub(crate) fn set_keepalive(&self, seconds: u64) {
+        for listener in &self.listeners {
+            address::set_keepalive(&listener.socket, seconds);
+        }
     }
 
     pub(crate) fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
@@ -190,14 +214,18 @@ impl Uring {
 
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         for index in 0..self.watches.len() {
-            if !self.watches[index].armed {
-                self.watches[index].armed = true;
-                let descriptor = types::Fd(self.watches[index].descriptor.as_raw_fd());
+            let watch = &mut self.watches[index];
+            if let Some(descriptor) = &watch.descriptor
+                && !watch.armed
+            {
+                let descriptor = types::Fd(descriptor.as_raw_fd());
+                watch.armed = true;
                 let readable = libc::POLLIN as u32;
                 self.push(opcode::PollAdd::new(descriptor, readable).build(), Kind::Watch, index as u32);
             }
         }
-        if self.starved {
+        // Without a connection whose end could free a descriptor there is nothing to wait for.
+        if self.starved && self.connections.indices().next().is_none() {
             self.starved = false;
             self.arm_listeners();
         }
@@ -293,7 +321,11 @@ impl Uring {
             Kind::Watch => {
                 if let Some(watch) = self.watches.get_mut(index as usize) {
                     watch.armed = false;
-                    handler.doorbell(watch.token);
+                    if watch.forgotten {
+                        watch.descriptor = None;
+                    } else {
+                        handler.doorbell(watch.token);
+                    }
                 }
             }
             Kind::Cancel => {}

@@ -274,3 +274,21 @@ fn a_taken_port_is_refused_by_its_address() {
         assert!(error.contains(&address.to_string()) && error.contains("another"), "{error}");
     });
 }
+
+#[test]
+fn what_is_forgotten_is_closed_and_rings_no_more() {
+    each(|mut queue| {
+        let mut owner = Owner::default();
+        let (kept, mut kept_writer) = std::io::pipe().unwrap();
+        let (dropped, mut writer) = std::io::pipe().unwrap();
+        queue.watch(kept.into(), 1).unwrap();
+        queue.watch(dropped.into(), 2).unwrap();
+        // Once it has slept, the queue waits for both.
+        queue.wait(Some(Duration::from_millis(1))).unwrap();
+        queue.unwatch(2);
+        turn_until(&mut queue, &mut owner, |_, _| writer.write_all(b"x").is_err());
+        kept_writer.write_all(b"x").unwrap();
+        turn_until(&mut queue, &mut owner, |_, owner| !owner.doorbells.is_empty());
+        assert!(owner.doorbells.iter().all(|&token| token == 1));
+    });
+}

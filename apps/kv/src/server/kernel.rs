@@ -17,10 +17,15 @@ pub(super) struct Listener<'a> {
     pub writable: &'a mut Vec<ClientId>,
     /// Doorbells that rang.
     pub doorbells: &'a mut Vec<u64>,
+    /// The store ends: nobody is accepted or read any more.
+    pub ending: bool,
 }
 
 impl Handler for Listener<'_> {
     fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
+        if self.ending {
+            return Verdict::Refuse(b"");
+        }
         match self.shard.connect(peer, local, self.now) {
             Ok(client) => {
                 self.routes.insert(client, Place::Socket(id));
@@ -31,7 +36,7 @@ impl Handler for Listener<'_> {
     }
 
     fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite {
-        let Some(id) = client(user) else { return Appetite::Enough };
+        let Some(id) = client(user).filter(|_| !self.ending) else { return Appetite::Enough };
         self.shard.feed(id, bytes, self.now);
         let Some(route) = self.routes.get(id) else { return Appetite::Enough };
         route.stalled = !self.shard.accepts_input(id);

@@ -39,6 +39,9 @@ const LAZY_INTERVAL: u64 = 20_000_000;
 /// Nanoseconds to wait before a compaction is tried again that found no room.
 const RETRY: u64 = 5_000_000_000;
 
+/// After a compaction, a full area takes growth again when this part of it is free: with less it would be full at once.
+const ROOMY: u64 = 16;
+
 /// How far a compaction has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compaction {
@@ -60,6 +63,13 @@ pub struct Ledger<D: DiskQueue> {
     compaction: Compaction,
     /// Snapshot records that the log had no room for yet.
     waiting: std::collections::VecDeque<Vec<u8>>,
+    /// Somebody asked for a compaction.
+    requested: bool,
+    /// The compaction at hand was given up.
+    given_up: bool,
+    /// The last compaction made no room: as of this sequence, with so many bytes in use. Before anything is appended another
+    /// would not either.
+    futile: Option<(u64, u64)>,
     /// The record at hand is not in the log yet.
     blocked: bool,
     /// The area is full: the shard refuses commands that need room.
@@ -89,6 +99,9 @@ impl<D: DiskQueue> Ledger<D> {
             durability,
             compaction: Compaction::Idle,
             waiting: std::collections::VecDeque::new(),
+            requested: false,
+            given_up: false,
+            futile: None,
             blocked: false,
             full: false,
             failed: false,
@@ -124,12 +137,19 @@ impl<D: DiskQueue> Ledger<D> {
         self.failed || (!self.blocked && self.log.is_idle())
     }
 
-    /// When to turn even if nothing happens, in monotonic nanoseconds.
+    /// Whether no reply waits for the log any more.
+    pub fn is_caught_up(&self) -> bool {
+        let durable = self.durability != Durability::Always || self.log.durable() >= self.last;
+        self.failed || (!self.blocked && durable)
+    }
+
+    /// When to turn even if nothing happens, in monotonic nanoseconds. A blocked log waits for the disk alone.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.failed {
+        if self.failed || self.blocked {
             return None;
         }
-        let retry = (self.full && self.compaction == Compaction::Idle).then_some(self.retry_at);
+        let wanted = self.requested || (self.full && self.is_useful());
+        let retry = (wanted && self.compaction == Compaction::Idle).then_some(self.retry_at);
         let dump = (self.compaction == Compaction::Dumping && self.waiting.is_empty()).then_some(0);
         [retry, dump, self.flush_due, self.write_due].into_iter().flatten().min()
     }
@@ -156,10 +176,10 @@ impl<D: DiskQueue> Ledger<D> {
     fn try_turn(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         let mut busy = self.append(shard)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
+        shard.set_log_room(self.log.room());
         if self.blocked {
             // Replies to what is not in the log must not leave: they are sealed once it is.
-            shard.durable(durable);
-            return Ok(false);
+            return Ok(shard_durable(shard, durable));
         }
         if self.durability == Durability::Always {
             shard.seal(self.last);
@@ -235,29 +255,45 @@ impl<D: DiskQueue> Ledger<D> {
         Ok(())
     }
 
+    /// Whether a compaction might make room.
+    fn is_useful(&self) -> bool {
+        self.futile.is_none_or(|(sequence, _)| sequence != self.last)
+    }
+
     /// Moves a compaction on by a slice, or starts one that is due.
     fn compact(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         match self.compaction {
             Compaction::Idle => {
-                let due = self.log.should_compact() || shard.compaction_requested() || self.full;
-                if !due || now.monotonic_ns < self.retry_at {
+                self.requested |= shard.compaction_requested();
+                let due = self.requested || (self.is_useful() && (self.full || self.log.should_compact()));
+                // With deletions the reserve is used up: then there is no time for a pause.
+                let urgent = self.futile.is_some_and(|(_, used)| self.log.used() > used);
+                if !due || (now.monotonic_ns < self.retry_at && !urgent) {
                     return Ok(false);
                 }
+                self.requested = false;
+                self.given_up = false;
                 match self.log.begin_snapshot() {
                     Ok(_) => {
                         shard.begin_snapshot();
                         self.compaction = Compaction::Dumping;
                     }
                     Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
-                    Err(_) => self.retry_at = now.monotonic_ns.saturating_add(RETRY),
+                    Err(_) => {
+                        self.futile = Some((self.last, self.log.used()));
+                        self.retry_at = now.monotonic_ns.saturating_add(RETRY);
+                    }
                 }
                 Ok(true)
             }
             Compaction::Dumping => {
+                let before = self.waiting.len();
                 if self.drain(shard, now)? && self.compaction == Compaction::Dumping {
                     self.dump(shard, now)?;
+                    return Ok(true);
                 }
-                Ok(true)
+                // Otherwise the disk has to take some first.
+                Ok(self.waiting.len() != before)
             }
             Compaction::Draining => {
                 if self.drain(shard, now)? && self.compaction == Compaction::Draining {
@@ -271,9 +307,15 @@ impl<D: DiskQueue> Ledger<D> {
                     return Ok(false);
                 }
                 self.compaction = Compaction::Idle;
-                // A full area whose snapshot is no smaller than before is full still.
-                if std::mem::take(&mut self.full) && !self.log.should_compact() {
+                // An area whose snapshot is hardly smaller than what it stands for is full still.
+                let free = self.log.capacity().saturating_sub(self.log.used());
+                let roomy = free >= self.log.capacity() / ROOMY;
+                if self.full && !self.given_up && roomy {
+                    self.full = false;
                     shard.refuse_growth(None);
+                } else if self.full {
+                    self.retry_at = self.retry_at.max(now.monotonic_ns.saturating_add(RETRY));
+                    self.futile = Some((self.last, self.log.used()));
                 }
                 Ok(true)
             }
@@ -307,6 +349,8 @@ impl<D: DiskQueue> Ledger<D> {
                 Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
                 Err(cause) => {
                     tracing::warn!("compaction given up: {cause}");
+                    self.given_up = true;
+                    self.futile = Some((self.last, self.log.used()));
                     self.abandon(shard, now, RETRY);
                     return Ok(true);
                 }

@@ -27,7 +27,7 @@ pub struct Turn {
 
 /// A shard with its devices.
 pub struct Plane<Q: NicQueue, D: DiskQueue> {
-    shard: Shard,
+    pub(super) shard: Shard,
     ledger: Option<Ledger<D>>,
     door: Option<Door<Q>>,
     sockets: Option<SocketQueue>,
@@ -37,16 +37,23 @@ pub struct Plane<Q: NicQueue, D: DiskQueue> {
     doorbells: Vec<u64>,
     /// The VNIC's device failed for this reason; its clients were closed.
     door_failed: Option<io::Error>,
+    /// The store ends: nothing more is read or run, only what was run is made durable and answered.
+    ending: bool,
+    /// The keepalive that the kernel sockets were told, in seconds.
+    keepalive: u64,
 }
 
 impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// Joins a shard with its log (`None`: no durability) and its devices.
     pub fn new(
-        shard: Shard,
+        mut shard: Shard,
         ledger: Option<Ledger<D>>,
         door: Option<Door<Q>>,
         sockets: Option<SocketQueue>,
     ) -> Self {
+        if let Some(ledger) = &ledger {
+            shard.set_log_room(ledger.log().room());
+        }
         Self {
             shard,
             ledger,
@@ -57,6 +64,8 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
             writable: Vec::new(),
             doorbells: Vec::new(),
             door_failed: None,
+            ending: false,
+            keepalive: 0,
         }
     }
 
@@ -104,6 +113,39 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         self.door.take()
     }
 
+    /// Nothing more is accepted, read or run from now on; turns only make durable and send what was run.
+    pub fn stop_input(&mut self) {
+        self.ending = true;
+        if let Some(door) = &mut self.door {
+            door.stop();
+        }
+    }
+
+    /// Closes every connection after what was taken for it, and sends what that says to the peers.
+    ///
+    /// # Errors
+    /// A device is gone.
+    pub fn close_clients(&mut self, now: Now) -> io::Result<()> {
+        for id in self.routes.clients(|_| true) {
+            if let Some(place) = self.routes.remove(id) {
+                self.shard.disconnect(id);
+                self.close(place);
+            }
+        }
+        if let Some(door) = &mut self.door {
+            door.emit(now)?;
+        }
+        self.sockets.as_mut().map_or(Ok(()), SocketQueue::flush)
+    }
+
+    fn close(&mut self, place: Place) {
+        match (place, &mut self.door, &mut self.sockets) {
+            (Place::Flow(flow), Some(door), _) => door.close(flow),
+            (Place::Socket(socket), _, Some(sockets)) => sockets.close(socket),
+            _ => {}
+        }
+    }
+
     /// Does one turn.
     ///
     /// # Errors
@@ -111,12 +153,13 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// second closes its clients ([`Plane::take_door_failure`]).
     pub fn turn(&mut self, now: Now) -> io::Result<Turn> {
         // While the log cannot take what was already run, nothing more is run: the clients' windows fill.
-        let held = self.ledger.as_ref().is_some_and(Ledger::is_blocked);
+        let held = self.is_held();
         let mut busy = false;
         if !held {
             busy |= self.take_input(now)?;
         }
-        if self.shard.next_deadline().is_some_and(|due| due <= now.monotonic_ns) {
+        let runs = !held && !self.ending;
+        if runs && self.shard.next_deadline().is_some_and(|due| due <= now.monotonic_ns) {
             self.shard.tick(now);
             busy = true;
         }
@@ -149,7 +192,16 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         self.ledger.as_ref().is_some_and(Ledger::is_awaited)
     }
 
+    /// Whether the log cannot take what was already run.
+    fn is_held(&self) -> bool {
+        self.ledger.as_ref().is_some_and(Ledger::is_blocked)
+    }
+
     fn next_deadline(&self) -> Option<u64> {
+        if self.is_held() {
+            // Whatever else is due cannot be done before the disk has moved.
+            return None;
+        }
         let door = self.door.as_ref().and_then(Door::next_deadline);
         let ledger = self.ledger.as_ref().and_then(Ledger::next_deadline);
         [door, ledger, self.shard.next_deadline()].into_iter().flatten().min()
@@ -160,13 +212,19 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         if let Some(door) = &mut self.door {
             busy |= door.poll(&mut self.shard, &mut self.routes, &mut self.writable, now);
         }
+        let keepalive = self.shard.settings().tcp_keepalive;
         if let Some(sockets) = &mut self.sockets {
+            if keepalive != self.keepalive {
+                self.keepalive = keepalive;
+                sockets.set_keepalive(keepalive);
+            }
             let mut listener = Listener {
                 shard: &mut self.shard,
                 routes: &mut self.routes,
                 now,
                 writable: &mut self.writable,
                 doorbells: &mut self.doorbells,
+                ending: self.ending,
             };
             busy |= sockets.poll(&mut listener)? > 0;
         }
@@ -209,12 +267,8 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         if self.shard.wants_close(id) {
             self.routes.remove(id);
             self.shard.disconnect(id);
-            match (place, &mut self.door, &mut self.sockets) {
-                (Place::Flow(flow), Some(door), _) => door.close(flow),
-                (Place::Socket(socket), _, Some(sockets)) => sockets.close(socket),
-                _ => {}
-            }
-        } else if stalled && self.shard.accepts_input(id) {
+            self.close(place);
+        } else if stalled && !self.ending && self.shard.accepts_input(id) {
             match place {
                 Place::Flow(flow) => {
                     if let Some(door) = &mut self.door {

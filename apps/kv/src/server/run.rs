@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
-use sietch::disk::AreaQueue;
+use sietch::disk::{AreaQueue, DiskQueue as _};
 use sietch::nic::af_xdp;
 use sietch::{Client, Lease, Ready};
 use sietch_socket::{Choice, SocketQueue};
@@ -31,8 +31,15 @@ const SIGNAL: u64 = 2;
 const VNIC: u64 = 3;
 const DISK: u64 = 4;
 
-/// How long the end waits for the disk.
-const LAST_WRITES: Duration = Duration::from_secs(30);
+/// How long the end waits for the disk: less than `sietch up` grants, so that the log can still be closed.
+const LAST_WRITES: Duration = Duration::from_secs(20);
+
+/// Between two looks at the disk while the store ends.
+const LAST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Descriptors that are no clients': standard streams, rings, devices, counter pages, the control connection, and one to
+/// refuse a client with. Redis keeps 32.
+const RESERVED_DESCRIPTORS: usize = 64;
 
 type Machine = Plane<af_xdp::Queue, AreaQueue>;
 
@@ -41,19 +48,21 @@ type Machine = Plane<af_xdp::Queue, AreaQueue>;
 /// # Errors
 /// What keeps it from starting, and a log that fails at the end.
 pub fn run(options: Options) -> Result<(), Error> {
-    raise_file_limit();
+    let files = raise_file_limit();
     let signals = signals()?;
-    let mut server = Server::start(options, signals)?;
+    let mut server = Server::start(options, signals, files)?;
     let outcome = server.serve();
     let ended = server.end();
     outcome.and(ended)
 }
 
-/// Allows as many connections as the hard limit does.
-fn raise_file_limit() {
+/// Allows as many open files as the hard limit does; returns how many.
+fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     // With fewer descriptors the store serves fewer connections: nothing to fail for.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let files = getrlimit(Resource::Nofile).current;
+    files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 /// A stream that becomes readable at SIGTERM and SIGINT.
@@ -114,10 +123,11 @@ struct Network {
 }
 
 impl Server {
-    fn start(mut options: Options, signals: UnixStream) -> Result<Self, Error> {
+    fn start(mut options: Options, signals: UnixStream, files: usize) -> Result<Self, Error> {
         let path = options.control_socket.take().unwrap_or_else(sietch::socket_path);
         let mut client = Client::connect(&path, "kv")?;
-        let settings = settings(&options);
+        let mut settings = settings(&options);
+        settings.maxclients = settings.maxclients.min(files.saturating_sub(RESERVED_DESCRIPTORS)).max(1);
         let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
         let area = client.acquire_vsa_parts(&options.vsa)?;
         let (disk, storage) = open_disk(&options, area.file, area.description.size)?;
@@ -150,6 +160,10 @@ impl Server {
             durability: options.durability.name().into(),
             keys: shard.keys() as u64,
         };
+        let addresses = ready.vnic.iter().chain(&ready.kernel).map(|address| address.ip().to_string());
+        let directory =
+            std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
+        shard.show_places(addresses.collect::<Vec<_>>().join(" "), directory);
         if let Some(door) = &door {
             watch(&mut sockets, door.queue().as_fd(), VNIC)?;
         }
@@ -184,6 +198,7 @@ impl Server {
             }
             if let Some(cause) = self.plane.take_door_failure() {
                 tracing::warn!("the VNIC is gone: {cause}; its clients were closed");
+                self.forget_vnic();
             }
             if self.plane.shard().shutdown_requested().is_some() {
                 self.stopping = true;
@@ -193,6 +208,9 @@ impl Server {
                 if self.report.is_due(now.monotonic_ns) {
                     self.report.update(&self.plane, now.monotonic_ns);
                 }
+                continue;
+            }
+            if turn.disk && self.disk_runs_in_turns() {
                 continue;
             }
             let spin = match (self.alone, turn.disk, self.plane.door()) {
@@ -207,6 +225,19 @@ impl Server {
             self.sleep(now, turn.deadline)?;
         }
         Ok(())
+    }
+
+    /// Whether the disk has a request that only another turn finishes: no doorbell tells of it.
+    fn disk_runs_in_turns(&self) -> bool {
+        let disk = self.plane.ledger().map(|ledger| ledger.log().disk());
+        disk.is_some_and(|disk| disk.in_flight() > 0 && disk.doorbell().is_none())
+    }
+
+    /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open.
+    fn forget_vnic(&mut self) {
+        if let Some(sockets) = self.plane.sockets_mut() {
+            sockets.unwatch(VNIC);
+        }
     }
 
     fn sleep(&mut self, now: Now, deadline: Option<u64>) -> Result<(), Error> {
@@ -233,6 +264,7 @@ impl Server {
                     self.vnic = None;
                     tracing::warn!("the VNIC was revoked; its clients were closed");
                     self.plane.close_door();
+                    self.forget_vnic();
                 }
                 if self.lease.is_ending() {
                     self.stopping = true;
@@ -243,22 +275,28 @@ impl Server {
         }
     }
 
-    /// Makes durable what was run, then closes the log in order.
+    /// Reads no more, makes durable and answers what was run, says goodbye, then closes the log in order.
     fn end(self) -> Result<(), Error> {
         let Self { mut plane, lease, area, .. } = self;
         let save = plane.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
-        let started = clock().monotonic_ns;
-        let limit = started.saturating_add(LAST_WRITES.as_nanos() as u64);
+        plane.stop_input();
+        let limit = clock().monotonic_ns.saturating_add(LAST_WRITES.as_nanos() as u64);
         loop {
             if !save {
                 break;
             }
             let now = clock();
-            // The last turns run what has already arrived and send what becomes durable.
-            let Ok(turn) = plane.turn(now) else { break };
-            if plane.ledger().is_none_or(Ledger::is_settled) && !turn.busy || now.monotonic_ns > limit {
+            let caught_up = plane.ledger().is_none_or(Ledger::is_caught_up);
+            // The turn after the last write is the one that sends its reply.
+            if plane.turn(now).is_err() || caught_up || now.monotonic_ns > limit {
                 break;
             }
+            if let Some(sockets) = plane.sockets_mut() {
+                let _ = sockets.wait(Some(LAST_PAUSE));
+            }
+        }
+        if let Err(cause) = plane.close_clients(clock()) {
+            tracing::debug!("clients were not told of the end: {cause}");
         }
         let closed = match plane.into_ledger() {
             Some(ledger) if save && ledger.log().failed().is_none() => {

@@ -28,6 +28,8 @@ pub struct Door<Q: NicQueue> {
     events: Vec<Event>,
     /// Whether the last batch left frames behind.
     more: bool,
+    /// Nobody is accepted or read any more.
+    stopped: bool,
 }
 
 impl<Q: NicQueue> Door<Q> {
@@ -43,7 +45,7 @@ impl<Q: NicQueue> Door<Q> {
     ) -> Result<Self, sietch::net::ListenError> {
         engine.listen(port, BACKLOG)?;
         let address = SocketAddr::from((address, port));
-        Ok(Self { queue, engine, address, events: Vec::new(), more: false })
+        Ok(Self { queue, engine, address, events: Vec::new(), more: false, stopped: false })
     }
 
     /// Where it serves.
@@ -64,6 +66,12 @@ impl<Q: NicQueue> Door<Q> {
     /// When the engine wants to be polled next, in monotonic nanoseconds.
     pub(super) fn next_deadline(&self) -> Option<u64> {
         self.engine.next_deadline()
+    }
+
+    /// Accepts and reads nobody any more. What the flows have to send is still sent.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+        self.engine.unlisten(self.address.port());
     }
 
     /// Takes a batch of frames and feeds what they brought. Returns whether anything happened. Clients that can be sent
@@ -105,16 +113,20 @@ impl<Q: NicQueue> Door<Q> {
         now: Now,
     ) -> Option<ClientId> {
         match (event.kind, known) {
+            (EventKind::Accepted { .. }, _) if self.stopped => self.engine.abort(event.flow),
             (EventKind::Accepted { remote, .. }, _) => {
                 match shard.connect(remote.into(), self.address, now) {
                     Ok(id) => {
                         self.engine.set_user(event.flow, word(id));
                         routes.insert(id, Place::Flow(event.flow));
+                        let seconds = shard.settings().tcp_keepalive;
+                        let idle = (seconds > 0).then(|| seconds.saturating_mul(1_000_000_000));
+                        self.engine.set_keepalive(event.flow, idle);
                         return Some(id);
                     }
                     Err(refused) => {
                         self.engine.send(event.flow, refused.reply());
-                        self.engine.close(event.flow);
+                        self.close(event.flow);
                     }
                 }
             }
@@ -145,7 +157,7 @@ impl<Q: NicQueue> Door<Q> {
         routes: &mut Routes,
         now: Now,
     ) {
-        let Some(route) = routes.get(id) else { return };
+        let Some(route) = routes.get(id).filter(|_| !self.stopped) else { return };
         loop {
             // The ring's second piece comes in the next round, when it has become the first.
             let (bytes, _) = self.engine.received(flow);
@@ -169,6 +181,14 @@ impl<Q: NicQueue> Door<Q> {
 
     /// Closes a flow after what was taken for it.
     pub(super) fn close(&mut self, flow: FlowId) {
+        // Bytes left unread would make the engine reset the flow, and the last reply would be lost with it.
+        loop {
+            let length = self.engine.received(flow).0.len();
+            if length == 0 {
+                break;
+            }
+            self.engine.consume(flow, length);
+        }
         self.engine.close(flow);
     }
 

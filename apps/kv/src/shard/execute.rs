@@ -179,7 +179,7 @@ impl Shard {
             }
             return self.reject(client, Some(number), &fault);
         }
-        if let Err(fault) = self.admit(client, command) {
+        if let Err(fault) = self.admit(client, command, arguments) {
             if command.name == "exec" && client.in_transaction() {
                 let fault = self.abort_transaction(client, &fault);
                 return self.reject(client, Some(number), &fault);
@@ -202,7 +202,7 @@ impl Shard {
     }
 
     /// Redis' checks between the arity of a command and its execution.
-    fn admit(&mut self, client: &Client, command: Command) -> Result<(), Fault> {
+    fn admit(&mut self, client: &Client, command: Command, arguments: &[&[u8]]) -> Result<(), Fault> {
         let writes = command.flags.has(flag::WRITE);
         if self.store.settings.maxmemory > 0
             && !self.store.make_room(self.now)
@@ -223,6 +223,7 @@ impl Shard {
         if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
             return Err(Fault::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        self.check_log_room(client, command, arguments)?;
                 command.name
             )));
         }
@@ -232,6 +233,24 @@ impl Shard {
     /// Whether this is an EXEC of a transaction with a command that memory forbids.
     fn holds_denied_command(&self, client: &Client, command: Command) -> bool {
         command.name == "exec"
+    /// Refuses what brings more bytes than the log takes for this batch: once run, it could neither be logged nor undone.
+    fn check_log_room(&self, client: &Client, command: Command, arguments: &[&[u8]]) -> Result<(), Fault> {
+        let bytes = if command.name == "exec" {
+            client.transaction.as_ref().map_or(0, |transaction| transaction.bytes)
+        } else if command.flags.has(flag::WRITE) {
+            arguments.iter().map(|argument| argument.len() + 16).sum()
+        } else {
+            0
+        };
+        if bytes == 0 || (bytes + self.store.journal.len()) as u64 <= self.log_room {
+            return Ok(());
+        }
+        Err(Fault::new(format!(
+            "MISCONF the storage area takes {} bytes before it is compacted, and this needs {bytes}; try again, delete data, or make the area larger",
+            self.log_room
+        )))
+    }
+
             && client.transaction.as_ref().is_some_and(|transaction| {
                 transaction.queue.iter().any(|arguments| {
                     self.table

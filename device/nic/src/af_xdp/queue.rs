@@ -85,6 +85,8 @@ pub struct Queue {
     filled: u32,
     /// The rest of a frame in several buffers is still to come, and to be dropped.
     in_multi_buffer: bool,
+    /// The kernel took no more at the last flush, and nothing tells when it does again.
+    stuck: bool,
     /// The error after which nothing works any more.
     gone: Option<i32>,
     /// Bytes pushed and not yet published.
@@ -125,6 +127,7 @@ impl Queue {
             fill_target: geometry.fill.min(geometry.chunks / 2),
             filled: 0,
             in_multi_buffer: false,
+            stuck: false,
             gone: None,
             unpublished_bytes: 0,
             pool: BufferPool::new(geometry.chunks),
@@ -288,6 +291,7 @@ impl Queue {
             }
         }
         self.counters.tx_backpressure += 1;
+        self.stuck = true;
         Ok(())
     }
 }
@@ -330,9 +334,13 @@ impl NicQueue for Queue {
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
         self.reclaim();
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).min(self.geometry.receive);
-        let ready = self.rings.receive.ready(wanted).min(wanted);
+        self.rings.receive.ready(wanted);
         let before = out.len();
-        for _ in 0..ready {
+        // Dropped frames do not count: less than `limit` means that the ring is empty.
+        for _ in 0..self.geometry.receive {
+            if out.len() - before >= limit {
+                break;
+            }
             let Some(descriptor) = self.rings.receive.pop() else { break };
             out.extend(self.accept(descriptor));
         }
@@ -406,6 +414,7 @@ impl NicQueue for Queue {
         if let Some(error) = self.gone {
             return Err(io::Error::from_raw_os_error(error));
         }
+        self.stuck = false;
         let published = self.rings.transmit.submit();
         self.counters.tx_frames += u64::from(published);
         self.counters.tx_bytes += std::mem::take(&mut self.unpublished_bytes);
@@ -417,5 +426,9 @@ impl NicQueue for Queue {
 
     fn free_buffers(&self) -> usize {
         self.pool.free()
+    }
+
+    fn must_flush_again(&self) -> bool {
+        self.stuck
     }
 }

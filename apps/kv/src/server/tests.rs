@@ -1,0 +1,215 @@
+//! What clients of a whole loop, over a link and a disk in memory, would miss.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use sietch::disk::MemoryQueue;
+use sietch::net::{Config, Engine, FlowId, State};
+use sietch::nic::wire::{self, WireQueue};
+use sietch::persist::{FormatOptions, Log, Options};
+
+use super::{Door, Ledger, Plane};
+use crate::client::ClientId;
+use crate::settings::{Durability, Settings};
+use crate::shard::{Now, Shard};
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
+const PORT: u16 = 6379;
+const SECOND: u64 = 1_000_000_000;
+
+/// A plane, and a peer at the other end of its wire.
+struct Scene {
+    plane: Plane<WireQueue, MemoryQueue>,
+    peer: Engine,
+    wire: WireQueue,
+    now: Now,
+}
+
+fn ledger(area: usize) -> Ledger<MemoryQueue> {
+    let mut disk = MemoryQueue::new(area);
+    Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
+    let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).expect("just formatted");
+    Ledger::new(log, Durability::Always)
+}
+
+impl Scene {
+    fn new(settings: Settings, area: usize) -> Self {
+        let (queue, wire) = wire::pair([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 1500, 512);
+        let engine = |address, mac| Engine::new(&Config::new(address, 24, [3; 16]), mac, 1500);
+        let door = Door::open(queue, engine(SERVER, [2, 0, 0, 0, 0, 2]), SERVER, PORT).expect("free");
+        let mut shard = Shard::new(settings, 42);
+        shard.enable_journal(true);
+        let plane = Plane::new(shard, Some(ledger(area)), Some(door), None);
+        let peer = engine(Ipv4Addr::new(10, 83, 0, 1), [2, 0, 0, 0, 0, 1]);
+        let now = Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 };
+        Self { plane, peer, wire, now }
+    }
+
+    fn turn(&mut self) -> super::Turn {
+        self.now.monotonic_ns += 1_000_000;
+        self.now.unix_ms += 1;
+        self.plane.turn(self.now).expect("no device fails here")
+    }
+
+    /// Lets both ends talk for a while.
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            self.turn();
+            self.peer.poll(&mut self.wire, self.now.monotonic_ns).expect("the wire is whole");
+        }
+    }
+
+    fn connect(&mut self) -> FlowId {
+        self.peer.connect(SocketAddrV4::new(SERVER, PORT), self.now.monotonic_ns).expect("there is a way")
+    }
+
+    fn heard(&mut self, flow: FlowId) -> String {
+        let mut bytes = vec![0; 1 << 16];
+        let length = self.peer.read(flow, &mut bytes);
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    /// Asks as a client without a connection, and turns until there is a reply.
+    fn ask(&mut self, client: ClientId, command: &[u8]) -> String {
+        self.plane.shard.feed(client, command, self.now);
+        for _ in 0..5000 {
+            self.turn();
+            let reply = String::from_utf8_lossy(self.plane.shard.output(client)).into_owned();
+            if !reply.is_empty() {
+                self.plane.shard.consumed(client, reply.len());
+                return reply;
+            }
+        }
+        String::new()
+    }
+
+    fn join(&mut self) -> ClientId {
+        let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
+        self.plane.shard.connect(address, address, self.now).expect("fewer than maxclients")
+    }
+}
+
+fn set(key: &str, length: usize) -> Vec<u8> {
+    let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${length}\r\n", key.len());
+    [head.as_bytes(), &vec![b'v'; length], b"\r\n"].concat()
+}
+
+#[test]
+fn a_client_that_is_refused_hears_why_although_it_has_asked_already() {
+    let mut scene = Scene::new(Settings { maxclients: 1, ..Settings::default() }, 1 << 20);
+    scene.join();
+    let flow = scene.connect();
+    // The peer's question is on its way before the server has looked at the connection.
+    for _ in 0..4 {
+        scene.now.monotonic_ns += 1_000_000;
+        scene.peer.poll(&mut scene.wire, scene.now.monotonic_ns).expect("the wire is whole");
+        scene.peer.send(flow, b"PING\r\n");
+        if scene.peer.flow_info(flow).is_some_and(|info| info.unsent_or_unacknowledged > 6) {
+            break;
+        }
+        scene.turn();
+    }
+    scene.settle();
+    assert_eq!(scene.heard(flow), "-ERR max number of clients reached\r\n");
+}
+
+#[test]
+fn a_client_that_vanishes_is_forgotten() {
+    let mut scene = Scene::new(Settings::default(), 1 << 20);
+    scene.connect();
+    scene.settle();
+    assert_eq!(scene.plane.shard().clients(), 1);
+    // From now on nothing of the peer is heard.
+    let limit = scene.now.monotonic_ns + 3600 * SECOND;
+    while scene.plane.shard().clients() > 0 {
+        assert!(scene.now.monotonic_ns < limit, "it is remembered for ever");
+        scene.now.monotonic_ns += SECOND;
+        scene.turn();
+        while sietch::nic::NicQueue::receive(&mut scene.wire, &mut Vec::new(), 0) > 0 {}
+    }
+}
+
+#[test]
+fn the_end_runs_nothing_more_and_says_goodbye() {
+    let mut scene = Scene::new(Settings::default(), 1 << 20);
+    let flow = scene.connect();
+    scene.settle();
+    scene.peer.send(flow, b"SET before 1\r\n");
+    scene.settle();
+    assert_eq!(scene.heard(flow), "+OK\r\n");
+    scene.plane.stop_input();
+    scene.peer.send(flow, b"SET after 1\r\n");
+    let late = scene.connect();
+    scene.settle();
+    assert!(scene.plane.ledger().is_some_and(Ledger::is_caught_up));
+    assert_eq!(scene.plane.shard().keys(), 1);
+    assert_eq!(scene.heard(flow), "");
+    assert!(
+        scene.peer.flow_info(late).is_none_or(|info| info.state == State::Closed),
+        "somebody was accepted"
+    );
+    scene.plane.close_clients(scene.now).expect("the wire is whole");
+    scene.peer.poll(&mut scene.wire, scene.now.monotonic_ns).expect("the wire is whole");
+    assert!(scene.peer.at_end(flow));
+    assert_eq!(scene.plane.shard().clients(), 0);
+}
+
+#[test]
+fn a_value_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
+    let mut scene = Scene::new(Settings::default(), 64 << 20);
+    let client = scene.join();
+    let reply = scene.ask(client, &set("huge", 40 << 20));
+    assert!(reply.starts_with("-MISCONF"), "{reply}");
+    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
+    assert_eq!(scene.ask(client, b"EXISTS huge\r\n"), ":0\r\n");
+    assert_eq!(scene.ask(client, &set("large", 20 << 20)), "+OK\r\n");
+    assert_eq!(scene.ask(client, b"DEL large\r\n"), ":1\r\n");
+}
+
+#[test]
+fn a_value_beyond_what_one_record_once_took_is_stored() {
+    let mut scene = Scene::new(Settings::default(), 256 << 20);
+    let client = scene.join();
+    assert_eq!(scene.ask(client, &set("huge", 80 << 20)), "+OK\r\n");
+    assert_eq!(scene.ask(client, b"STRLEN huge\r\n"), format!(":{}\r\n", 80 << 20));
+    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
+}
+
+#[test]
+fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
+    let mut scene = Scene::new(Settings::default(), 2 << 20);
+    let client = scene.join();
+    let mut stored = 0;
+    let mut refused = 0;
+    for number in 0..4000 {
+        let reply = scene.ask(client, &set(&format!("key{number}"), 2000));
+        if reply == "+OK\r\n" {
+            stored += 1;
+        } else {
+            assert!(reply.contains("storage area"), "after {stored}: {reply}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 1000 && stored > 100, "{stored} stored, {refused} refused");
+    // Nobody asks for anything: it must come to rest, for hours.
+    let mut turns = 0;
+    loop {
+        let turn = scene.turn();
+        if !turn.busy {
+            let Some(due) = turn.deadline else { break };
+            scene.now.monotonic_ns = scene.now.monotonic_ns.max(due);
+        }
+        turns += 1;
+        assert!(turns < 10_000, "it never rests");
+    }
+    for number in 0..4000 {
+        // While the area is compacted even this may have to wait.
+        let command = format!("DEL key{number}\r\n");
+        let tries = (0..100).find(|_| scene.ask(client, command.as_bytes()).starts_with(':'));
+        assert!(tries.is_some(), "key{number} cannot be deleted: {}", scene.ask(client, command.as_bytes()));
+    }
+    scene.now.monotonic_ns += 60 * SECOND;
+    for _ in 0..1000 {
+        scene.turn();
+    }
+    assert_eq!(scene.ask(client, &set("again", 2000)), "+OK\r\n");
+}
