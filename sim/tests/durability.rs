@@ -151,7 +151,8 @@ fn long_life(seed: u64) -> Result<u64, String> {
 
 #[test]
 fn a_long_life_of_crashes_loses_nothing() {
-    seeds::run("durability a_long_life", &[], Budget { seeds: 400, seconds: 12 }, |seed| {
+    let regressions = [258_435_983_249, 258_438_190_520, 258_441_618_626];
+    seeds::run("durability a_long_life", &regressions, Budget { seeds: 400, seconds: 12 }, |seed| {
         long_life(seed).unwrap_or_else(|broken| panic!("{broken}"));
     });
 }

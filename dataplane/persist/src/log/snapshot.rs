@@ -4,7 +4,8 @@
 //!    appended before; what is appended from now on will be replayed after it.
 //! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log goes on.
 //! 3. [`Log::finish_snapshot`] seals it. Then, one after the other, driven by [`Log::poll`]: all its writes complete, and all
-//!    writes of the log before it; a flush makes them durable; both superblock copies of the next generation are written
+//!    of the log up to here (a snapshot that is taken while the log goes on holds traces of later records: were one
+//!    of those lost, what is recovered would be the state of no moment); a flush makes them durable; both superblock copies of the next generation are written
 //!    durably; only then are the old segments free.
 //! 4. A crash at any point finds either the old superblock with everything that it names untouched, or the new one with
 //!    everything that it names durable.
@@ -41,6 +42,8 @@ struct Building {
     phase: Phase,
     /// First record of the log that the snapshot does not stand for, and where it lies.
     start: Run,
+    /// Last record of the log that the snapshot may hold traces of.
+    end: Sequence,
     /// Segments of the log that the snapshot makes free: the oldest ones.
     replaces: usize,
     /// The superblock to be written.
@@ -106,6 +109,7 @@ impl<D: DiskQueue> Log<D> {
             stream,
             phase: Phase::Writing,
             start: Run { epoch, segment, position, first: start },
+            end: start - 1,
             replaces: self.stream.segments().len() - 1,
             next: None,
         }));
@@ -172,6 +176,7 @@ impl<D: DiskQueue> Log<D> {
         };
         building.stream.seal();
         building.phase = Phase::Draining;
+        building.end = self.stream.next() - 1;
         self.submit_wanted |= self.stream.has_open();
         self.pump()?;
         Ok(self.ring()?)
@@ -221,7 +226,7 @@ impl<D: DiskQueue> Log<D> {
         }
         if building.phase == Phase::Draining
             && building.stream.is_idle()
-            && self.stream.written() + 1 >= building.start.first
+            && self.stream.written() >= building.end
         {
             building.phase = Phase::FlushWanted;
         }
@@ -274,8 +279,8 @@ impl<D: DiskQueue> Log<D> {
             self.space.give(segment);
         }
         self.headless = false;
-        // The snapshot is durable and stands for everything before it, flushed or not.
-        self.durable = self.durable.max(building.start.first - 1);
+        // The snapshot is durable and stands for everything before it; the rest was written before it was flushed.
+        self.durable = self.durable.max(building.end);
         self.metrics.snapshots += 1;
     }
 
