@@ -141,6 +141,9 @@ impl Link {
     /// Ends all faults. What is already in flight keeps its fate.
     pub fn heal(&mut self) {
         self.faults = Faults { delay: self.faults.delay, ..Faults::none() };
+        for direction in &mut self.directions {
+            direction.burst_left = 0;
+        }
     }
 
     /// Replaces the faults.

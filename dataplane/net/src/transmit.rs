@@ -2,7 +2,7 @@
 //!
 //! 1. What may be sent is the smaller of the peer's window and the congestion window, less what is in flight. It is cut into full
 //!    segments; a short one leaves only if it ends the data (and Nagle is off, or nothing is in flight), or if it fills half of the
-//!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1).
+//!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1), or if it was sent before.
 //! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if nothing else did.
 //! 3. The payload goes from the ring into the frame once, summed on its way.
 //! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed.
@@ -90,7 +90,10 @@ impl Engine {
             // Nagle (RFC 9293 section 3.7.4).
             !closing && length < mss && offset > 0 && flow.has(flag::NAGLE)
         } else {
-            length < mss && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
+            // What the peer may not have got must go, however small: it is all that the window takes, and the peer says
+            // nothing new before it has it.
+            let again = length > 0 && flow.max.after(flow.nxt) && !flow.has(flag::PERSIST);
+            length < mss && !again && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
         };
         if held {
             if offset == 0 {
