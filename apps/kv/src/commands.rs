@@ -106,7 +106,7 @@ impl Fault {
 
     /// `ERR unknown subcommand 'x'. Try NAME HELP.`
     pub fn unknown_subcommand(name: &str, subcommand: &[u8]) -> Self {
-        let shown = &subcommand[..subcommand.len().min(128)];
+        let shown = text_before_zero(subcommand, 128);
         let mut text = b"ERR unknown subcommand '".to_vec();
         text.extend_from_slice(shown);
         text.extend_from_slice(format!("'. Try {name} HELP.").as_bytes());
@@ -380,6 +380,52 @@ impl Context<'_> {
     }
 }
 
+/// The first bytes of an argument as errors show it: up to a zero byte, and not more than `most`.
+pub fn text_before_zero(argument: &[u8], most: usize) -> &[u8] {
+    let end = argument.iter().position(|&byte| byte == 0).unwrap_or(argument.len());
+    &argument[..end.min(most)]
+}
+
+/// Subcommands with the number of their arguments (as [`Command::arity`]), by command.
+const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
+    (
+        "client",
+        &[
+            ("caching", 3),
+            ("getname", 2),
+            ("getredir", 2),
+            ("help", 2),
+            ("id", 2),
+            ("info", 2),
+            ("kill", -3),
+            ("list", -2),
+            ("no-evict", 3),
+            ("pause", -3),
+            ("reply", 3),
+            ("setname", 3),
+            ("tracking", -3),
+            ("trackinginfo", 2),
+            ("unblock", -3),
+            ("unpause", 2),
+        ],
+    ),
+    ("object", &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3), ("help", 2)]),
+    ("pubsub", &[("channels", -2), ("numpat", 2), ("numsub", -2), ("help", 2)]),
+    ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
+    ("memory", &[("doctor", 2), ("malloc-stats", 2), ("purge", 2), ("stats", 2), ("usage", -3), ("help", 2)]),
+];
+
+/// Why the subcommand of these arguments cannot be queued in a transaction, if it cannot.
+pub fn refuse_subcommand(command: &Command, arguments: &[&[u8]]) -> Option<Fault> {
+    let (_, known) = SUBCOMMANDS.iter().find(|(name, _)| *name == command.name)?;
+    let word = arguments.get(1)?;
+    let Some((name, arity)) = known.iter().find(|(name, _)| is(word, name)) else {
+        return Some(Fault::unknown_subcommand(&command.name.to_ascii_uppercase(), word));
+    };
+    let row = Command { arity: *arity, ..*command };
+    (!row.accepts(arguments.len())).then(|| Fault::arity(&format!("{}|{name}", command.name)))
+}
+
 /// Whether two words are the same but for the case of their letters.
 pub fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
@@ -398,12 +444,10 @@ pub fn integer(argument: &[u8]) -> Result<i64, Fault> {
 /// # Errors
 /// [`Fault::TIMEOUT_NOT_FLOAT`] and [`Fault::TIMEOUT_NEGATIVE`].
 pub fn timeout_milliseconds(argument: &[u8]) -> Result<u64, Fault> {
-    let seconds = crate::number::parse_float(argument).ok_or(Fault::TIMEOUT_NOT_FLOAT)?;
-    let milliseconds = seconds * 1000.0;
-    if !milliseconds.is_finite() || milliseconds > i64::MAX as f64 {
-        return Err(Fault::of("ERR timeout is out of range"));
-    }
-    if milliseconds < 0.0 {
+    let seconds = crate::number::Extended::parse(argument).ok_or(Fault::TIMEOUT_NOT_FLOAT)?;
+    let milliseconds = seconds.to_f64() * 1000.0;
+    // Redis converts to 64 bits, and what does not fit becomes negative.
+    if milliseconds < 0.0 || milliseconds > i64::MAX as f64 {
         return Err(Fault::TIMEOUT_NEGATIVE);
     }
     Ok(milliseconds.ceil() as u64)

@@ -103,11 +103,7 @@ impl<T: Keyed> Index<T> {
         at_depth[0] = 1;
         Self {
             directory: vec![0],
-            segments: vec![Segment {
-                table: HashTable::new(),
-                prefix: 0,
-                depth: 0,
-            }],
+            segments: vec![Segment { table: HashTable::new(), prefix: 0, depth: 0 }],
             at_depth,
             depth: 0,
             len: 0,
@@ -135,11 +131,7 @@ impl<T: Keyed> Index<T> {
     }
 
     fn slot(&self, hash: u64) -> usize {
-        if self.depth == 0 {
-            0
-        } else {
-            (hash >> (64 - self.depth)) as usize
-        }
+        if self.depth == 0 { 0 } else { (hash >> (64 - self.depth)) as usize }
     }
 
     fn segment_of(&self, hash: u64) -> &Segment<T> {
@@ -149,9 +141,7 @@ impl<T: Keyed> Index<T> {
     /// The element of this key.
     pub fn get(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
-        self.segment_of(hash)
-            .table
-            .find(in_table(hash), |element| element.key() == key)
+        self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key)
     }
 
     /// Whether there is an element of this key.
@@ -163,18 +153,14 @@ impl<T: Keyed> Index<T> {
     pub fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
         let hash = hash_bytes(self.seed, key);
         let number = self.directory[self.slot(hash)] as usize;
-        self.segments[number]
-            .table
-            .find_mut(in_table(hash), |element| element.key() == key)
+        self.segments[number].table.find_mut(in_table(hash), |element| element.key() == key)
     }
 
     /// Puts `element` in; an element of the same key comes back.
     pub fn insert(&mut self, element: T) -> Option<T> {
         let hash = hash_bytes(self.seed, element.key());
         let number = self.directory[self.slot(hash)] as usize;
-        let found = self.segments[number]
-            .table
-            .find_mut(in_table(hash), |old| old.key() == element.key());
+        let found = self.segments[number].table.find_mut(in_table(hash), |old| old.key() == element.key());
         if let Some(old) = found {
             return Some(std::mem::replace(old, element));
         }
@@ -185,11 +171,7 @@ impl<T: Keyed> Index<T> {
     /// The element of `key`, made by `make` if there is none (its key must be `key`). Also whether it is new.
     pub fn get_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> T) -> (&mut T, bool) {
         let hash = hash_bytes(self.seed, key);
-        let new = self
-            .segment_of(hash)
-            .table
-            .find(in_table(hash), |element| element.key() == key)
-            .is_none();
+        let new = self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key).is_none();
         if new {
             self.insert_new(hash, make());
         }
@@ -204,17 +186,14 @@ impl<T: Keyed> Index<T> {
     fn insert_new(&mut self, hash: u64, element: T) {
         let seed = self.seed;
         let mut number = self.directory[self.slot(hash)] as usize;
-        while self.segments[number].table.len() >= SEGMENT_LIMIT
-            && self.segments[number].depth < DEPTH_LIMIT
+        while self.segments[number].table.len() >= SEGMENT_LIMIT && self.segments[number].depth < DEPTH_LIMIT
         {
             self.split(number);
             number = self.directory[self.slot(hash)] as usize;
         }
         let table = &mut self.segments[number].table;
         let before = table.allocation_size();
-        table.insert_unique(in_table(hash), element, |other| {
-            in_table(hash_bytes(seed, other.key()))
-        });
+        table.insert_unique(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
         self.table_bytes = self.table_bytes + table.allocation_size() - before;
         self.len += 1;
     }
@@ -223,10 +202,8 @@ impl<T: Keyed> Index<T> {
     pub fn remove(&mut self, key: &[u8]) -> Option<T> {
         let hash = hash_bytes(self.seed, key);
         let number = self.directory[self.slot(hash)] as usize;
-        let entry = self.segments[number]
-            .table
-            .find_entry(in_table(hash), |element| element.key() == key)
-            .ok()?;
+        let entry =
+            self.segments[number].table.find_entry(in_table(hash), |element| element.key() == key).ok()?;
         let (element, _) = entry.remove();
         self.len -= 1;
         self.merge(number);
@@ -236,11 +213,7 @@ impl<T: Keyed> Index<T> {
     /// Splits a segment in two by its next bit.
     fn split(&mut self, number: usize) {
         if self.segments[number].depth == self.depth {
-            self.directory = self
-                .directory
-                .iter()
-                .flat_map(|&segment| [segment, segment])
-                .collect();
+            self.directory = self.directory.iter().flat_map(|&segment| [segment, segment]).collect();
             self.depth += 1;
         }
         let seed = self.seed;
@@ -249,16 +222,11 @@ impl<T: Keyed> Index<T> {
         let old = std::mem::take(&mut segment.table);
         self.table_bytes -= old.allocation_size();
         let half = old.len() / 2 + old.len() / 8;
-        let mut halves = [
-            HashTable::with_capacity(half),
-            HashTable::with_capacity(half),
-        ];
+        let mut halves = [HashTable::with_capacity(half), HashTable::with_capacity(half)];
         for element in old {
             let hash = hash_bytes(seed, element.key());
             let half = &mut halves[(hash >> bit & 1) as usize];
-            half.insert_unique(in_table(hash), element, |other| {
-                in_table(hash_bytes(seed, other.key()))
-            });
+            half.insert_unique(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
         }
         let [low, high] = halves;
         self.table_bytes += low.allocation_size() + high.allocation_size();
@@ -266,11 +234,7 @@ impl<T: Keyed> Index<T> {
         segment.table = low;
         segment.prefix <<= 1;
         segment.depth = depth;
-        let sibling = Segment {
-            table: high,
-            prefix: segment.prefix | 1,
-            depth,
-        };
+        let sibling = Segment { table: high, prefix: segment.prefix | 1, depth };
         self.at_depth[depth as usize - 1] -= 1;
         self.at_depth[depth as usize] += 2;
         let (first, count) = sibling.slots(self.depth);
@@ -290,8 +254,7 @@ impl<T: Keyed> Index<T> {
             let slot = (prefix as usize) << (self.depth - segment.depth);
             let sibling = self.directory[slot] as usize;
             let other = &self.segments[sibling];
-            if other.depth != segment.depth || other.table.len() + segment.table.len() > MERGE_LIMIT
-            {
+            if other.depth != segment.depth || other.table.len() + segment.table.len() > MERGE_LIMIT {
                 break;
             }
             number = self.join(number, sibling);
@@ -309,9 +272,7 @@ impl<T: Keyed> Index<T> {
         let mut table = HashTable::with_capacity(taken.len() + kept.len());
         for element in taken.into_iter().chain(kept) {
             let hash = hash_bytes(seed, element.key());
-            table.insert_unique(in_table(hash), element, |other| {
-                in_table(hash_bytes(seed, other.key()))
-            });
+            table.insert_unique(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
         }
         self.table_bytes += table.allocation_size();
         let segment = &mut self.segments[into];
@@ -329,11 +290,7 @@ impl<T: Keyed> Index<T> {
         if self.segments.capacity() > 4 * self.segments.len() + 4 {
             self.segments.shrink_to(2 * self.segments.len());
         }
-        if into == self.segments.len() {
-            from
-        } else {
-            into
-        }
+        if into == self.segments.len() { from } else { into }
     }
 
     /// Makes the directory name segment `number` in all its slots.
@@ -348,9 +305,7 @@ impl<T: Keyed> Index<T> {
         let table = &mut self.segments[number].table;
         if table.capacity() > 8 && table.capacity() > 8 * table.len() {
             self.table_bytes -= table.allocation_size();
-            table.shrink_to(2 * table.len(), |other| {
-                in_table(hash_bytes(seed, other.key()))
-            });
+            table.shrink_to(2 * table.len(), |other| in_table(hash_bytes(seed, other.key())));
             self.table_bytes += table.allocation_size();
         }
     }
@@ -370,9 +325,7 @@ impl<T: Keyed> Index<T> {
 
     /// All elements, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.segments
-            .iter()
-            .flat_map(|segment| segment.table.iter())
+        self.segments.iter().flat_map(|segment| segment.table.iter())
     }
 
     /// An element, each nearly as probable as any other. `next` gives random words.
@@ -388,11 +341,8 @@ impl<T: Keyed> Index<T> {
             // A segment of depth d is hit with probability 2^-d, so each of its buckets must be taken with a
             // probability in proportion to 2^d.
             let buckets = segment.table.num_buckets();
-            let range = if self.depth == 0 {
-                buckets
-            } else {
-                buckets.max(256) << (self.depth - segment.depth)
-            };
+            let range =
+                if self.depth == 0 { buckets } else { buckets.max(256) << (self.depth - segment.depth) };
             let choice = (next() % range.max(1) as u64) as usize;
             if choice < buckets
                 && let Some(element) = segment.table.get_bucket(choice)
@@ -463,10 +413,7 @@ impl<T: Keyed> Index<T> {
 
 impl<T> std::fmt::Debug for Index<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Index")
-            .field("len", &self.len)
-            .field("depth", &self.depth)
-            .finish()
+        f.debug_struct("Index").field("len", &self.len).field("depth", &self.depth).finish()
     }
 }
 

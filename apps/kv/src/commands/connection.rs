@@ -66,6 +66,9 @@ fn quit(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
 
 fn select(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let number = integer(arguments[1])?;
+    if i32::try_from(number).is_err() {
+        return Err(Fault::of("ERR value is out of range, value must between -2147483648 and 2147483647"));
+    }
     let number = usize::try_from(number)
         .ok()
         .filter(|&number| number < context.data.store_ref().databases().len())

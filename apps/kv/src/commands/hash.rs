@@ -141,7 +141,7 @@ fn update(
     context: &mut Context<'_>,
     key: &[u8],
     name: &[u8],
-    change: &dyn Fn(Option<&[u8]>) -> Result<Vec<u8>, Fault>,
+    change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, Fault>,
 ) -> Result<Vec<u8>, Fault> {
     let hash = read::<Hash>(&mut context.data, key)?;
     let value = change(hash.and_then(|hash| hash.get(name)))?;
@@ -154,7 +154,7 @@ fn update(
 
 fn hincrby(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let increment = integer(arguments[3])?;
-    let value = update(context, arguments[1], arguments[2], &|old| {
+    let value = update(context, arguments[1], arguments[2], |old| {
         let old = match old {
             Some(old) => parse_integer(old).ok_or(Fault::of("ERR hash value is not an integer"))?,
             None => 0,
@@ -171,12 +171,12 @@ fn hincrbyfloat(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if !increment.is_finite() {
         return Err(Fault::of("ERR value is NaN or Infinity"));
     }
-    let value = update(context, arguments[1], arguments[2], &|old| {
+    let value = update(context, arguments[1], arguments[2], |old| {
         let old = match old {
             Some(old) => Extended::parse(old).ok_or(Fault::of("ERR hash value is not a float"))?,
             None => Extended::ZERO,
         };
-        let sum = old.add(increment);
+        let sum = old + increment;
         if sum.is_finite() { Ok(sum.print().into_bytes()) } else { Err(Fault::NOT_A_NUMBER) }
     })?;
     context.reply.bulk(&value);

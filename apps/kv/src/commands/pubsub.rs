@@ -147,7 +147,8 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.array(names.len());
         names.iter().for_each(|name| context.reply.bulk(name));
     } else if is(subcommand, "numsub") {
-        context.reply.map(arguments.len() - 2);
+        // An array even in RESP3.
+        context.reply.array(2 * (arguments.len() - 2));
         for channel in &arguments[2..] {
             context.reply.bulk(channel);
             context.reply.count(context.peers.subscribers(channel).len());

@@ -52,7 +52,8 @@ impl<'a> Options<'a> {
 
     /// Whether MATCH lets this through.
     pub fn matches(&self, text: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, text))
+        // A star alone is no pattern: it lets an empty text through too.
+        self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, text))
     }
 }
 

@@ -14,6 +14,9 @@ mod range;
 use combine::{Operation, combine};
 use range::{Direction, Kind};
 
+/// Whole scores up to here are shown by ZSCAN as integers in a small set, because Redis keeps them as such.
+const SMALL_WHOLE_SCORE: f64 = (i64::MAX / 2) as f64;
+
 const READ: Flags = flag::READONLY;
 const READ_FAST: Flags = flag::READONLY.and(flag::FAST);
 const WRITE: Flags = flag::WRITE;
@@ -310,6 +313,7 @@ fn zscan(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let options = Options::parse(&arguments[3..], false)?;
     let mut found: Vec<(Vec<u8>, f64)> = Vec::new();
+    let small = set.encoding() == "listpack";
     let next = set.scan(from, options.count, &mut |name, score| {
         if options.matches(name) {
             found.push((name.to_vec(), score));
@@ -320,7 +324,11 @@ fn zscan(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     context.reply.array(2 * found.len());
     for (name, score) in &found {
         context.reply.bulk(name);
-        context.reply.bulk(format_double(*score).as_bytes());
+        if small && score.trunc() == *score && score.abs() <= SMALL_WHOLE_SCORE {
+            context.reply.bulk_integer(*score as i64);
+        } else {
+            context.reply.bulk(format_double(*score).as_bytes());
+        }
     }
     Ok(())
 }

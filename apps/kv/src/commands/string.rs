@@ -229,14 +229,15 @@ fn getex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let target = match arguments[2..] {
         [] => None,
-        [word] if is(word, "persist") => Some(NEVER),
+        ref words if words.iter().all(|word| is(word, "persist")) => Some(NEVER),
         [word, value] => {
             let (seconds, absolute) = expiry_option(word).ok_or(Fault::SYNTAX)?;
-            Some((value, seconds, absolute))
-                .map(|(value, seconds, absolute)| {
-                    deadline(value, seconds, absolute, context.data.now(), "getex")
-                })
-                .transpose()?
+            // The key comes first: where there is none, nobody looks at the time.
+            if string(context.data.read(key))?.is_none() {
+                context.reply.nil();
+                return Ok(());
+            }
+            Some(deadline(value, seconds, absolute, context.data.now(), "getex")?)
         }
         _ => return Err(Fault::SYNTAX),
     };

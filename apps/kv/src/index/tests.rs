@@ -19,10 +19,7 @@ impl Keyed for Pair {
 }
 
 fn pair(key: u32, value: u64) -> Pair {
-    Pair {
-        key: format!("key:{key}").into_bytes(),
-        value,
-    }
+    Pair { key: format!("key:{key}").into_bytes(), value }
 }
 
 impl<T: Keyed> Index<T> {
@@ -49,10 +46,7 @@ impl<T: Keyed> Index<T> {
             bytes += segment.table.allocation_size();
             depths[segment.depth as usize] += 1;
         }
-        assert_eq!(
-            (len, bytes, depths),
-            (self.len, self.table_bytes, self.at_depth)
-        );
+        assert_eq!((len, bytes, depths), (self.len, self.table_bytes, self.at_depth));
         assert!(self.depth == 0 || self.at_depth[self.depth as usize] > 0);
     }
 }
@@ -149,11 +143,7 @@ fn memory_returns_after_mass_deletion() {
         assert!(index.remove(&pair(key, 0).key).is_some());
     }
     index.check();
-    assert!(
-        index.memory() < empty + 1024,
-        "{} bytes for one element",
-        index.memory()
-    );
+    assert!(index.memory() < empty + 1024, "{} bytes for one element", index.memory());
 }
 
 #[test]
@@ -170,9 +160,7 @@ fn a_scan_without_changes_returns_each_element_once() {
             let before = seen;
             cursor = index.scan(cursor, count, &mut |_| seen += 1);
             calls += 1;
-            assert!(
-                seen - before >= count.min(10_000 - before).min(1) && seen - before <= count + 1
-            );
+            assert!(seen - before >= count.min(10_000 - before).min(1) && seen - before <= count + 1);
             if cursor == 0 {
                 break;
             }
@@ -194,10 +182,7 @@ fn random_elements_are_about_equally_probable() {
     for _ in 0..100_000 {
         hits[index.random(&mut next).unwrap().value as usize] += 1;
     }
-    assert!(
-        hits.iter().all(|&hits| (40..200).contains(&hits)),
-        "{hits:?}"
-    );
+    assert!(hits.iter().all(|&hits| (40..200).contains(&hits)), "{hits:?}");
     let mut empty: Index<Pair> = Index::new(9);
     assert_eq!(empty.random(&mut next), None);
     empty.insert(pair(1, 1));

@@ -127,40 +127,6 @@ impl Extended {
         matches!(self, Self::Finite { .. })
     }
 
-    /// The sum, rounded.
-    #[must_use]
-    pub fn add(self, other: Self) -> Self {
-        let (a, b) = match (self, other) {
-            (Self::Finite { .. }, Self::Finite { .. }) => (self, other),
-            (Self::Infinite { negative: a }, Self::Infinite { negative: b }) if a != b => {
-                return Self::NotANumber;
-            }
-            (Self::NotANumber, _) | (_, Self::NotANumber) => return Self::NotANumber,
-            (Self::Infinite { .. }, _) => return self,
-            (_, Self::Infinite { .. }) => return other,
-        };
-        let parts = |number| match number {
-            Self::Finite { negative, mantissa, exponent } => (negative, mantissa, exponent),
-            _ => (false, 0, 0),
-        };
-        let (mut large, mut small) = (parts(a), parts(b));
-        if large.1 == 0 || small.1 != 0 && (large.2, large.1) < (small.2, small.1) {
-            std::mem::swap(&mut large, &mut small);
-        }
-        if small.1 == 0 {
-            let negative = if large.1 == 0 { large.0 && small.0 } else { large.0 };
-            return Self::Finite { negative, mantissa: large.1, exponent: large.2 };
-        }
-        // The larger one stands 62 bits up; one bit is left above it for a carry, and the smaller one's bits that fall
-        // off at the bottom leave a sticky bit.
-        let shift = (large.2 - small.2) as u32;
-        let high = u128::from(large.1) << 62;
-        let wide = u128::from(small.1) << 62;
-        let low = if shift > 126 { 1 } else { wide >> shift | u128::from(wide & ((1 << shift) - 1) != 0) };
-        let sum = if large.0 == small.0 { high + low } else { high - low };
-        Self::rounded(large.0, sum, large.2 - 62)
-    }
-
     fn rounded(negative: bool, sum: u128, exponent: i32) -> Self {
         if sum == 0 {
             return Self::ZERO;
@@ -215,6 +181,43 @@ impl Extended {
             print_fraction(mantissa, exponent.unsigned_abs())
         };
         if negative && text != "0" { format!("-{text}") } else { text }
+    }
+}
+
+impl std::ops::Add for Extended {
+    type Output = Self;
+
+    /// The sum, rounded.
+    fn add(self, other: Self) -> Self {
+        let (a, b) = match (self, other) {
+            (Self::Finite { .. }, Self::Finite { .. }) => (self, other),
+            (Self::Infinite { negative: a }, Self::Infinite { negative: b }) if a != b => {
+                return Self::NotANumber;
+            }
+            (Self::NotANumber, _) | (_, Self::NotANumber) => return Self::NotANumber,
+            (Self::Infinite { .. }, _) => return self,
+            (_, Self::Infinite { .. }) => return other,
+        };
+        let parts = |number| match number {
+            Self::Finite { negative, mantissa, exponent } => (negative, mantissa, exponent),
+            _ => (false, 0, 0),
+        };
+        let (mut large, mut small) = (parts(a), parts(b));
+        if large.1 == 0 || small.1 != 0 && (large.2, large.1) < (small.2, small.1) {
+            std::mem::swap(&mut large, &mut small);
+        }
+        if small.1 == 0 {
+            let negative = if large.1 == 0 { large.0 && small.0 } else { large.0 };
+            return Self::Finite { negative, mantissa: large.1, exponent: large.2 };
+        }
+        // The larger one stands 62 bits up; one bit is left above it for a carry, and the smaller one's bits that fall
+        // off at the bottom leave a sticky bit.
+        let shift = (large.2 - small.2) as u32;
+        let high = u128::from(large.1) << 62;
+        let wide = u128::from(small.1) << 62;
+        let low = if shift > 126 { 1 } else { wide >> shift | u128::from(wide & ((1 << shift) - 1) != 0) };
+        let sum = if large.0 == small.0 { high + low } else { high - low };
+        Self::rounded(large.0, sum, large.2 - 62)
     }
 }
 

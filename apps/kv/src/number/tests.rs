@@ -79,7 +79,7 @@ fn doubles_are_written_with_seventeen_digits() {
 }
 
 fn sum(a: &str, b: &str) -> Option<String> {
-    let sum = Extended::parse(a.as_bytes())?.add(Extended::parse(b.as_bytes())?);
+    let sum = Extended::parse(a.as_bytes())? + Extended::parse(b.as_bytes())?;
     sum.is_finite().then(|| sum.print())
 }
 

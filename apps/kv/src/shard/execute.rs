@@ -9,7 +9,7 @@
 
 use super::Shard;
 use crate::client::{Client, Closing, ReplyMode};
-use crate::commands::{Command, Context, Fault, flag, transaction};
+use crate::commands::{Command, Context, Fault, flag, refuse_subcommand, text_before_zero, transaction};
 use crate::keyspace::Data;
 use crate::resp::{Limits, Parser, Progress, ProtocolError, Reply};
 
@@ -191,6 +191,9 @@ impl Shard {
                 let fault = Fault::of("ERR Command not allowed inside a transaction");
                 return self.reject(client, Some(number), &fault);
             }
+            if let Some(fault) = refuse_subcommand(&command, arguments) {
+                return self.reject(client, Some(number), &fault);
+            }
             return self.queue(client, arguments);
         }
         client.last_command = command.name;
@@ -220,19 +223,16 @@ impl Shard {
         {
             return Err(Fault::new(format!("MISCONF {reason}")));
         }
+        self.check_log_room(client, command, arguments)?;
         if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
             return Err(Fault::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-        self.check_log_room(client, command, arguments)?;
                 command.name
             )));
         }
         Ok(())
     }
 
-    /// Whether this is an EXEC of a transaction with a command that memory forbids.
-    fn holds_denied_command(&self, client: &Client, command: Command) -> bool {
-        command.name == "exec"
     /// Refuses what brings more bytes than the log takes for this batch: once run, it could neither be logged nor undone.
     fn check_log_room(&self, client: &Client, command: Command, arguments: &[&[u8]]) -> Result<(), Fault> {
         let bytes = if command.name == "exec" {
@@ -251,6 +251,9 @@ impl Shard {
         )))
     }
 
+    /// Whether this is an EXEC of a transaction with a command that memory forbids.
+    fn holds_denied_command(&self, client: &Client, command: Command) -> bool {
+        command.name == "exec"
             && client.transaction.as_ref().is_some_and(|transaction| {
                 transaction.queue.iter().any(|arguments| {
                     self.table
@@ -364,10 +367,10 @@ fn unknown(arguments: &[&[u8]]) -> Fault {
         }
         let room = SHOWN_ARGUMENTS - shown.len();
         shown.push(b'\'');
-        shown.extend_from_slice(&argument[..argument.len().min(room)]);
+        shown.extend_from_slice(text_before_zero(argument, room));
         shown.extend_from_slice(b"' ");
     }
-    let name = &arguments[0][..arguments[0].len().min(SHOWN_ARGUMENTS)];
+    let name = text_before_zero(arguments[0], SHOWN_ARGUMENTS);
     let mut text = b"ERR unknown command '".to_vec();
     text.extend_from_slice(name);
     text.extend_from_slice(b"', with args beginning with: ");

@@ -2,8 +2,9 @@
 //!
 //! 1. The elements of a list, set or sorted set are gathered.
 //! 2. Each gets a weight: itself, or what BY's pattern names (a string, or a field of a hash after `->`). A pattern
-//!    without `*` names no key for any element: the order stays as it is.
-//! 3. They are sorted by number or (ALPHA) by bytes, ties by bytes, and LIMIT cuts.
+//!    without `*` names no key for any element: the order stays as it is (DESC turns a list or sorted set round).
+//! 3. They are sorted by number or (ALPHA) by bytes, and LIMIT cuts. Numbers that are the same are in order of
+//!    their bytes.
 //! 4. GET replaces each by what its patterns name; STORE makes a list of the result.
 
 use std::cmp::Ordering;
@@ -107,7 +108,9 @@ fn weigh(context: &mut Context<'_>, element: Vec<u8>, options: &Options<'_>) -> 
         None => Some(element.clone()),
     };
     let number = match &text {
-        Some(text) if !options.alphabetic => crate::number::parse_float(text)
+        // What strtod reads, but for what is out of range.
+        Some(text) if !options.alphabetic => crate::number::parse_bound(text)
+            .filter(|number| number.is_finite() || !text.iter().any(u8::is_ascii_digit))
             .ok_or(Fault::of("ERR One or more scores can't be converted into double"))?,
         _ => 0.0,
     };
@@ -115,11 +118,11 @@ fn weigh(context: &mut Context<'_>, element: Vec<u8>, options: &Options<'_>) -> 
 }
 
 fn order(a: &Weighed, b: &Weighed, alphabetic: bool) -> Ordering {
-    let first = if alphabetic {
-        a.text.cmp(&b.text)
-    } else {
-        a.number.partial_cmp(&b.number).unwrap_or(Ordering::Equal)
-    };
+    if alphabetic {
+        // What weighs the same stays in the order it had.
+        return a.text.cmp(&b.text);
+    }
+    let first = a.number.partial_cmp(&b.number).unwrap_or(Ordering::Equal);
     first.then_with(|| a.element.cmp(&b.element))
 }
 
@@ -127,7 +130,7 @@ fn sorted(context: &mut Context<'_>, key: &[u8], options: &Options<'_>) -> Resul
     let mut elements = gather(context, key)?;
     let unsorted = options.by.is_some_and(|pattern| !pattern.contains(&b'*'));
     if unsorted {
-        let ordered = matches!(context.data.read(key), Some(Value::SortedSet(_)));
+        let ordered = matches!(context.data.read(key), Some(Value::SortedSet(_) | Value::List(_)));
         let unordered = matches!(context.data.read(key), Some(Value::Set(_)));
         if ordered && options.descending {
             elements.reverse();

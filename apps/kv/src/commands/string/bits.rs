@@ -27,7 +27,8 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     check_length(context, byte as u64 + 1)?;
     let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
     let bytes = string_mut(value)?.grow();
-    if bytes.len() <= byte {
+    let grown = bytes.len() <= byte;
+    if grown {
         bytes.resize(byte + 1, 0);
     }
     let before = bytes[byte] & mask != 0;
@@ -36,8 +37,11 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     } else {
         bytes[byte] &= !mask;
     }
-    context.data.changed(key);
-    context.data.effect(arguments);
+    // A bit that was set so before is no change to those who watch the key.
+    if grown || before != on {
+        context.data.changed(key);
+        context.data.effect(arguments);
+    }
     context.reply.integer(i64::from(before));
     Ok(())
 }
@@ -83,22 +87,28 @@ fn ones_in(bytes: &[u8], range: std::ops::Range<usize>) -> usize {
 }
 
 pub(super) fn bitcount(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    // The key comes first: where there is none, nobody looks at the range.
+    let mut digits = Digits::default();
+    let Some(string) = string(context.data.read(arguments[1]))? else {
+        context.reply.integer(0);
+        return Ok(());
+    };
     let range = match arguments.len() {
         2 => None,
         4 | 5 => Some((integer(arguments[2])?, integer(arguments[3])?)),
         _ => return Err(Fault::SYNTAX),
     };
+    if range.is_some_and(|(start, end)| start < 0 && end < 0 && start > end) {
+        context.reply.integer(0);
+        return Ok(());
+    }
     let bits = in_bits(arguments.get(4))?;
-    let mut digits = Digits::default();
-    let count = string(context.data.read(arguments[1]))?.map_or(0, |string| {
-        let bytes = string.bytes(&mut digits);
-        match range {
-            None => ones(bytes),
-            Some((start, end)) if bits => ones_in(bytes, clamp_range(start, end, bytes.len() * 8)),
-            Some((start, end)) => ones(&bytes[clamp_range(start, end, bytes.len())]),
-        }
+    let bytes = string.bytes(&mut digits);
+    context.reply.count(match range {
+        None => ones(bytes),
+        Some((start, end)) if bits => ones_in(bytes, clamp_range(start, end, bytes.len() * 8)),
+        Some((start, end)) => ones(&bytes[clamp_range(start, end, bytes.len())]),
     });
-    context.reply.count(count);
     Ok(())
 }
 
@@ -124,22 +134,27 @@ pub(super) fn bitpos(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         1 => true,
         _ => return Err(Fault::of("ERR The bit argument must be 1 or 0.")),
     };
-    if arguments.len() > 6 {
-        return Err(Fault::SYNTAX);
-    }
-    let start = arguments.get(3).map_or(Ok(0), |argument| integer(argument))?;
-    let end = arguments.get(4).map_or(Ok(-1), |argument| integer(argument))?;
-    let bits = in_bits(arguments.get(5))?;
     let mut digits = Digits::default();
     let Some(string) = string(context.data.read(arguments[1]))? else {
         context.reply.integer(if set { -1 } else { 0 });
         return Ok(());
     };
+    if arguments.len() > 6 {
+        return Err(Fault::SYNTAX);
+    }
+    let start = arguments.get(3).map_or(Ok(0), |argument| integer(argument))?;
+    let bits = in_bits(arguments.get(5))?;
+    let end = arguments.get(4).map_or(Ok(-1), |argument| integer(argument))?;
     let bytes = string.bytes(&mut digits);
+    // Unlike other ranges, one that lies before the string is its first byte.
+    let clamp = |length: usize| {
+        let from_start = |at: i64| if at < 0 { at.saturating_add(length as i64).max(0) } else { at };
+        clamp_range(from_start(start), from_start(end), length)
+    };
     let range = if bits {
-        clamp_range(start, end, bytes.len() * 8)
+        clamp(bytes.len() * 8)
     } else {
-        let range = clamp_range(start, end, bytes.len());
+        let range = clamp(bytes.len());
         range.start * 8..range.end * 8
     };
     let empty = range.is_empty();
@@ -190,7 +205,7 @@ pub(super) fn bitop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             context.data.effect_delete(target);
         }
     } else {
-        context.data.insert(target, Value::String(StringValue::from_bytes(&result)));
+        context.data.insert(target, Value::String(StringValue::Grown(result.clone())));
         context.data.effect(&[b"SET", target, &result]);
     }
     context.reply.count(length);

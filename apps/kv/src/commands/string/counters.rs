@@ -52,7 +52,7 @@ pub(super) fn incrbyfloat(context: &mut Context<'_>, arguments: &[&[u8]]) -> Out
     };
     let current = Extended::parse(&current).ok_or(Fault::NOT_FLOAT)?;
     let delta = Extended::parse(arguments[2]).ok_or(Fault::NOT_FLOAT)?;
-    let sum = current.add(delta);
+    let sum = current + delta;
     if !sum.is_finite() {
         return Err(Fault::NOT_A_NUMBER);
     }
