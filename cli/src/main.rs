@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 fn report(error: Error) {
     // Messages name their causes themselves. The hook can only be there already.
     let _ = miette::set_hook(Box::new(|_| {
-        Box::new(miette::MietteHandlerOpts::new().without_cause_chain().build())
+        Box::new(miette::MietteHandlerOpts::new().without_cause_chain().wrap_lines(false).build())
     }));
     // Where standard error is closed as well, the exit status has to say it all.
     let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
