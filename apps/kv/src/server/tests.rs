@@ -213,3 +213,21 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     }
     assert_eq!(scene.ask(client, &set("again", 2000)), "+OK\r\n");
 }
+
+#[test]
+fn a_copy_that_the_log_cannot_hold_is_refused_and_nothing_else_is() {
+    let mut scene = Scene::new(Settings::default(), 64 << 20);
+    let client = scene.join();
+    assert_eq!(scene.ask(client, &set("large", 20 << 20)), "+OK\r\n");
+    for command in ["COPY large other", "RENAME large other", "BITOP NOT other large"] {
+        let reply = scene.ask(client, format!("{command}\r\n").as_bytes());
+        assert!(reply.starts_with("-MISCONF"), "{command}: {reply}");
+        assert_eq!(scene.ask(client, b"SET small 1\r\n"), "+OK\r\n");
+    }
+    scene.ask(client, b"MULTI\r\n");
+    let queued = scene.ask(client, b"SET small 2\r\n");
+    assert_eq!(queued, "+QUEUED\r\n");
+    scene.ask(client, b"RENAME large other\r\n");
+    assert!(scene.ask(client, b"EXEC\r\n").starts_with("-EXECABORT"));
+    assert_eq!(scene.ask(client, b"GET small\r\n"), "$1\r\n1\r\n");
+}

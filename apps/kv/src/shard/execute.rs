@@ -233,14 +233,32 @@ impl Shard {
         Ok(())
     }
 
+    /// About how many bytes of effects a command makes, and rather more than less.
+    fn bytes_to_log(&self, database: usize, command: Command, arguments: &[&[u8]]) -> usize {
+        if !command.flags.has(flag::WRITE) {
+            return 0;
+        }
+        let given = arguments.iter().map(|argument| argument.len() + 16).sum();
+        if !writes_what_is_stored(command.name) {
+            return given;
+        }
+        let Some(database) = self.store.databases().get(database) else { return given };
+        let stored = |key: &&[u8]| database.index().get(key).map_or(0, |entry| entry.value.memory());
+        arguments[1..].iter().map(stored).fold(given, usize::saturating_add)
+    }
+
     /// Refuses what brings more bytes than the log takes for this batch: once run, it could neither be logged nor undone.
     fn check_log_room(&self, client: &Client, command: Command, arguments: &[&[u8]]) -> Result<(), Fault> {
-        let bytes = if command.name == "exec" {
-            client.transaction.as_ref().map_or(0, |transaction| transaction.bytes)
-        } else if command.flags.has(flag::WRITE) {
-            arguments.iter().map(|argument| argument.len() + 16).sum()
-        } else {
-            0
+        let bytes = match &client.transaction {
+            Some(transaction) if command.name == "exec" => {
+                let queued = transaction.queue.iter().filter_map(|queued| {
+                    let borrowed: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
+                    let (_, command) = self.table.find(borrowed.first()?)?;
+                    Some(self.bytes_to_log(client.database, command, &borrowed))
+                });
+                queued.sum()
+            }
+            _ => self.bytes_to_log(client.database, command, arguments),
         };
         if bytes == 0 || (bytes + self.store.journal.len()) as u64 <= self.log_room {
             return Ok(());
@@ -341,6 +359,14 @@ impl Context<'_> {
             self.reply.error(&fault);
         }
     }
+}
+
+/// Whether a command's effects hold values that are stored already under the keys that it names.
+fn writes_what_is_stored(name: &str) -> bool {
+    matches!(name, "rename" | "renamenx" | "copy" | "move" | "bitop" | "sort" | "zrangestore")
+        || name.ends_with("unionstore")
+        || name.ends_with("interstore")
+        || name.ends_with("diffstore")
 }
 
 fn allowed_to_subscribers(name: &str) -> bool {
