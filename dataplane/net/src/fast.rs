@@ -128,6 +128,10 @@ impl Engine {
         let room = flow.has(flag::WANTS_ROOM) && flow.tx.len() <= self.send_buffer / 2;
         if flow.tx.is_empty() {
             flow.tx.release(&mut self.pool);
+            // Going back after a timeout can leave our FIN behind: the data that was to bring it need not be repeated.
+            if data == advanced as usize && flow.una == flow.max && flow.state.owes_fin() {
+                self.touch(index);
+            }
         } else if flow.tx.len() > flow.nxt.since(flow.una) as usize {
             self.touch(index);
         }

@@ -63,6 +63,12 @@ impl State {
         matches!(self, Self::Established | Self::CloseWait | Self::FinWait1 | Self::Closing | Self::LastAck)
     }
 
+    /// Whether our side is closed and the peer has not acknowledged it.
+    #[inline]
+    pub const fn owes_fin(self) -> bool {
+        matches!(self, Self::FinWait1 | Self::Closing | Self::LastAck)
+    }
+
     /// Whether the peer may still send data.
     #[inline]
     pub const fn receives(self) -> bool {

@@ -94,6 +94,8 @@ pub struct World {
     /// Which connection comes from which port of which host.
     ports: HashMap<(usize, u16), usize>,
     accepted: Vec<bool>,
+    /// Flows that were aborted in this very batch.
+    ghosts: Vec<FlowId>,
     random: Random,
     /// A hash of everything that applications saw.
     pub trace: u64,
@@ -159,6 +161,7 @@ impl World {
             opened: 0,
             ports: HashMap::new(),
             accepted,
+            ghosts: Vec::new(),
             random,
             trace: 0xcbf2_9ce4_8422_2325,
         }
@@ -252,6 +255,7 @@ impl World {
                 self.hear(side, event);
             }
             self.hosts[side].events = events;
+            self.ghosts.clear();
             self.work(side);
             let host = &mut self.hosts[side];
             host.most_bytes = host.most_bytes.max(host.engine.population().3);
@@ -273,11 +277,21 @@ impl World {
                 .ports
                 .get(&(1 - side, remote.port()))
                 .unwrap_or_else(|| panic!("a connection from {remote} that nobody opened"));
-            assert!(!self.accepted[number], "connection {number} was accepted twice");
-            self.accepted[number] = true;
+            if std::mem::replace(&mut self.accepted[number], true) {
+                // A late copy of the SYN met a host that had forgotten the connection, and its opener happened to
+                // acknowledge the number chosen anew. Two live flows of one connection are never right.
+                let first = self.end(number, 1).map(|end| end.phase);
+                assert!(matches!(first, Some(Phase::Left | Phase::Closed(_))), "accepted twice: {number}");
+                self.hosts[side].engine.abort(event.flow);
+                self.ghosts.push(event.flow);
+                return;
+            }
             let script = self.connections[number].scripts[1].clone();
             self.hosts[side].engine.set_keepalive(event.flow, Some(KEEPALIVE));
             self.add(side, number, event.flow, script, false);
+        }
+        if self.ghosts.contains(&event.flow) {
+            return;
         }
         let host = &mut self.hosts[side];
         let known = host.by_flow.get(&event.flow).copied();
