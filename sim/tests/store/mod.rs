@@ -23,7 +23,7 @@ mod program;
 mod state;
 
 pub use disk::Disk;
-pub use program::command;
+pub use program::{command, words};
 pub use state::{State, state};
 
 /// What a test has to report: a promise that was broken.
@@ -248,6 +248,52 @@ impl World {
         Err("the log never comes to rest".into())
     }
 
+    /// A client beside the others, whose replies are looked at and not compared. Sends `request`, turns until there is an
+    /// answer and returns it; `None` if none comes.
+    pub fn ask(&mut self, request: &[&[u8]]) -> Option<Vec<u8>> {
+        let now = at(self.now);
+        let id = self.shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients");
+        let mut bytes = Vec::new();
+        words(&mut bytes, request);
+        self.shard.feed(id, &bytes, now);
+        let mut answer = None;
+        for _ in 0..500 {
+            self.now += 1_000_000;
+            let now = at(self.now);
+            if self.shard.next_deadline().is_some_and(|due| due <= self.now) {
+                self.shard.tick(now);
+            }
+            self.ledger.turn(&mut self.shard, now);
+            let reply = self.shard.output(id).to_vec();
+            if !reply.is_empty() || self.shard.wants_close(id) {
+                answer = (!reply.is_empty()).then_some(reply);
+                break;
+            }
+        }
+        self.shard.disconnect(id);
+        answer
+    }
+
+    /// Whether the log has stopped for good.
+    pub fn has_failed(&self) -> bool {
+        self.ledger.log().failed().is_some()
+    }
+
+    /// Bytes that are released to clients and were not taken.
+    pub fn released(&self) -> usize {
+        self.clients.values().map(|(id, _)| self.shard.output(*id).len()).sum()
+    }
+
+    /// Ends the store in order, and returns what its next opening says: the state, or why it refuses.
+    pub fn reopen(self, meanwhile: impl FnOnce(&Media)) -> (State, Result<State, String>) {
+        let Self { media, plan, now, ledger, steps, .. } = self;
+        ledger.into_log().close().expect("the disk works");
+        meanwhile(&media);
+        let last = steps.last().map(|step| step.state.at(at(now).unix_ms)).unwrap_or_default();
+        let found = open(&media, &plan, now).map(|(mut shard, _)| state(&mut shard).at(at(now).unix_ms));
+        (last, found)
+    }
+
     /// The power fails, `how` settles what was not promised, and the store starts again.
     pub fn crash(&mut self, how: Crash) -> Verdict {
         self.media.crash(how);
@@ -258,6 +304,13 @@ impl World {
     pub fn kill(&mut self) -> Verdict {
         self.media.kill();
         self.restart()
+    }
+
+    /// Recovers; what came back is the caller's to check.
+    pub fn restart_unchecked(&mut self) -> Verdict {
+        (self.shard, self.ledger) = open(&self.media, &self.plan, self.now)?;
+        self.clients.clear();
+        Ok(())
     }
 
     /// Recovers, and checks what came back.
