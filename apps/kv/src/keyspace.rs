@@ -2,7 +2,7 @@
 //!
 //! 1. A [`Database`] is an [`Index`] of [`Entry`]s. An entry has its value, its expiry (or [`NEVER`]), a word for
 //!    eviction (time of last access, or frequency) and the bytes it is charged with.
-//! 2. Keys with an expiry stand also in an ordered map (deadline, ticket) → key. Its first element is the next
+//! 2. Keys with an expiry stand also in an ordered map (deadline, ticket) -> key. Its first element is the next
 //!    deadline: active expiry never samples, and an idle store has nothing to do. The ticket (kept
 //!    in the entry) makes equal deadlines distinct.
 //! 3. A key is expired lazily when it is looked up and actively by [`Store::expire_due`]; both

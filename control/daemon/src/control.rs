@@ -203,7 +203,8 @@ impl<D: VnicDevices> Control<D> {
         match event {
             Event::Connected { connection, process, pidfd, outbox } => {
                 self.watch(&process, pidfd);
-                self.clients.insert(connection, Client { process, name: String::new(), outbox, pages: Vec::new() });
+                self.clients
+                    .insert(connection, Client { process, name: String::new(), outbox, pages: Vec::new() });
             }
             Event::Request { connection, request, descriptors, answer } => {
                 return self.request(connection, request, descriptors, answer).await;

@@ -283,7 +283,9 @@ fn counters_of_applications_are_shown_and_a_bad_page_is_refused() {
     }
     connection.publish_metrics("log", page.as_fd()).unwrap();
     let groups = scene.connect().stat().unwrap();
-    assert!(["kv", "log", "tcp", "nic"].iter().all(|label| groups.iter().any(|group| group.source == *label)));
+    assert!(
+        ["kv", "log", "tcp", "nic"].iter().all(|label| groups.iter().any(|group| group.source == *label))
+    );
     assert_eq!(kind(connection.publish_metrics("e", page.as_fd())).0, ErrorKind::Limit);
     let daemon = groups.iter().find(|group| group.source == "daemon").unwrap();
     assert!(daemon.metrics.iter().any(|metric| metric.name == "requests" && metric.value > 0));

@@ -34,6 +34,9 @@ _sietch() {
             sietch,man)
                 cmd="sietch__subcmd__man"
                 ;;
+            sietch,reload)
+                cmd="sietch__subcmd__reload"
+                ;;
             sietch,restore)
                 cmd="sietch__subcmd__restore"
                 ;;
@@ -56,7 +59,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat revoke restore doctor daemon kv completions man"
+            opts="-h -V --socket --help --version up down status stat revoke restore reload doctor daemon kv completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -228,6 +231,24 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__man)
+            opts="-h -V --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__reload)
             opts="-h -V --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

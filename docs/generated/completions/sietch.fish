@@ -33,6 +33,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the 
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Say what this machine can do, and how to mend what is missing'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area'
@@ -85,6 +86,9 @@ complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d
 complete -c sietch -n "__fish_sietch_using_subcommand restore" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand restore" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand restore" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand reload" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand reload" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand reload" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l data -d 'The data directory to examine [default: as for `sietch up`]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l json -d 'Print JSON'

@@ -107,6 +107,15 @@ _arguments "${_arguments_options[@]}" : \
 ':name -- The VNIC or storage area, as `sietch status` shows it:_default' \
 && ret=0
 ;;
+(reload)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
 (doctor)
 _arguments "${_arguments_options[@]}" : \
 '--data=[The data directory to examine \[default\: as for \`sietch up\`\]]:DIR:_files' \
@@ -191,6 +200,7 @@ _sietch_commands() {
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
 'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
 'restore:Allow a revoked grant to be acquired again' \
+'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
 'doctor:Say what this machine can do, and how to mend what is missing' \
 'daemon:Run the control plane alone, for example under systemd' \
 'kv:Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area' \
@@ -228,6 +238,11 @@ _sietch__subcmd__kv_commands() {
 _sietch__subcmd__man_commands() {
     local commands; commands=()
     _describe -t commands 'sietch man commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__reload_commands] )) ||
+_sietch__subcmd__reload_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch reload commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__restore_commands] )) ||
 _sietch__subcmd__restore_commands() {
