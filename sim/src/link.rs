@@ -146,6 +146,11 @@ impl Link {
         }
     }
 
+    /// Puts another queue in the place of the second: its machine was started anew. What is in flight goes on.
+    pub fn replace_second(&mut self, tap: WireTap) {
+        self.b = tap;
+    }
+
     /// Replaces the faults.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;

@@ -191,6 +191,9 @@ fn failing_disk(seed: u64) -> Verdict {
     if !world.has_failed() {
         return Err("the disk failed, and the log did not notice".into());
     }
+    if world.released() > 0 {
+        return Err("something was acknowledged after the failure".into());
+    }
     for request in [&[&b"SET"[..], b"a", b"b"][..], &[b"DEL", b"s0"], &[b"RPUSH", b"l0", b"x"]] {
         let reply = String::from_utf8_lossy(&world.ask(request).unwrap_or_default()).into_owned();
         if !reply.starts_with("-MISCONF") || !reply.contains(words) {
@@ -199,9 +202,6 @@ fn failing_disk(seed: u64) -> Verdict {
     }
     if world.ask(&[b"EXISTS", b"s0"]).is_none() {
         return Err("after the failure a read was not answered".into());
-    }
-    if world.released() > 0 {
-        return Err("something was acknowledged after the failure".into());
     }
     let fate = Crash::Random(world.random.fork());
     world.crash(fate)

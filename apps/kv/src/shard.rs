@@ -235,6 +235,10 @@ impl Shard {
 
     /// The loop sent `count` of the bytes of [`Shard::output`].
     pub fn consumed(&mut self, id: ClientId, count: usize) {
+        if count == 0 {
+            // Nothing has changed: to look for commands that were held back would be to look again for ever.
+            return;
+        }
         self.store.metrics.output_bytes += count as u64;
         let soft = self.store.settings.output_soft_limit;
         let Some(client) = self.peers.get_mut(id) else {

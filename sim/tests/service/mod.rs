@@ -1,0 +1,208 @@
+//! A whole store behind a simulated link, and its clients on the other side of it.
+//!
+//! 1. The server is the loop's own [`Plane`]: shard, log on a simulated disk, engine on a tapped queue. It can lose its
+//!    power or its process, and come back.
+//! 2. Clients are connections of one engine ([`client`]). Each knows what every reply must be, byte by byte. When it
+//!    loses its connection it comes back later and asks for its data: they must be what they were after some of the commands
+//!    it had sent, all acknowledged ones among them.
+//! 3. Time jumps to the next deadline of anybody; while the log waits for the disk it goes in small steps.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use sietch_kv::server::{Door, Plane, recover};
+use sietch_kv::settings::{Durability, Settings};
+use sietch_kv::shard::{Now, Shard};
+use sietch_net::{Config, Engine, Event};
+use sietch_nic::wire::{WireQueue, WireTap, tapped};
+use sietch_sim::disk::Options;
+use sietch_sim::{Crash, Faults, Link, Media, Random, SimDisk};
+
+pub mod client;
+
+use client::Client;
+
+pub const SECOND: u64 = 1_000_000_000;
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PORT: u16 = 6379;
+const MTU: usize = 1500;
+const BUFFERS: u32 = 512;
+/// How long a turn waits for the disk.
+const DISK_STEP: u64 = 20_000;
+/// Turns at one instant after which the server counts as spinning.
+const SPINS: u32 = 1000;
+/// Bytes that the server may use: its data are small, and slow readers must not cost more than their soft limit each.
+const MEMORY: u64 = 24 << 20;
+
+type Machine = Plane<WireQueue, SimDisk>;
+
+pub fn at(nanoseconds: u64) -> Now {
+    Now { monotonic_ns: nanoseconds, unix_ms: 1_800_000_000_000 + nanoseconds / 1_000_000 }
+}
+
+pub fn address() -> SocketAddrV4 {
+    SocketAddrV4::new(SERVER, PORT)
+}
+
+/// How the server goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Down {
+    /// The power fails.
+    Power,
+    /// The process dies.
+    Killed,
+}
+
+pub struct World {
+    pub now: u64,
+    pub random: Random,
+    pub media: Media,
+    pub server: Option<Machine>,
+    pub link: Link,
+    pub engine: Engine,
+    queue: WireQueue,
+    pub clients: Vec<Client>,
+    events: Vec<Event>,
+    starts: u8,
+    /// The server's next turn is due even if nobody else's is.
+    due: Option<u64>,
+    pub trace: u64,
+}
+
+impl World {
+    pub fn new(faults: Faults, clients: Vec<Client>, mut random: Random) -> Self {
+        let (queue, tap) = tapped([2, 0, 0, 0, 0, 1], MTU, BUFFERS);
+        let (_, nobody) = tapped([2, 0, 0, 0, 0, 2], MTU, 1);
+        let config = Config::new(Ipv4Addr::new(10, 0, 0, 1), 24, [1; 16]);
+        let mut world = Self {
+            now: SECOND,
+            media: Media::new(Options::new(2 << 20), random.fork()),
+            server: None,
+            link: Link::new(tap, nobody, faults, random.fork()),
+            engine: Engine::new(&config, [2, 0, 0, 0, 0, 1], MTU),
+            queue,
+            clients,
+            events: Vec::new(),
+            starts: 0,
+            due: None,
+            trace: 0,
+            random,
+        };
+        world.start();
+        world
+    }
+
+    /// The server recovers and serves.
+    pub fn start(&mut self) {
+        let mut shard = Shard::new(Settings::default(), 1);
+        let disk = self.media.open();
+        let (ledger, _) = recover("kv", disk, &mut shard, Durability::Always, 7, at(self.now))
+            .unwrap_or_else(|refusal| panic!("the store does not start: {refusal}"));
+        self.starts += 1;
+        let mac = [2, 0, 0, 0, 0, 2];
+        let (queue, tap): (WireQueue, WireTap) = tapped(mac, MTU, BUFFERS);
+        // Another secret each time: sequence numbers do not go on where they were.
+        let engine = Engine::new(&Config::new(SERVER, 24, [100 + self.starts; 16]), mac, MTU);
+        let door = Door::open(queue, engine, SERVER, PORT).expect("nobody listens yet");
+        self.link.replace_second(tap);
+        self.server = Some(Plane::new(shard, Some(ledger), Some(door), None));
+        self.due = Some(self.now);
+    }
+
+    /// The server goes down at once.
+    pub fn stop(&mut self, how: Down) {
+        self.server = None;
+        match how {
+            Down::Power => {
+                let fate = self.random.fork();
+                self.media.crash(Crash::Random(fate));
+            }
+            Down::Killed => self.media.kill(),
+        }
+    }
+
+    /// Moves on until `until`, or until `done` says so.
+    pub fn run(&mut self, until: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let mut spins = 0;
+        loop {
+            self.turn();
+            if done(self) {
+                return true;
+            }
+            let Some(next) = self.next_deadline() else {
+                self.now = self.now.max(until);
+                return false;
+            };
+            if next > until {
+                self.now = self.now.max(until);
+                return false;
+            }
+            spins = if next > self.now { 0 } else { spins + 1 };
+            assert!(
+                spins < SPINS,
+                "somebody spins at {}: server {:?}, client engine {:?}, link {:?}, clients {:#?}",
+                self.now,
+                self.due,
+                self.engine.next_deadline(),
+                self.link.next_deadline(),
+                self.describe()
+            );
+            self.now = self.now.max(next);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let server = self.server.as_ref().and(self.due);
+        let clients = self.clients.iter().filter_map(Client::next_deadline).min();
+        [server, clients, self.engine.next_deadline(), self.link.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn turn(&mut self) {
+        self.link.step(self.now);
+        self.turn_clients();
+        self.link.step(self.now);
+        if let Some(server) = &mut self.server {
+            let turn = server.turn(at(self.now)).expect("there are no sockets to break");
+            assert!(server.take_door_failure().is_none(), "the wire was not cut");
+            let waits = turn.disk.then_some(self.now + DISK_STEP);
+            let soon = turn.busy.then_some(self.now);
+            self.due = [turn.deadline, waits, soon].into_iter().flatten().min();
+            let used = server.shard().used_memory();
+            assert!(used < MEMORY, "the server uses {used} bytes");
+        }
+        self.link.step(self.now);
+    }
+
+    fn turn_clients(&mut self) {
+        loop {
+            let (_, more) = self.engine.receive(&mut self.queue, self.now);
+            let mut events = std::mem::take(&mut self.events);
+            self.engine.take_events(&mut events);
+            for event in events.drain(..) {
+                let owner = self.clients.iter_mut().find(|client| client.flow() == Some(event.flow));
+                if let Some(client) = owner {
+                    client.hear(&event, self.now);
+                    self.trace = self
+                        .trace
+                        .wrapping_mul(0x0000_0100_0000_01b3)
+                        .wrapping_add(self.now ^ client.number as u64);
+                }
+            }
+            self.events = events;
+            for client in &mut self.clients {
+                client.work(&mut self.engine, self.now, &mut self.random);
+            }
+            let emitted = self.engine.emit(&mut self.queue, self.now).expect("the wire was not cut");
+            if emitted.more {
+                self.link.step(self.now);
+            }
+            if !more && !emitted.more {
+                break;
+            }
+        }
+    }
+
+    /// What every client is at, for messages.
+    pub fn describe(&self) -> Vec<String> {
+        self.clients.iter().filter(|client| !client.is_done()).map(Client::describe).collect()
+    }
+}
