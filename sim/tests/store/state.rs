@@ -46,7 +46,9 @@ impl State {
 
 /// The state of a shard, read as a snapshot would read it. No snapshot may be running.
 pub fn state(shard: &mut Shard) -> State {
-    let mut gathered: BTreeMap<(u64, String), (String, Vec<Vec<u8>>, Option<u64>)> = BTreeMap::new();
+    /// Kind, elements and expiry of a key, as far as they were read.
+    type Gathered = (String, Vec<Vec<u8>>, Option<u64>);
+    let mut gathered: BTreeMap<(u64, String), Gathered> = BTreeMap::new();
     shard.begin_snapshot();
     while !shard.snapshot_slice(0, usize::MAX, &mut |record| {
         let mut reader = Reader::new(record, SNAPSHOT, 0).expect("a snapshot record");
