@@ -1,4 +1,4 @@
-//! The TCP engine against itself over a link that does what networks do, in virtual time.
+//! The TCP engine against itself, and against smoltcp, over a link that does what networks do, in virtual time.
 //!
 //! For each seed: some connections, some faults. Then the faults end ("heal"), and what must hold is asserted:
 //!
@@ -9,12 +9,17 @@
 //! 5. Events keep their contract: order, at most once, none after the last.
 
 mod conversation;
+mod foreign;
 
-use conversation::{BUFFERS, Connection, Finish, Phase, SECOND, Script, World};
-use sietch_net::{CloseReason, Config};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use conversation::{BUFFERS, Connection, Finish, Phase, SECOND, Script, World, piece};
+use foreign::Foreign;
+use sietch_net::{CloseReason, Config, Engine, EventKind, FlowId};
 use sietch_nic::NicQueue;
+use sietch_nic::wire::tapped;
 use sietch_sim::seeds::{self, Budget};
-use sietch_sim::{Faults, Random};
+use sietch_sim::{Faults, Link, Random};
 
 /// Until when the faults last, in virtual nanoseconds.
 const HEAL_AT: u64 = 31 * SECOND;
@@ -217,4 +222,69 @@ fn memory_is_bounded() {
             assert_eq!(host.queue.free_buffers(), BUFFERS as usize);
         }
     });
+}
+
+/// The engine and smoltcp, each sending to the other at once.
+fn foreign_transfer(seed: u64) {
+    const PORT: u16 = 7000;
+    let mut random = Random::new(seed);
+    let faults = Faults::swarm(&mut random);
+    let engine_opens = random.chance(500);
+    let totals = [random.between(1, 120_000), random.between(1, 120_000)];
+    let (ours, theirs) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+    let (mut queue, tap_a) = tapped([2, 0, 0, 0, 0, 1], 1500, BUFFERS);
+    let (other_queue, tap_b) = tapped([2, 0, 0, 0, 0, 2], 1500, BUFFERS);
+    let mut link = Link::new(tap_a, tap_b, faults, random.fork());
+    let mut engine = Engine::new(&Config::new(ours, 24, [1; 16]), queue.mac(), 1500);
+    let mut other = Foreign::new(other_queue, theirs, totals[1]);
+    let mut now = SECOND;
+    let mut flow = FlowId::NONE;
+    if engine_opens {
+        other.listen(PORT);
+        flow = engine.connect(SocketAddrV4::new(theirs, PORT), now).expect("there is a route");
+    } else {
+        engine.listen(PORT, 8).expect("nobody listens yet");
+        other.connect((ours, PORT));
+    }
+    let (mut sent, mut received, mut events) = (0, 0, Vec::new());
+    let mut healed = false;
+    while received < totals[1] || other.received < totals[0] {
+        assert!(now < HEAL_AT + PATIENCE, "{received} of {}, {} of {}", totals[1], other.received, totals[0]);
+        if now >= HEAL_AT && !std::mem::replace(&mut healed, true) {
+            link.heal();
+        }
+        link.step(now);
+        other.work(now, !engine_opens);
+        engine.receive(&mut queue, now);
+        engine.take_events(&mut events);
+        for event in events.drain(..) {
+            match event.kind {
+                EventKind::Accepted { .. } => flow = event.flow,
+                EventKind::Closed(CloseReason::Unreachable) => return,
+                EventKind::Closed(reason) => assert_eq!(reason, CloseReason::Normal, "at {now}"),
+                _ => {}
+            }
+        }
+        let mut bytes = [0; 4096];
+        while let length @ 1.. = engine.read(flow, &mut bytes) {
+            assert!(bytes[..length] == *piece(0, !engine_opens, received, length), "after {received}");
+            received += length as u64;
+        }
+        let data = piece(0, engine_opens, sent, (totals[0] - sent).min(16 << 10) as usize);
+        sent += engine.send(flow, &data) as u64;
+        if sent == totals[0] {
+            engine.shutdown_send(flow);
+        }
+        engine.emit(&mut queue, now).expect("the wire is not cut");
+        link.step(now);
+        let next = [link.next_deadline(), engine.next_deadline(), other.next_deadline(now)];
+        // Half a second at most: who opens to a host that cannot be reached has nothing else to wait for.
+        let next = next.into_iter().flatten().min().unwrap_or(u64::MAX).min(now + SECOND / 2);
+        now = next.max(now + 1000);
+    }
+}
+
+#[test]
+fn another_implementation_agrees() {
+    seeds::run("tcp another_implementation", &[], Budget { seeds: 1000, seconds: 8 }, foreign_transfer);
 }

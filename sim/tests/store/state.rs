@@ -44,6 +44,14 @@ impl State {
     }
 }
 
+/// The commands that build a key.
+#[derive(Default)]
+struct Gathered {
+    kind: String,
+    parts: Vec<Vec<u8>>,
+    expires: Option<u64>,
+}
+
 /// The state of a shard, read as a snapshot would read it. No snapshot may be running.
 pub fn state(shard: &mut Shard) -> State {
     /// Kind, elements and expiry of a key, as far as they were read.
@@ -58,14 +66,14 @@ pub fn state(shard: &mut Shard) -> State {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let entry = gathered.entry((database, text(arguments[1]))).or_default();
             if arguments[0] == b"PEXPIREAT" {
-                entry.2 = text(arguments[2]).parse().ok();
+                entry.expires = text(arguments[2]).parse().ok();
             } else {
-                entry.0 = text(arguments[0]);
-                entry.1.extend(arguments[2..].iter().map(|part| part.to_vec()));
+                entry.kind = text(arguments[0]);
+                entry.parts.extend(arguments[2..].iter().map(|part| part.to_vec()));
             }
         }
     }) {}
-    let values = gathered.into_iter().map(|(name, (kind, parts, expires))| {
+    let values = gathered.into_iter().map(|(name, Gathered { kind, parts, expires })| {
         let width = if matches!(kind.as_str(), "HSET" | "ZADD") { 2 } else { 1 };
         let mut elements: Vec<&[Vec<u8>]> = parts.chunks(width).collect();
         if kind != "RPUSH" {
