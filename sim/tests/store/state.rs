@@ -54,8 +54,6 @@ struct Gathered {
 
 /// The state of a shard, read as a snapshot would read it. No snapshot may be running.
 pub fn state(shard: &mut Shard) -> State {
-    /// Kind, elements and expiry of a key, as far as they were read.
-    type Gathered = (String, Vec<Vec<u8>>, Option<u64>);
     let mut gathered: BTreeMap<(u64, String), Gathered> = BTreeMap::new();
     shard.begin_snapshot();
     while !shard.snapshot_slice(0, usize::MAX, &mut |record| {

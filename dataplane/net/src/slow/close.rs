@@ -95,8 +95,11 @@ impl Engine {
         self.metrics.connections_reset += 1;
         let reason = match self.flows.hot[index].state {
             State::SynReceived => CloseReason::Refused,
-            // Both sides had closed: nothing was lost.
-            State::Closing | State::LastAck => CloseReason::Normal,
+            State::Closing | State::LastAck => {
+                // Both sides had closed, and the peer has forgotten already: nothing is lost, what came can still be read.
+                self.forget_name(index);
+                return self.settle(index);
+            }
             _ => CloseReason::Reset,
         };
         self.finish(index, reason);
