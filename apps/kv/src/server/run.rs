@@ -173,7 +173,7 @@ impl Server {
             client.share_metrics(page)?;
         }
         let lease = client.hold()?;
-        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let alone = one_core();
         let mut server = Self { plane, lease, report, vnic, area: options.vsa, stopping: false, alone };
         if let Some(sockets) = server.plane.sockets_mut() {
             watch(sockets, server.lease.doorbell(), LEASE)?;
