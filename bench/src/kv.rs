@@ -13,7 +13,10 @@ mod report;
 mod servers;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use crate::error::{Error, system};
@@ -100,6 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     );
     let best = machine::calibrate()?;
     let scratch = Scratch::create(arguments.data.as_deref())?;
+    let stop = interrupted()?;
     let mut cells = Vec::new();
     for setting in servers::SETTINGS {
         let wanted = arguments.only.as_ref().is_none_or(|only| setting.name.contains(only.as_str()));
@@ -107,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
             println!("skipped {}: {}", setting.name, if wanted { "needs root" } else { "not chosen" });
             continue;
         }
-        measure(setting, arguments, scratch.path(), &best, &mut cells)?;
+        measure(setting, arguments, scratch.path(), &best, &stop, &mut cells)?;
     }
     report::print(&cells);
     report::write(&cells, &arguments.out)
@@ -118,6 +122,7 @@ fn measure(
     arguments: &Arguments,
     scratch: &Path,
     best: &[u64],
+    stop: &AtomicBool,
     cells: &mut Vec<Cell>,
 ) -> Result<(), Error> {
     let pair = Pair::start(setting, scratch, &arguments.out)?;
@@ -132,6 +137,13 @@ fn measure(
         for round in 0..arguments.pairs * 2 {
             if cell.redis.len() == arguments.pairs {
                 break;
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Program {
+                    program: "bench kv".into(),
+                    what: "interrupted".into(),
+                    mend: "run it again",
+                });
             }
             // Who goes first alternates too.
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
@@ -174,6 +186,15 @@ fn block(address: std::net::SocketAddr, load: Load, requests: u64, best: &[u64])
     })
 }
 
+/// A flag that SIGINT and SIGTERM set, so that a block's end is the end and everything is removed.
+fn interrupted() -> Result<Arc<AtomicBool>, Error> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(system("watching for signals"))?;
+    }
+    Ok(flag)
+}
+
 /// Congestion control that namespaces may use; what it was comes back when this is dropped.
 struct Allowed(String);
 
@@ -200,14 +221,28 @@ impl Drop for Allowed {
 fn enter_namespace() -> Result<(), Error> {
     let _allowed = Allowed::cubic()?;
     let program = std::env::current_exe().map_err(system("finding this program"))?;
-    let status = std::process::Command::new("unshare")
+    let mut child = std::process::Command::new("unshare")
         .arg("--net")
         .arg("--")
         .arg(program)
         .args(std::env::args_os().skip(1))
         .env(INSIDE, "1")
-        .status()
+        .spawn()
         .map_err(system("starting unshare (util-linux)"))?;
+    // A signal to us is one to the copy, which cleans up; only then do we.
+    let stop = interrupted()?;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(system("waiting for the measurement"))? {
+            break status;
+        }
+        if stop.swap(false, Ordering::Relaxed)
+            && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+        {
+            // It may have ended just now.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
     if status.success() {
         return Ok(());
     }

@@ -65,6 +65,11 @@ fn raise_file_limit() -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
+/// Whether the machine has one core. Being pinned to one of several is no reason not to spin.
+fn one_core() -> bool {
+    std::fs::read_to_string("/sys/devices/system/cpu/online").is_ok_and(|cores| cores.trim() == "0")
+}
+
 /// A stream that becomes readable at SIGTERM and SIGINT.
 fn signals() -> Result<UnixStream, Error> {
     let system = |cause| Error::System { action: "watching for signals", cause };
