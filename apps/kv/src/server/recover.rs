@@ -9,7 +9,8 @@ use crate::settings::Durability;
 use crate::shard::{Now, ReplayError, Shard};
 
 /// Writes of the log in flight together. While they fly, what arrives gathers into the next: with 50 clients two are
-/// as fast as four were and cost a third less of the machine, for each write is an interrupt and a wake-up of the kernel's.
+/// faster than four were and cost a quarter less of the machine a request, for each write is an interrupt and a wake-up of
+/// the kernel's.
 const WRITES_IN_FLIGHT: usize = 2;
 
 /// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity` marks the log if the area is new.
