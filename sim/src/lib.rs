@@ -2,8 +2,8 @@
 //!
 //! It implements the device seams, so what it drives is the code that runs in production:
 //!
-//! 1. [`link`]: joins two in-memory NIC queues and loses, repeats, reorders, damages, delays and throttles
-//!    frames, in bursts and through partitions.
+//! 1. [`link`]: joins two in-memory NIC queues by paths with bandwidth, delay, queues that mark or drop, and MTUs; they lose, repeat,
+//!    reorder and damage frames, in bursts and through outages.
 //! 2. [`lossy`]: does the same around a real queue, for tests against the kernel's TCP.
 //! 3. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was not flushed, lies, fails,
 //!    and lets writes of a dead process land late.
@@ -23,6 +23,6 @@ pub mod random;
 pub mod seeds;
 
 pub use disk::{Crash, Media, SimDisk};
-pub use link::{Faults, Link};
+pub use link::{Direction, Link, LinkConfig};
 pub use lossy::Lossy;
 pub use random::Random;

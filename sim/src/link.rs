@@ -1,319 +1,376 @@
-//! A link between two in-memory queues that does what networks do.
+//! A link between two in-memory queues that does what networks do, in virtual time and from one seed.
 //!
-//! 1. Each direction takes what its queue transmitted and decides by the seed: lose (singly, in bursts, or in a
-//!    partition), damage one bit, repeat, delay by a random time (so later frames overtake), wait for bandwidth.
-//! 2. What survives stands in a list ordered by delivery time and age, and is delivered when its time has come.
-//! 3. [`Link::heal`] ends all faults: from then on everything arrives. Liveness is asserted after it.
+//! Each [`Direction`] is a path of its own, so a link may be asymmetric. A frame that a queue has transmitted passes these
+//! stations, in this order (`link/lane.rs`):
 //!
-//! A damaged frame has one bit of its IPv4 packet flipped: the internet checksum detects every single-bit error,
-//! so whatever reaches an application damaged is a fault of the engine. ARP has no checksum and
-//! is never damaged: the frame check sequence of a real link protects it.
-
-use std::collections::BTreeMap;
+//! 1. *Outage*: within one of the given intervals nothing passes. [`Direction::flapping`] makes a row of them.
+//! 2. *Loss*: singly, and in bursts by the model of Gilbert and Elliott: a hidden state that is good or bad, with its own
+//!    loss in each, and chances to change at every frame.
+//! 3. *MTU*: an IP packet longer than the path takes is dropped. A router that is [`Router::Silent`] is a black hole; one that
+//!    [`Router::Answers`] sends ICMP "too big" back, and splits IPv4 packets that allow it (`link/packet.rs`).
+//! 4. *Bandwidth and queue*: one server of `bandwidth` bits a second after a queue of so many bytes. A frame that finds no room
+//!    is dropped at the tail; [`Marking`] sets Congestion Experienced before that: at a threshold as DCTCP wants it (RFC 8257
+//!    section 3.1), or with a probability that grows with the average length (RED).
+//! 5. *Propagation*: delay and jitter. Jitter keeps the order; reordering is apart, so that each can be had without the other.
+//! 6. *Damage*: one bit of the IP packet flipped, a frame repeated, a frame held back so that later ones overtake it.
+//!
+//! What survives stands in a list ordered by delivery time and age, and is delivered when its time has come.
+//! [`Link::heal`] ends all faults: from then on everything arrives. Liveness is asserted after it.
+//!
+//! A damaged frame has one bit of its IP packet flipped: the internet checksum detects every single-bit error in what it covers,
+//! so whatever reaches an application damaged is a fault of the engine. ARP has no checksum and is never damaged: the
+//! frame check sequence of a real link protects it.
+//!
+//! ```
+//! use sietch_nic::wire::tapped;
+//! use sietch_sim::link::{Direction, Link, LinkConfig, Marking};
+//! use sietch_sim::Random;
+//!
+//! let (mut a, tap_a) = tapped([2, 0, 0, 0, 0, 1], 1500, 256);
+//! let (mut b, tap_b) = tapped([2, 0, 0, 0, 0, 2], 1500, 256);
+//! // 100 Mbit/s, half a millisecond each way, 64 KiB of queue that marks from 20 KB on.
+//! let path = Direction {
+//!     bandwidth: 100_000_000,
+//!     delay: 500_000,
+//!     queue: 64 << 10,
+//!     marking: Marking::Threshold(20_000),
+//!     ..Direction::perfect()
+//! };
+//! let mut link = Link::new(tap_a, tap_b, LinkConfig::symmetric(path), Random::new(1));
+//! // Let both hosts work, then `link.step(now)`; time jumps to `link.next_deadline()` or an engine's own.
+//! link.step(0);
+//! assert_eq!(link.next_deadline(), None);
+//! ```
 
 use sietch_nic::wire::WireTap;
 
 use crate::Random;
 
-/// What a link does to frames. Chances are permille of frames, times nanoseconds.
-#[derive(Debug, Clone)]
-pub struct Faults {
-    /// Frames lost singly.
-    pub loss: u32,
-    /// Frames after which a burst of loss starts, and its longest length in frames.
-    pub burst: (u32, u64),
-    /// Frames delivered twice.
-    pub duplication: u32,
-    /// Frames held back by up to [`Faults::jitter`], so that others overtake them.
-    pub reordering: u32,
-    /// Frames with one bit flipped.
-    pub corruption: u32,
-    /// Every frame's delay.
-    pub delay: u64,
-    /// The longest extra delay of a reordered frame.
-    pub jitter: u64,
-    /// Bytes a second; 0 is unlimited.
-    pub bandwidth: u64,
-    /// Frames that may wait for bandwidth; more are lost.
-    pub queue: usize,
-    /// Intervals in which nothing passes.
-    pub partitions: Vec<(u64, u64)>,
-}
+mod lane;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+pub use lane::Lane;
 
 /// A microsecond in nanoseconds.
 const MICROSECOND: u64 = 1_000;
 /// A millisecond in nanoseconds.
 const MILLISECOND: u64 = 1_000_000;
 
-impl Faults {
-    /// A perfect link with 10 microseconds of delay.
-    pub fn none() -> Self {
+/// When a queue sets Congestion Experienced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marking {
+    /// Never: drops at the tail are the only sign of congestion.
+    None,
+    /// On every packet of an ECN-capable transport that finds so many bytes waiting; others pass.
+    Threshold(u64),
+    /// With a probability that grows from zero at an average of `low` bytes to `permille` at `high`, and is one beyond. Packets of
+    /// transports without ECN are dropped instead.
+    Red {
+        /// Bytes.
+        low: u64,
+        /// Bytes.
+        high: u64,
+        /// The greatest probability between the two.
+        permille: u32,
+    },
+}
+
+/// Loss in bursts: the model of Gilbert and Elliott. All in permille.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Burst {
+    /// Chance at each frame that the good state turns bad.
+    pub begin: u32,
+    /// Chance at each frame that the bad state turns good; 0 counts as 1, for the state must end.
+    pub end: u32,
+    /// Loss while the state is bad.
+    pub loss: u32,
+}
+
+/// What a router does with a packet that is too big for its next link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Router {
+    /// Drops it and says nothing: a black hole.
+    Silent,
+    /// Tells the sender (RFC 792, RFC 1191, RFC 4443 section 3.2); splits IPv4 packets that may be split.
+    Answers,
+}
+
+/// The largest IP packet that a path takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mtu {
+    /// Bytes, IP header included.
+    pub bytes: usize,
+    /// What becomes of bigger ones.
+    pub router: Router,
+}
+
+/// What one direction of a link is and does. Chances are permille of frames, times nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Direction {
+    /// Bits a second; 0 is unlimited.
+    pub bandwidth: u64,
+    /// Propagation delay of every frame.
+    pub delay: u64,
+    /// The longest extra delay, drawn for every frame; the order is kept.
+    pub jitter: u64,
+    /// Bytes that may wait for bandwidth; frames that find no room are lost.
+    pub queue: u64,
+    /// When the queue marks.
+    pub marking: Marking,
+    /// Frames lost singly.
+    pub loss: u32,
+    /// Loss in bursts.
+    pub burst: Option<Burst>,
+    /// Frames delivered twice.
+    pub duplication: u32,
+    /// Frames held back, so that others overtake them.
+    pub reordering: u32,
+    /// The longest time for which such a frame, or a second copy, is held back.
+    pub hold: u64,
+    /// Frames with one bit flipped.
+    pub corruption: u32,
+    /// The largest packet.
+    pub mtu: Option<Mtu>,
+    /// Intervals, start and end, in which nothing passes.
+    pub outages: Vec<(u64, u64)>,
+}
+
+impl Direction {
+    /// A perfect path with 10 microseconds of delay and no limit to its bandwidth.
+    pub fn perfect() -> Self {
         Self {
-            loss: 0,
-            burst: (0, 0),
-            duplication: 0,
-            reordering: 0,
-            corruption: 0,
+            bandwidth: 0,
             delay: 10 * MICROSECOND,
             jitter: 0,
-            bandwidth: 0,
-            queue: usize::MAX,
-            partitions: Vec::new(),
+            queue: u64::MAX,
+            marking: Marking::None,
+            loss: 0,
+            burst: None,
+            duplication: 0,
+            reordering: 0,
+            hold: 0,
+            corruption: 0,
+            mtu: None,
+            outages: Vec::new(),
         }
     }
 
-    /// A random choice of faults: each is absent in half of the seeds, so that one does not hide another.
+    /// Adds `times` outages of `down` nanoseconds, one every `period`, the first at `start`.
+    #[must_use]
+    pub fn flapping(mut self, start: u64, period: u64, down: u64, times: u64) -> Self {
+        self.outages.extend((0..times).map(|turn| {
+            let at = start + turn * period;
+            (at, at + down)
+        }));
+        self
+    }
+
+    /// A random path: each fault is absent in half of the draws, so that one does not hide another.
     pub fn swarm(random: &mut Random) -> Self {
         let mut maybe = |permille: &[u32]| if random.chance(500) { *random.pick(permille) } else { 0 };
         let loss = maybe(&[1, 10, 50, 200]);
-        let burst = maybe(&[1, 5]);
+        let begin = maybe(&[1, 5]);
         let duplication = maybe(&[1, 10, 100]);
         let reordering = maybe(&[5, 50, 300]);
         let corruption = maybe(&[1, 10, 50]);
+        let jittery = random.chance(300);
         let delay = *random.pick(&[MICROSECOND, 20 * MICROSECOND, MILLISECOND, 40 * MILLISECOND]);
-        let bandwidth = *random.pick(&[0, 0, 1_000_000, 20_000_000, 1_000_000_000]);
-        let partitions = if random.chance(200) {
+        // Bits a second: a modem's bulk line, an old and a new Ethernet.
+        let bandwidth = *random.pick(&[0, 0, 8_000_000, 100_000_000, 10_000_000_000]);
+        let queue = *random.pick(&[12_000, 96_000, 1_500_000]);
+        let marking = match random.below(4) {
+            0 => Marking::Threshold(queue / 4),
+            1 => Marking::Red { low: queue / 8, high: queue / 2, permille: 100 },
+            _ => Marking::None,
+        };
+        let outages = if random.chance(200) {
             let start = random.below(2_000 * MILLISECOND);
             vec![(start, start + random.between(1, 3_000) * MILLISECOND)]
         } else {
             Vec::new()
         };
         Self {
+            bandwidth,
+            delay,
+            jitter: if jittery { delay * random.between(1, 4) } else { 0 },
+            queue,
+            marking,
             loss,
-            burst: (burst, random.between(2, 20)),
+            burst: (begin > 0).then(|| Burst {
+                begin,
+                end: *random.pick(&[60, 200, 500]),
+                loss: *random.pick(&[300, 800, 1000]),
+            }),
             duplication,
             reordering,
+            hold: delay * random.between(1, 8),
             corruption,
-            delay,
-            jitter: delay * random.between(1, 8),
-            bandwidth,
-            queue: *random.pick(&[8, 64, 1024]),
-            partitions,
+            mtu: None,
+            outages,
         }
     }
 }
 
-/// What a link has done to frames.
+/// Both directions of a link: from the first tap to the second, and back.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    /// From the first tap to the second.
+    pub there: Direction,
+    /// From the second to the first.
+    pub back: Direction,
+}
+
+impl LinkConfig {
+    /// A perfect link.
+    pub fn perfect() -> Self {
+        Self::symmetric(Direction::perfect())
+    }
+
+    /// The same path both ways.
+    pub fn symmetric(direction: Direction) -> Self {
+        Self { back: direction.clone(), there: direction }
+    }
+
+    /// A random link: mostly the same both ways, in one draw of four two paths that have nothing to do with each other, in one of
+    /// eight with routers that answer to packets that are too big, in one of eight with an interface that comes and goes.
+    pub fn swarm(random: &mut Random) -> Self {
+        let there = Direction::swarm(random);
+        let back = if random.chance(250) { Direction::swarm(random) } else { there.clone() };
+        let mut link = Self { there, back };
+        if random.chance(125) {
+            let bytes = *random.pick(&[576, 1280, 1400, 1492]);
+            let mtu = Some(Mtu { bytes, router: Router::Answers });
+            link.there.mtu = mtu;
+            link.back.mtu = mtu;
+        }
+        if random.chance(125) {
+            let period = random.between(50, 2_000) * MILLISECOND;
+            let down = period / random.between(2, 10);
+            let (start, times) = (random.below(5_000) * MILLISECOND, random.between(2, 20));
+            link.there = link.there.flapping(start, period, down, times);
+            link.back = link.back.flapping(start, period, down, times);
+        }
+        link
+    }
+}
+
+impl From<Direction> for LinkConfig {
+    fn from(direction: Direction) -> Self {
+        Self::symmetric(direction)
+    }
+}
+
+/// What a link, or one direction of it, has done to frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Frames taken from a queue.
     pub taken: u64,
+    /// Bytes in them.
+    pub bytes: u64,
     /// Frames put before a queue.
     pub delivered: u64,
     /// Frames lost, for whatever reason.
     pub lost: u64,
+    /// Of them, those that found the queue full, or that a RED queue dropped.
+    pub overflowed: u64,
+    /// Of them, those that were too big for the path.
+    pub too_big: u64,
+    /// Frames marked Congestion Experienced.
+    pub marked: u64,
     /// Frames damaged.
     pub corrupted: u64,
     /// Frames delivered twice.
     pub duplicated: u64,
     /// Frames held back.
     pub reordered: u64,
+    /// The most bytes that waited for bandwidth.
+    pub longest_queue: u64,
 }
 
-#[derive(Debug, Default)]
-struct Direction {
-    /// In flight, by time of delivery and age.
-    flying: BTreeMap<(u64, u64), Vec<u8>>,
-    /// When the last byte so far will have left.
-    busy_until: u64,
-    burst_left: u64,
+impl Tally {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            taken: self.taken + other.taken,
+            bytes: self.bytes + other.bytes,
+            delivered: self.delivered + other.delivered,
+            lost: self.lost + other.lost,
+            overflowed: self.overflowed + other.overflowed,
+            too_big: self.too_big + other.too_big,
+            marked: self.marked + other.marked,
+            corrupted: self.corrupted + other.corrupted,
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            longest_queue: self.longest_queue.max(other.longest_queue),
+        }
+    }
 }
 
 /// A link between the taps `a` and `b`.
 #[derive(Debug)]
 pub struct Link {
-    a: WireTap,
-    b: WireTap,
-    directions: [Direction; 2],
-    faults: Faults,
+    taps: [WireTap; 2],
+    lanes: [Lane; 2],
     random: Random,
-    age: u64,
-    /// What was done so far.
-    pub tally: Tally,
 }
 
 impl Link {
     /// Joins two taps.
-    pub fn new(a: WireTap, b: WireTap, faults: Faults, random: Random) -> Self {
-        Self { a, b, directions: Default::default(), faults, random, age: 0, tally: Tally::default() }
+    pub fn new(a: WireTap, b: WireTap, config: impl Into<LinkConfig>, random: Random) -> Self {
+        let config = config.into();
+        Self { taps: [a, b], lanes: [Lane::new(config.there), Lane::new(config.back)], random }
     }
 
-    /// Ends all faults. What is already in flight keeps its fate.
+    /// Ends all faults, and the limits of bandwidth and queue. Delays stay, and so do routers that answer. What is already in
+    /// flight keeps its fate.
     pub fn heal(&mut self) {
-        self.faults = Faults { delay: self.faults.delay, ..Faults::none() };
-        for direction in &mut self.directions {
-            direction.burst_left = 0;
+        for lane in &mut self.lanes {
+            lane.heal();
         }
     }
 
     /// Puts another queue in the place of the second: its machine was started anew. What is in flight goes on.
     pub fn replace_second(&mut self, tap: WireTap) {
-        self.b = tap;
+        self.taps[1] = tap;
     }
 
-    /// Replaces the faults.
-    pub fn set_faults(&mut self, faults: Faults) {
-        self.faults = faults;
+    /// Replaces what the link is and does. What is already in flight keeps its fate.
+    pub fn configure(&mut self, config: impl Into<LinkConfig>) {
+        let config = config.into();
+        self.lanes[0].configure(config.there);
+        self.lanes[1].configure(config.back);
+    }
+
+    /// What was done so far, both ways together.
+    pub fn tally(&self) -> Tally {
+        self.lanes[0].tally().plus(self.lanes[1].tally())
+    }
+
+    /// What was done so far, from the first tap to the second, and back.
+    pub fn tallies(&self) -> [Tally; 2] {
+        [self.lanes[0].tally(), self.lanes[1].tally()]
     }
 
     /// Takes what both queues have sent and delivers what is due at `now`.
     pub fn step(&mut self, now: u64) {
         for side in 0..2 {
-            while let Some(frame) =
-                if side == 0 { self.a.take_transmitted() } else { self.b.take_transmitted() }
-            {
-                self.tally.taken += 1;
-                self.launch(side, frame, now);
+            while let Some(frame) = self.taps[side].take_transmitted() {
+                if let Some(answer) = self.lanes[side].launch(frame, now, &mut self.random) {
+                    self.lanes[1 - side].inject(answer, now);
+                }
             }
-            while let Some(entry) = self.directions[side].flying.first_entry() {
-                if entry.key().0 > now {
-                    break;
-                }
-                let frame = entry.remove();
-                let taken = if side == 0 { self.b.deliver(&frame) } else { self.a.deliver(&frame) };
-                if taken {
-                    self.tally.delivered += 1;
-                } else {
-                    self.tally.lost += 1;
-                }
+        }
+        for side in 0..2 {
+            while let Some(frame) = self.lanes[side].arrive(now) {
+                let taken = self.taps[1 - side].deliver(&frame);
+                self.lanes[side].delivered(taken);
             }
         }
     }
 
     /// When the next frame in flight is due.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.directions
-            .iter()
-            .filter_map(|direction| direction.flying.first_key_value())
-            .map(|((due, _), _)| *due)
-            .min()
-    }
-
-    fn launch(&mut self, side: usize, mut frame: Vec<u8>, now: u64) {
-        let faults = &self.faults;
-        let direction = &mut self.directions[side];
-        let random = &mut self.random;
-        if direction.burst_left == 0 && random.chance(faults.burst.0) {
-            direction.burst_left = random.between(1, faults.burst.1.max(1));
-        }
-        let cut = faults.partitions.iter().any(|(from, to)| (*from..*to).contains(&now));
-        if direction.burst_left > 0
-            || cut
-            || random.chance(faults.loss)
-            || direction.flying.len() >= faults.queue
-        {
-            direction.burst_left = direction.burst_left.saturating_sub(1);
-            self.tally.lost += 1;
-            return;
-        }
-        if random.chance(faults.corruption) && damage(&mut frame, random) {
-            self.tally.corrupted += 1;
-        }
-        let mut due = now + faults.delay;
-        // Bandwidth 0 is no limit, and so no division.
-        if let Some(spent) = (frame.len() as u64 * 1_000_000_000).checked_div(faults.bandwidth) {
-            direction.busy_until = direction.busy_until.max(now) + spent;
-            due = direction.busy_until + faults.delay;
-        }
-        if random.chance(faults.reordering) {
-            due += random.below(faults.jitter + 1);
-            self.tally.reordered += 1;
-        }
-        if random.chance(faults.duplication) {
-            let again = due + random.below(faults.jitter + 1);
-            self.age += 1;
-            direction.flying.insert((again, self.age), frame.clone());
-            self.tally.duplicated += 1;
-        }
-        self.age += 1;
-        direction.flying.insert((due, self.age), frame);
-    }
-}
-
-/// Flips one bit of the packet inside an IPv4 frame; returns whether it did.
-fn damage(frame: &mut [u8], random: &mut Random) -> bool {
-    const HEADER: usize = 14;
-    let Some([8, 0]) = frame.get(12..HEADER) else { return false };
-    // Only what the checksums cover: a short packet is followed by padding that nobody reads.
-    let length = frame.get(16..18).map_or(0, |field| usize::from(u16::from_be_bytes([field[0], field[1]])));
-    let end = (HEADER + length).min(frame.len());
-    if end <= HEADER {
-        return false;
-    }
-    let at = HEADER + random.index(end - HEADER);
-    frame[at] ^= 1 << random.below(8);
-    true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sietch_nic::NicQueue;
-    use sietch_nic::wire::{WireQueue, tapped};
-
-    fn ends() -> (WireQueue, WireQueue, WireTap, WireTap) {
-        let (a, tap_a) = tapped([2, 0, 0, 0, 0, 1], 1500, 256);
-        let (b, tap_b) = tapped([2, 0, 0, 0, 0, 2], 1500, 256);
-        (a, b, tap_a, tap_b)
-    }
-
-    fn send(queue: &mut WireQueue, byte: u8) {
-        let mut frame = queue.allocate().unwrap();
-        queue.bytes_mut(&mut frame, 60).fill(byte);
-        queue.transmit(frame).unwrap();
-        queue.flush().unwrap();
-    }
-
-    fn received(queue: &mut WireQueue) -> Vec<u8> {
-        let mut frames = Vec::new();
-        queue.receive(&mut frames, 1000);
-        frames
-            .into_iter()
-            .map(|frame| {
-                let first = queue.bytes(&frame)[0];
-                queue.release(frame);
-                first
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_healthy_link_delivers_in_order_after_its_delay() {
-        let (mut a, mut b, tap_a, tap_b) = ends();
-        let mut link = Link::new(tap_a, tap_b, Faults::none(), Random::new(1));
-        for byte in 0..5 {
-            send(&mut a, byte);
-        }
-        link.step(0);
-        assert!(received(&mut b).is_empty());
-        let due = link.next_deadline().unwrap();
-        link.step(due);
-        assert_eq!(received(&mut b), [0, 1, 2, 3, 4]);
-        assert_eq!(link.next_deadline(), None);
-    }
-
-    #[test]
-    fn each_fault_happens_and_healing_ends_them() {
-        let (mut a, mut b, tap_a, tap_b) = ends();
-        let faults =
-            Faults { loss: 300, duplication: 300, reordering: 500, jitter: 1_000_000, ..Faults::none() };
-        let mut link = Link::new(tap_a, tap_b, faults, Random::new(3));
-        let mut all = Vec::new();
-        for byte in 0..200 {
-            send(&mut a, byte);
-            link.step(u64::from(byte) * 1000);
-        }
-        while let Some(due) = link.next_deadline() {
-            link.step(due);
-            all.extend(received(&mut b));
-        }
-        assert!(!all.is_sorted(), "nothing overtook");
-        assert!(link.tally.lost > 20 && link.tally.duplicated > 20, "{:?}", link.tally);
-        assert_eq!(all.len() as u64, 200 - link.tally.lost + link.tally.duplicated);
-        link.heal();
-        send(&mut a, 9);
-        link.step(1_000_000_000);
-        link.step(2_000_000_000);
-        assert_eq!(received(&mut b), [9]);
+        self.lanes.iter().filter_map(Lane::next_deadline).min()
     }
 }

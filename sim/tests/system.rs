@@ -11,19 +11,22 @@ mod service;
 use service::client::{Client, Role};
 use service::{Down, SECOND, World};
 use sietch_sim::seeds::{self, Budget};
-use sietch_sim::{Faults, Random};
+use sietch_sim::{LinkConfig, Random};
 
 /// Until when links are bad and servers go down.
 const QUIET_AT: u64 = 40 * SECOND;
 /// Within this time after it everything must be done.
 const PATIENCE: u64 = 1500 * SECOND;
 
-fn faults(random: &mut Random) -> Faults {
-    let mut faults = Faults::swarm(random);
-    // A second of round trips would make every run long, and shows nothing that a short one does not.
-    faults.delay = faults.delay.min(5_000_000);
-    faults.jitter = faults.jitter.min(20_000_000);
-    faults
+fn faults(random: &mut Random) -> LinkConfig {
+    let mut link = LinkConfig::swarm(random);
+    // Round trips bound what a seed can do in its time.
+    for path in [&mut link.there, &mut link.back] {
+        path.delay = path.delay.min(5_000_000);
+        path.jitter = path.jitter.min(5_000_000);
+        path.hold = path.hold.min(20_000_000);
+    }
+    link
 }
 
 fn whole_system(seed: u64, crashes: u64) -> u64 {

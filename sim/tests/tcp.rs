@@ -19,7 +19,7 @@ use sietch_net::{CloseReason, Config, Engine, EventKind, FlowId};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::tapped;
 use sietch_sim::seeds::{self, Budget};
-use sietch_sim::{Faults, Link, Random};
+use sietch_sim::{Link, LinkConfig, Random};
 
 /// Until when the faults last, in virtual nanoseconds.
 const HEAL_AT: u64 = 31 * SECOND;
@@ -91,7 +91,7 @@ fn check(world: &World, number: usize) {
             matches!(end.phase, Phase::Left | Phase::Closed(CloseReason::Normal)),
             "connection {number} did not end well: at {}: {end:?} {peer:?} {:?}",
             world.now,
-            world.link.tally
+            world.link.tally()
         );
         assert_eq!(end.received, peer.script.total, "connection {number}: {end:?} {peer:?}");
         assert_eq!(end.sent, end.script.total);
@@ -100,7 +100,7 @@ fn check(world: &World, number: usize) {
 
 fn transfer(seed: u64) -> u64 {
     let mut random = Random::new(seed);
-    let faults = Faults::swarm(&mut random);
+    let faults = LinkConfig::swarm(&mut random);
     let mut change = buffers(&mut random);
     let connections = connections(&mut random);
     let mut world = World::new(faults, connections, random, &mut change);
@@ -125,8 +125,9 @@ fn a_seed_is_a_history() {
 /// A reader that sleeps for minutes stalls its sender with a closed window; nothing is lost, and nobody spins.
 fn stall(seed: u64) {
     let mut random = Random::new(seed);
-    let mut faults = Faults::swarm(&mut random);
-    faults.partitions.clear();
+    let mut faults = LinkConfig::swarm(&mut random);
+    faults.there.outages.clear();
+    faults.back.outages.clear();
     let slow = Script { sleepiness: 300, longest_sleep: 90 * SECOND, bite: 30_000, ..Script::polite(10) };
     let one = Connection { opener: 0, at: SECOND, scripts: [Script::polite(150_000), slow] };
     let mut change = |config: &mut Config| config.receive_buffer = 16 << 10;
@@ -146,7 +147,7 @@ fn a_closed_window_stalls_and_opens_again() {
 /// A host that dies without a word: its peers find out, by themselves or when it is back, and keep nothing of it.
 fn vanish(seed: u64) {
     let mut random = Random::new(seed);
-    let faults = Faults::swarm(&mut random);
+    let faults = LinkConfig::swarm(&mut random);
     let mut all = connections(&mut random);
     all.retain(|connection| connection.at < 10 * SECOND);
     let at = SECOND + random.below(8 * SECOND);
@@ -176,7 +177,8 @@ fn a_host_that_vanishes_leaves_nothing_behind() {
 fn churn_leaves_nothing_behind() {
     seeds::run("tcp churn_leaves", &[259_769_793_484], Budget { seeds: 400, seconds: 5 }, |seed| {
         let mut random = Random::new(seed);
-        let faults = Faults { delay: 20_000, ..Faults::swarm(&mut random) };
+        let mut faults = LinkConfig::swarm(&mut random);
+        (faults.there.delay, faults.back.delay) = (20_000, 20_000);
         let mut all: Vec<Connection> = (0..300)
             .map(|_| Connection {
                 opener: random.index(2),
@@ -215,7 +217,7 @@ fn memory_is_bounded() {
             config.receive_buffer = 32 << 10;
             config.send_buffer = 32 << 10;
         };
-        let mut world = World::new(Faults::none(), connections, random, &mut change);
+        let mut world = World::new(LinkConfig::perfect(), connections, random, &mut change);
         finish(&mut world);
         for host in &world.hosts {
             assert!(host.most_bytes <= memory, "{} bytes in buffers", host.most_bytes);
@@ -228,7 +230,9 @@ fn memory_is_bounded() {
 fn foreign_transfer(seed: u64) {
     const PORT: u16 = 7000;
     let mut random = Random::new(seed);
-    let faults = Faults::swarm(&mut random);
+    let mut faults = LinkConfig::swarm(&mut random);
+    // smoltcp forbids fragments and does not listen to routers.
+    (faults.there.mtu, faults.back.mtu) = (None, None);
     let engine_opens = random.chance(500);
     let totals = [random.between(1, 120_000), random.between(1, 120_000)];
     let (ours, theirs) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
-use sietch_sim::{Link, Random};
+use sietch_sim::{Link, LinkConfig, Random};
 
 mod script;
 
@@ -144,7 +144,7 @@ impl Host {
 impl World {
     /// Two hosts; `change` adapts the configuration of each.
     pub fn new(
-        faults: sietch_sim::Faults,
+        faults: LinkConfig,
         connections: Vec<Connection>,
         mut random: Random,
         change: &mut dyn FnMut(&mut Config),

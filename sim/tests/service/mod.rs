@@ -15,7 +15,7 @@ use sietch_kv::shard::{Now, Shard};
 use sietch_net::{Config, Engine, Event};
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::disk::Options;
-use sietch_sim::{Crash, Faults, Link, Media, Random, SimDisk};
+use sietch_sim::{Crash, Link, LinkConfig, Media, Random, SimDisk};
 
 pub mod client;
 
@@ -69,7 +69,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(faults: Faults, clients: Vec<Client>, mut random: Random) -> Self {
+    pub fn new(faults: LinkConfig, clients: Vec<Client>, mut random: Random) -> Self {
         let (queue, tap) = tapped([2, 0, 0, 0, 0, 1], MTU, BUFFERS);
         let (_, nobody) = tapped([2, 0, 0, 0, 0, 2], MTU, 1);
         let config = Config::new(Ipv4Addr::new(10, 0, 0, 1), 24, [1; 16]);
