@@ -34,10 +34,12 @@ use crate::timers::Timers;
 use crate::transmit::Reply;
 
 mod api;
+mod inspect;
 mod internet;
 mod output;
 
-pub use api::{ConnectError, FlowInfo, ListenError};
+pub use api::{ConnectError, ListenError};
+pub use inspect::{FlowInfo, Recovering, SocketInfo, SocketKind};
 
 /// What an engine is told once.
 #[derive(Clone, Debug)]

@@ -114,6 +114,10 @@ pub(crate) mod flag {
     pub const FIN_QUEUED: u32 = 1 << 16;
     /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the list of those who wait.
     pub const WANTS_MEMORY: u32 = 1 << 17;
+    /// Both sides understand selective acknowledgements.
+    pub const SACK: u32 = 1 << 24;
+    /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.
+    pub const SACK_DUE: u32 = 1 << 25;
 }
 
 /// Bits of [`Flow::events`].
@@ -227,6 +231,8 @@ pub(crate) struct Cold {
     pub iss: Seq,
     pub retransmits: u64,
     pub reassembly: Option<Box<Reassembly>>,
+    /// Bytes that came twice, until the peer is told (RFC 2883).
+    pub twice: Option<(Seq, Seq)>,
     /// Whether the application has taken the flow's Accepted event, if it had one.
     pub pending_accept: bool,
 }
@@ -256,6 +262,7 @@ impl Default for Cold {
             iss: Seq(0),
             retransmits: 0,
             reassembly: None,
+            twice: None,
             pending_accept: false,
         }
     }

@@ -43,7 +43,9 @@ pub mod timers;
 mod transmit;
 mod udp;
 
-pub use engine::{Config, ConnectError, Engine, FlowInfo, ListenError, PollResult};
+pub use engine::{
+    Config, ConnectError, Engine, FlowInfo, ListenError, PollResult, Recovering, SocketInfo, SocketKind,
+};
 pub use events::{CloseReason, Event, EventKind};
 pub use flow::{FlowId, State};
 pub use metrics::Metrics;

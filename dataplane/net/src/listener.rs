@@ -33,6 +33,8 @@ pub(crate) struct Embryo {
     /// The peer's window scale, if it scales.
     pub shift: Option<u8>,
     pub timestamps: bool,
+    /// Whether the peer takes selective acknowledgements.
+    pub sack: bool,
     pub ts_recent: u32,
     pub ts_offset: u32,
     pub retransmits: u8,
@@ -70,6 +72,11 @@ impl<T> Slab<T> {
 
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.1.as_mut()
+    }
+
+    /// All values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.1.as_ref())
     }
 
     /// Puts `value` in a place. The caller has made room.

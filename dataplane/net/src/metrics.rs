@@ -106,6 +106,8 @@ counters! {
     out_of_window,
     /// Segments kept out of order.
     out_of_order,
+    /// Times that a peer was told of bytes that came twice (RFC 2883).
+    duplicates_reported,
     /// Segments dropped because buffers or ranges were used up.
     buffer_drops,
     /// Connections in TIME-WAIT forgotten early, to make room or for a new connection.

@@ -19,6 +19,7 @@ use crate::sequence::Seq;
 
 mod close;
 mod handshake;
+mod report;
 mod timeout;
 
 /// Most duplicate acknowledgements owed at a time: past these the peer's recovery gains nothing.
@@ -118,6 +119,7 @@ impl Engine {
     /// rate, or two peers that disagree would talk forever.
     fn answer_unacceptable(&mut self, index: usize, segment: &Segment<'_>) {
         if segment.length() > 0 && !segment.has(SYN) {
+            self.note_old_payload(index, segment);
             self.acknowledge_now(index);
         } else {
             self.challenge(index);
@@ -250,7 +252,7 @@ impl Engine {
         if segment.payload.is_empty() {
             return;
         }
-        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let flow = &self.flows.hot[index];
         if !flow.state.receives() {
             self.acknowledge_now(index);
             return;
@@ -264,6 +266,10 @@ impl Engine {
             return;
         }
         let skip = flow.rcv_nxt.distance(segment.seq).max(0).cast_unsigned() as usize;
+        if skip > 0 {
+            self.note_old_payload(index, segment);
+        }
+        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
         let end = cold.peer_fin.map_or(flow.rcv_edge, |fin| fin.min(flow.rcv_edge));
         let room = end.distance(segment.seq).max(0).cast_unsigned() as usize;
         let payload = segment.payload.get(skip..segment.payload.len().min(room)).unwrap_or_default();
@@ -286,8 +292,16 @@ impl Engine {
         }
         let start = flow.rcv_nxt.plus(offset as u32);
         let end = start.plus(payload.len() as u32);
+        if let Some(piece) = cold.reassembly.as_ref().and_then(|reassembly| reassembly.duplicate(start, end))
+        {
+            self.came_twice(index, piece.0, piece.1);
+        }
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if offset > 0 {
             flow.owed = (flow.owed + 1).min(MOST_OWED);
+            if flow.has(flag::SACK) {
+                flow.flags |= flag::SACK_DUE;
+            }
             if cold.reassembly.get_or_insert_default().insert(start, end) {
                 flow.rx.write_at(place, payload);
                 self.metrics.out_of_order += 1;

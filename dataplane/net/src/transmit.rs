@@ -169,11 +169,14 @@ impl Engine {
     ) -> Result<(), Stalled> {
         let mut frame = self.allocate(queue)?;
         let flow = &mut self.flows.hot[index];
-        let options = if flow.has(flag::TIMESTAMPS) {
+        let options = if flow.has(flag::SACK_DUE) {
+            self.report_options(index, segment.length)
+        } else if flow.has(flag::TIMESTAMPS) {
             Options::Timestamps(self.now_ms.wrapping_add(flow.ts_offset), flow.ts_recent)
         } else {
             Options::None
         };
+        let flow = &mut self.flows.hot[index];
         let window = flow.announce(self.receive_buffer);
         let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
         let path = flow.path(self.mac, self.address);
@@ -186,6 +189,9 @@ impl Engine {
         flow.unacknowledged = 0;
         self.flows.cold[index].ack_at = NEVER;
         self.metrics.segments_sent += 1;
+        if flow.has(flag::SACK_DUE) {
+            self.reported(index, &options);
+        }
         Ok(())
     }
 
@@ -275,6 +281,7 @@ impl Engine {
         let options = Options::Syn {
             mss: u16::try_from(self.mtu - 40).unwrap_or(u16::MAX),
             shift: (!answering || flow.rcv_shift > 0).then_some(self.own_shift),
+            sack: !answering || flow.has(flag::SACK),
             timestamps: (!answering || flow.has(flag::TIMESTAMPS)).then_some(stamp),
         };
         // The window of a SYN is never scaled (RFC 7323 section 2.2).

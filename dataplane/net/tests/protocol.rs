@@ -9,7 +9,7 @@ use harness::{Fate, MILLISECOND, Network, SECOND, SERVER_PORT};
 use sietch_net::packet::tcp::{ACK, FIN, Options, PSH, RST, SYN};
 use sietch_net::{CloseReason, EventKind, Seq, State, limits};
 
-const PLAIN: Options = Options::Syn { mss: 1000, shift: None, timestamps: None };
+const PLAIN: Options = Options::Syn { mss: 1000, shift: None, sack: false, timestamps: None };
 
 #[test]
 fn retransmits_with_exact_exponential_backoff_and_gives_up() {
@@ -259,7 +259,7 @@ fn three_duplicates_bring_the_segment_at_once_and_partial_ones_the_next() {
 #[test]
 fn old_timestamps_are_refused_and_peers_without_options_served() {
     let mut peer = Peer::new(|_| {});
-    peer.handshake(Options::Syn { mss: 1460, shift: Some(7), timestamps: Some((5000, 0)) });
+    peer.handshake(Options::Syn { mss: 1460, shift: Some(7), sack: false, timestamps: Some((5000, 0)) });
     let info = peer.host.engine.flow_info(peer.flow).expect("it is open");
     assert!(info.timestamps);
     assert_eq!((info.segment_size, info.peer_window), (1448, 60_000 << 7));

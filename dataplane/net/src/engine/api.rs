@@ -38,24 +38,6 @@ pub enum ListenError {
     Full,
 }
 
-/// What there is to know about a flow. Times are in nanoseconds, windows in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct FlowInfo {
-    pub state: State,
-    pub local_port: u16,
-    pub remote: SocketAddrV4,
-    pub congestion_window: u32,
-    pub peer_window: u32,
-    pub segment_size: u16,
-    pub round_trip: u64,
-    pub retransmission_timeout: u64,
-    pub retransmits: u64,
-    pub unsent_or_unacknowledged: usize,
-    pub unread: usize,
-    pub timestamps: bool,
-}
-
 impl Engine {
     /// Accepts connections to `port`; at most `backlog` may wait for the application to take their events.
     ///
@@ -354,26 +336,6 @@ impl Engine {
             flow.flags = if on { flow.flags | flag::NAGLE } else { flow.flags & !flag::NAGLE };
             self.touch(index);
         }
-    }
-
-    /// What there is to know about a flow, or `None` if the id is stale.
-    pub fn flow_info(&self, flow: FlowId) -> Option<FlowInfo> {
-        let index = self.flows.index(flow)?;
-        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
-        Some(FlowInfo {
-            state: flow.state,
-            local_port: flow.local_port,
-            remote: flow.remote_address(),
-            congestion_window: flow.cwnd,
-            peer_window: flow.wnd,
-            segment_size: flow.mss,
-            round_trip: cold.round_trip.smoothed(),
-            retransmission_timeout: cold.round_trip.timeout(cold.backoff),
-            retransmits: cold.retransmits,
-            unsent_or_unacknowledged: flow.tx.len(),
-            unread: flow.rx.len(),
-            timestamps: flow.has(flag::TIMESTAMPS),
-        })
     }
 
     /// `(flows, half-open passive connections, connections in TIME-WAIT, bytes in buffers)` right now.

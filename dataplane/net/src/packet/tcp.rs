@@ -8,10 +8,12 @@
 use super::{Malformed, checksum, ethernet, ipv4};
 use crate::sequence::Seq;
 
+mod options;
+
+pub use options::{Options, ROOM, Received, SackBlocks, TIMESTAMP_OPTION};
+
 /// Bytes in a header without options.
 pub const HEADER: usize = 20;
-/// Bytes of the timestamp option, aligned as everybody sends it (RFC 7323 appendix A).
-pub const TIMESTAMP_OPTION: usize = 12;
 /// Bytes of link, network and transport headers before the options.
 pub const ALL_HEADERS: usize = ethernet::HEADER + ipv4::HEADER + HEADER;
 
@@ -27,19 +29,6 @@ pub const PSH: u8 = 0x08;
 pub const ACK: u8 = 0x10;
 /// The urgent pointer means something.
 pub const URG: u8 = 0x20;
-
-/// Options of a received segment that the engine understands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
-    /// Largest segment that the sender takes.
-    pub mss: Option<u16>,
-    /// Window scale, at most 14 (RFC 7323 section 2.3).
-    pub shift: Option<u8>,
-    /// Whether selective acknowledgements may be sent.
-    pub sack_permitted: bool,
-    /// Timestamp value and echo reply.
-    pub timestamps: Option<(u32, u32)>,
-}
 
 /// A segment as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +47,8 @@ pub struct Segment<'a> {
     pub window: u16,
     /// Options.
     pub options: Received,
+    /// Their bytes.
+    pub option_bytes: &'a [u8],
     /// Data.
     pub payload: &'a [u8],
 }
@@ -87,7 +78,8 @@ impl<'a> Segment<'a> {
             ack: Seq(u32::from_be_bytes([header[8], header[9], header[10], header[11]])),
             flags: header[13],
             window: u16::from_be_bytes([header[14], header[15]]),
-            options: parse_options(&bytes[HEADER..offset]),
+            options: Received::parse(&bytes[HEADER..offset]),
+            option_bytes: &bytes[HEADER..offset],
             payload: &bytes[offset..],
         })
     }
@@ -99,106 +91,16 @@ impl<'a> Segment<'a> {
         self.payload.len() as u32 + u32::from(self.flags & SYN != 0) + u32::from(self.flags & FIN != 0)
     }
 
+    /// The ranges of its SACK option.
+    pub fn sack_blocks(&self) -> SackBlocks {
+        self.options.sack_blocks(self.option_bytes)
+    }
+
     /// Whether any of `flags` is set.
     #[inline]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
     }
-}
-
-#[inline]
-fn parse_options(bytes: &[u8]) -> Received {
-    // The one layout that data segments of every common sender have.
-    if let &[1, 1, 8, 10, a, b, c, d, e, f, g, h] = bytes {
-        let timestamps = Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
-        return Received { timestamps, ..Received::default() };
-    }
-    if bytes.is_empty() { Received::default() } else { parse_any_options(bytes) }
-}
-
-fn parse_any_options(mut bytes: &[u8]) -> Received {
-    let mut options = Received::default();
-    loop {
-        match bytes {
-            [] | [0, ..] => return options,
-            [1, rest @ ..] => bytes = rest,
-            [kind, length, ..] if *length >= 2 && usize::from(*length) <= bytes.len() => {
-                let (option, rest) = bytes.split_at(usize::from(*length));
-                match (kind, &option[2..]) {
-                    (2, &[a, b]) => options.mss = Some(u16::from_be_bytes([a, b])),
-                    (3, &[shift]) => options.shift = Some(shift.min(14)),
-                    (4, []) => options.sack_permitted = true,
-                    (8, &[a, b, c, d, e, f, g, h]) => {
-                        options.timestamps =
-                            Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
-                    }
-                    _ => {}
-                }
-                bytes = rest;
-            }
-            _ => return options,
-        }
-    }
-}
-
-/// Options of a segment that we send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Options {
-    /// None.
-    None,
-    /// Timestamp value and echo reply.
-    Timestamps(u32, u32),
-    /// What a SYN offers: segment size, window scale, timestamps.
-    Syn {
-        /// Largest segment that we take.
-        mss: u16,
-        /// Our window scale, unless the peer spoke first and offered none.
-        shift: Option<u8>,
-        /// Timestamps, unless the peer spoke first and offered none.
-        timestamps: Option<(u32, u32)>,
-    },
-}
-
-impl Options {
-    /// Bytes of options, padded to whole words.
-    #[inline]
-    pub const fn length(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Timestamps(..) => TIMESTAMP_OPTION,
-            Self::Syn { shift, timestamps, .. } => {
-                4 + if shift.is_some() { 4 } else { 0 }
-                    + if timestamps.is_some() { TIMESTAMP_OPTION } else { 0 }
-            }
-        }
-    }
-
-    #[inline]
-    fn emit(&self, out: &mut [u8]) {
-        match *self {
-            Self::None => {}
-            Self::Timestamps(value, echo) => emit_timestamps(out, value, echo),
-            Self::Syn { mss, shift, timestamps } => {
-                let [high, low] = mss.to_be_bytes();
-                out[..4].copy_from_slice(&[2, 4, high, low]);
-                let mut at = 4;
-                if let Some(shift) = shift {
-                    out[4..8].copy_from_slice(&[1, 3, 3, shift]);
-                    at = 8;
-                }
-                if let Some((value, echo)) = timestamps {
-                    emit_timestamps(&mut out[at..], value, echo);
-                }
-            }
-        }
-    }
-}
-
-#[inline]
-fn emit_timestamps(out: &mut [u8], value: u32, echo: u32) {
-    out[..4].copy_from_slice(&[1, 1, 8, 10]);
-    out[4..8].copy_from_slice(&value.to_be_bytes());
-    out[8..12].copy_from_slice(&echo.to_be_bytes());
 }
 
 /// Who talks to whom: all that the headers of one flow have in common.

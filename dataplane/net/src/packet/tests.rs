@@ -33,8 +33,8 @@ proptest! {
         let options = match kind {
             0 => Options::None,
             1 => Options::Timestamps(seq, ack),
-            2 => Options::Syn { mss: window, shift: None, timestamps: Some((ack, seq)) },
-            _ => Options::Syn { mss: window, shift: Some(7), timestamps: None },
+            2 => Options::Syn { mss: window, shift: None, sack: true, timestamps: Some((ack, seq)) },
+            _ => Options::Syn { mss: window, shift: Some(7), sack: true, timestamps: None },
         };
         let flags = if kind > 1 { SYN | ACK } else { ACK | PSH };
         let path = Path { mac: [2; 6], next_hop: [4; 6], local: 0x0a00_0001, remote: 0x0a00_0002, local_port: 7, remote_port: 9 };
@@ -50,7 +50,8 @@ proptest! {
         let (mss, shift, timestamps) = match options {
             Options::None => (None, None, None),
             Options::Timestamps(value, echo) => (None, None, Some((value, echo))),
-            Options::Syn { mss, shift, timestamps } => (Some(mss), shift, timestamps),
+            Options::Syn { mss, shift, timestamps, .. } => (Some(mss), shift, timestamps),
+            Options::Sack { .. } => unreachable!("none was written"),
         };
         prop_assert_eq!((segment.options.mss, segment.options.shift, segment.options.timestamps), (mss, shift, timestamps));
         // One wrong bit anywhere in the segment is noticed.

@@ -37,3 +37,57 @@ fn refuses_a_range_too_many_but_still_fills_gaps() {
     assert!(!ranges.insert(Seq(100_000), Seq(100_001)));
     assert!(ranges.insert(Seq(0), Seq(6)), "a range that touches another is no more than before");
 }
+
+fn reported(ranges: &Reassembly, count: usize) -> Vec<(u32, u32)> {
+    let mut blocks = SackBlocks::default();
+    ranges.report(count, &mut blocks);
+    blocks.as_slice().iter().map(|block| (block.0.0, block.1.0)).collect()
+}
+
+#[test]
+fn the_range_that_grew_last_is_reported_first_and_the_others_follow() {
+    let mut ranges = Reassembly::default();
+    for start in [10, 30, 50, 70, 90] {
+        assert!(ranges.insert(Seq(start), Seq(start + 5)));
+    }
+    assert_eq!(reported(&ranges, 3), [(90, 95), (70, 75), (50, 55)]);
+    assert!(ranges.insert(Seq(35), Seq(40)));
+    assert_eq!(reported(&ranges, 3), [(30, 40), (90, 95), (70, 75)]);
+    // One fills the gap between two: they are one, and it is the latest.
+    assert!(ranges.insert(Seq(75), Seq(90)));
+    assert_eq!(reported(&ranges, 4), [(70, 95), (30, 40), (50, 55), (10, 15)]);
+    assert_eq!(ranges.advance(Seq(45)), Seq(45));
+    assert_eq!(reported(&ranges, 4), [(70, 95), (50, 55)]);
+    assert_eq!(ranges.advance(Seq(50)), Seq(55));
+    assert_eq!(reported(&ranges, 4), [(70, 95)]);
+}
+
+#[test]
+fn what_arrives_twice_is_named() {
+    let mut ranges = Reassembly::default();
+    assert!(ranges.insert(Seq(10), Seq(20)));
+    assert_eq!(ranges.duplicate(Seq(0), Seq(10)), None);
+    assert_eq!(ranges.duplicate(Seq(20), Seq(30)), None);
+    assert_eq!(ranges.duplicate(Seq(5), Seq(15)), Some((Seq(10), Seq(15))));
+    assert_eq!(ranges.duplicate(Seq(12), Seq(40)), Some((Seq(12), Seq(20))));
+}
+
+proptest! {
+    /// Whatever happens, what is reported is there, no range twice, and all are reported if there are few.
+    #[test]
+    fn reports_are_true(pieces in proptest::collection::vec((1..SPAN, 1..40u32, any::<bool>()), 1..120)) {
+        let mut ranges = Reassembly::default();
+        let mut next = Seq(0);
+        for (at, length, advance) in pieces {
+            ranges.insert(Seq(at).max(next), Seq(at + length).max(next));
+            if advance {
+                next = ranges.advance(next.plus(length / 2));
+            }
+            let told = reported(&ranges, 4);
+            let all: Vec<_> = ranges.ranges().iter().map(|range| (range.0.0, range.1.0)).collect();
+            prop_assert!(told.iter().all(|block| all.contains(block)));
+            prop_assert!((1..told.len()).all(|at| !told[..at].contains(&told[at])));
+            prop_assert_eq!(told.len(), all.len().min(4));
+        }
+    }
+}

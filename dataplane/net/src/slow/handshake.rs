@@ -81,6 +81,7 @@ impl Engine {
             peer_mss: segment.options.mss,
             shift: segment.options.shift,
             timestamps: segment.options.timestamps.is_some(),
+            sack: segment.options.sack_permitted,
             ts_recent: segment.options.timestamps.map_or(0, |stamps| stamps.0),
             ts_offset,
             retransmits: 0,
@@ -111,6 +112,7 @@ impl Engine {
         let options = Options::Syn {
             mss: self.own_mss(),
             shift: embryo.shift.map(|_| self.own_shift),
+            sack: embryo.sack,
             timestamps: embryo.timestamps.then_some(stamps),
         };
         let fields = Fields {
@@ -242,18 +244,21 @@ impl Engine {
         if embryo.retransmits == 0 {
             cold.round_trip.sample(self.now.saturating_sub(embryo.sent_at));
         }
-        self.adopt_options(index as usize, embryo.peer_mss, embryo.timestamps);
+        self.adopt_options(index as usize, embryo.peer_mss, embryo.timestamps, embryo.sack);
         self.metrics.connections_accepted += 1;
         self.raise(index as usize, event::ACCEPTED);
         self.slow_receive(index as usize, segment);
     }
 
     /// Sets what follows from the options of the peer's SYN.
-    fn adopt_options(&mut self, index: usize, peer_mss: Option<u16>, timestamps: bool) {
+    fn adopt_options(&mut self, index: usize, peer_mss: Option<u16>, timestamps: bool, sack: bool) {
         let mss = self.payload_size(peer_mss, timestamps);
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if timestamps {
             flow.flags |= flag::TIMESTAMPS;
+        }
+        if sack {
+            flow.flags |= flag::SACK;
         }
         flow.mss = mss;
         flow.cwnd = cold.start_congestion(mss);
@@ -325,7 +330,8 @@ impl Engine {
         flow.ts_recent = segment.options.timestamps.map_or(0, |stamps| stamps.0);
         self.flows.cold[index].ts_recent_at = self.now;
         self.flows.cold[index].heard_at = self.now;
-        self.adopt_options(index, segment.options.mss, segment.options.timestamps.is_some());
+        let options = &segment.options;
+        self.adopt_options(index, options.mss, options.timestamps.is_some(), options.sack_permitted);
         if acknowledged {
             self.established(index, segment);
             self.acknowledge_now(index);

@@ -20,6 +20,8 @@ pub struct Got {
     pub flags: u8,
     pub window: u16,
     pub options: tcp::Received,
+    /// Ranges of its SACK option.
+    pub sack: Vec<(Seq, Seq)>,
     pub payload: Vec<u8>,
     pub port: u16,
 }
@@ -47,7 +49,7 @@ impl Peer {
     /// An engine with one connection from this peer, without options.
     pub fn connected(change: impl FnOnce(&mut Config)) -> Self {
         let mut peer = Self::new(change);
-        peer.handshake(Options::Syn { mss: 1000, shift: None, timestamps: None });
+        peer.handshake(Options::Syn { mss: 1000, shift: None, sack: false, timestamps: None });
         peer
     }
 
@@ -111,6 +113,7 @@ impl Peer {
                 flags: segment.flags,
                 window: segment.window,
                 options: segment.options,
+                sack: segment.sack_blocks().as_slice().to_vec(),
                 payload: segment.payload.to_vec(),
                 port: segment.source,
             });

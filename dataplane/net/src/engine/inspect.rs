@@ -1,0 +1,227 @@
+//! Seeing inside: what `sietch ss` shows, and what TCP_INFO is elsewhere.
+//!
+//! Everything here is computed when it is asked for; the counters behind it are words that the engine keeps anyway.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::Engine;
+use crate::flow::{FlowId, State, flag};
+
+/// What recovery is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovering {
+    /// Nothing is amiss.
+    #[default]
+    Open,
+    /// Acknowledgements say that something came out of turn; nothing counts as lost yet.
+    Disorder,
+    /// Losses are being repaired (RFC 6675, 6582).
+    Recovery,
+    /// A retransmission timeout is being repaired.
+    Loss,
+}
+
+/// What there is to know about a flow. Times are in nanoseconds, windows and quantities in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct FlowInfo {
+    pub state: State,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub local_port: u16,
+    pub user: u64,
+    /// Whether the application has let go of it.
+    pub orphaned: bool,
+
+    /// Options in use.
+    pub timestamps: bool,
+    pub selective: bool,
+    pub send_scale: u8,
+    pub receive_scale: u8,
+    pub segment_size: u16,
+
+    pub recovering: Recovering,
+    pub congestion_window: u32,
+    pub peer_window: u32,
+    pub receive_window: u32,
+    /// Round-trip time: smoothed, its variation, and the least in the last minutes. Zero before the first sample.
+    pub round_trip: u64,
+    pub round_trip_variation: u64,
+    pub least_round_trip: u64,
+    pub retransmission_timeout: u64,
+    /// Timeouts or probes in a row.
+    pub backoff: u8,
+
+    /// Sent and neither acknowledged, nor selectively acknowledged, nor taken for lost.
+    pub in_flight: u32,
+    pub selectively_acknowledged: u32,
+    pub lost: u32,
+    /// Segments sent again, and the bytes in them.
+    pub retransmits: u64,
+    pub retransmitted_bytes: u64,
+    pub timeouts: u64,
+    pub recoveries: u64,
+    /// Reductions of the congestion window that were taken back, because nothing had been lost.
+    pub undone: u64,
+    /// Probes of the tail (RFC 8985 section 7).
+    pub tail_probes: u64,
+    /// Reports of the peer that bytes came twice.
+    pub duplicates: u64,
+    /// Times that segments were seen to overtake one another.
+    pub reordered: u64,
+    /// How long a segment may be overtaken before it counts as lost.
+    pub reordering_window: u64,
+
+    /// Bytes that the peer has acknowledged, and bytes received in order, since the connection began.
+    pub acknowledged_bytes: u64,
+    pub received_bytes: u64,
+    pub unsent_or_unacknowledged: usize,
+    pub unread: usize,
+    /// Bytes that wait for earlier ones.
+    pub out_of_order: usize,
+    /// How long ago the peer was heard, and data were sent.
+    pub silence: u64,
+    pub since_sent: u64,
+}
+
+/// What kind of socket an entry of [`Engine::sockets`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    /// A port that connections are accepted on; so many wait for the application, of at most so many.
+    Listener {
+        /// Connections that the application has not taken.
+        waiting: u32,
+        /// Most of them.
+        backlog: u32,
+    },
+    /// A half-open passive connection.
+    HalfOpen,
+    /// A connection.
+    Flow(FlowId),
+    /// A connection that is over, whose name is kept for a while.
+    TimeWait,
+    /// A bound UDP port.
+    Udp {
+        /// Datagrams that wait for the application.
+        waiting: usize,
+    },
+}
+
+/// One line of a listing of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketInfo {
+    /// What it is.
+    pub kind: SocketKind,
+    /// Our end.
+    pub local: SocketAddr,
+    /// The other end, if it has one.
+    pub remote: Option<SocketAddr>,
+    /// All about a flow.
+    pub flow: Option<FlowInfo>,
+}
+
+impl Engine {
+    fn own_end(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::from_bits(self.address).into(), port)
+    }
+
+    fn other_end(address: u32, port: u16) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::from_bits(address).into(), port)
+    }
+
+    /// What there is to know about a flow, or `None` if the id is stale.
+    pub fn flow_info(&self, flow: FlowId) -> Option<FlowInfo> {
+        self.flows.index(flow).map(|index| self.describe(index))
+    }
+
+    fn describe(&self, index: usize) -> FlowInfo {
+        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let waiting = cold.reassembly.as_deref().map_or(&[][..], |reassembly| reassembly.ranges());
+        FlowInfo {
+            state: flow.state,
+            local: self.own_end(flow.local_port),
+            remote: Self::other_end(flow.remote, flow.remote_port),
+            local_port: flow.local_port,
+            user: cold.user,
+            orphaned: flow.has(flag::DETACHED),
+            timestamps: flow.has(flag::TIMESTAMPS),
+            selective: flow.has(flag::SACK),
+            send_scale: flow.snd_shift,
+            receive_scale: flow.rcv_shift,
+            segment_size: flow.mss,
+            recovering: if flow.has(flag::RECOVERY) { Recovering::Recovery } else { Recovering::Open },
+            congestion_window: flow.cwnd,
+            peer_window: flow.wnd,
+            receive_window: flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned(),
+            round_trip: cold.round_trip.smoothed(),
+            round_trip_variation: 0,
+            least_round_trip: 0,
+            retransmission_timeout: cold.round_trip.timeout(cold.backoff),
+            backoff: cold.backoff,
+            in_flight: flow.outstanding(),
+            selectively_acknowledged: 0,
+            lost: 0,
+            retransmits: cold.retransmits,
+            retransmitted_bytes: 0,
+            timeouts: 0,
+            recoveries: 0,
+            undone: 0,
+            tail_probes: 0,
+            duplicates: 0,
+            reordered: 0,
+            reordering_window: 0,
+            acknowledged_bytes: 0,
+            received_bytes: 0,
+            unsent_or_unacknowledged: flow.tx.len(),
+            unread: flow.rx.len(),
+            out_of_order: waiting.iter().map(|range| range.1.since(range.0) as usize).sum(),
+            silence: self.now.saturating_sub(cold.heard_at),
+            since_sent: self.now.saturating_sub(cold.sent_at),
+        }
+    }
+
+    /// All flows, those included that the application has let go of, and how they are doing.
+    pub fn flows(&self) -> impl Iterator<Item = (FlowId, FlowInfo)> + '_ {
+        let live = |index: &usize| {
+            let flow = &self.flows.hot[*index];
+            flow.state != State::Closed || flow.remote_port != 0
+        };
+        let indices = (0..self.flows.hot.len()).filter(live);
+        indices.map(|index| (self.flows.id(index as u32), self.describe(index)))
+    }
+
+    /// Every socket there is: listeners, half-open connections, flows, connections in TIME-WAIT, UDP ports.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> + '_ {
+        let listeners = self.listeners.iter().map(|listener| SocketInfo {
+            kind: SocketKind::Listener { waiting: listener.waiting, backlog: listener.backlog },
+            local: self.own_end(listener.port),
+            remote: None,
+            flow: None,
+        });
+        let half_open = self.embryos.iter().map(|embryo| SocketInfo {
+            kind: SocketKind::HalfOpen,
+            local: self.own_end(embryo.local_port),
+            remote: Some(Self::other_end(embryo.remote, embryo.remote_port)),
+            flow: None,
+        });
+        let flows = self.flows().map(|(id, info)| SocketInfo {
+            kind: SocketKind::Flow(id),
+            local: info.local,
+            remote: Some(info.remote),
+            flow: Some(info),
+        });
+        let waiting = self.time_waits.iter().map(|waiting| SocketInfo {
+            kind: SocketKind::TimeWait,
+            local: self.own_end(waiting.local_port),
+            remote: Some(Self::other_end(waiting.remote, waiting.remote_port)),
+            flow: None,
+        });
+        let ports = self.ports.iter().map(|port| SocketInfo {
+            kind: SocketKind::Udp { waiting: port.received.len() },
+            local: self.own_end(port.port),
+            remote: None,
+            flow: None,
+        });
+        listeners.chain(half_open).chain(flows).chain(waiting).chain(ports)
+    }
+}
