@@ -7,7 +7,8 @@
 //! 2. [`lossy`]: does the same around a real queue, for tests against the kernel's TCP.
 //! 3. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was not flushed, lies, fails,
 //!    and lets writes of a dead process land late.
-//! 4. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
+//! 4. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
+//! 5. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
 //!
 //! It is used by tests alone. Nothing here reads a clock, or a source of randomness other than its seed.
 //!
@@ -20,9 +21,12 @@ pub mod disk;
 pub mod link;
 pub mod lossy;
 pub mod random;
+pub mod referee;
 pub mod seeds;
+pub mod segment;
 
 pub use disk::{Crash, Media, SimDisk};
 pub use link::{Direction, Link, LinkConfig};
 pub use lossy::Lossy;
 pub use random::Random;
+pub use referee::Referee;

@@ -307,19 +307,44 @@ impl Tally {
     }
 }
 
+/// Someone who sees every frame. Sides are 0 for the first tap and 1 for the second.
+pub trait Observer: std::fmt::Debug {
+    /// The queue of `side` has sent a frame.
+    fn sent(&mut self, side: usize, frame: &[u8], now: u64);
+    /// A frame was put before the queue of `side`.
+    fn delivered(&mut self, side: usize, frame: &[u8], now: u64);
+}
+
 /// A link between the taps `a` and `b`.
 #[derive(Debug)]
 pub struct Link {
     taps: [WireTap; 2],
     lanes: [Lane; 2],
     random: Random,
+    observers: Vec<Box<dyn Observer>>,
 }
 
 impl Link {
     /// Joins two taps.
     pub fn new(a: WireTap, b: WireTap, config: impl Into<LinkConfig>, random: Random) -> Self {
         let config = config.into();
-        Self { taps: [a, b], lanes: [Lane::new(config.there), Lane::new(config.back)], random }
+        Self {
+            taps: [a, b],
+            lanes: [Lane::new(config.there), Lane::new(config.back)],
+            random,
+            observers: Vec::new(),
+        }
+    }
+
+    /// Lets someone watch. Observers hear of a frame in the order in which they came.
+    pub fn watch(&mut self, observer: Box<dyn Observer>) {
+        self.observers.push(observer);
+    }
+
+    /// Sends a frame to `side` that comes from neither queue: from a third host, or from somebody who pretends. It takes the delay
+    /// of the path and meets none of its faults.
+    pub fn inject(&mut self, side: usize, frame: Vec<u8>, now: u64) {
+        self.lanes[1 - side].inject(frame, now);
     }
 
     /// Ends all faults, and the limits of bandwidth and queue. Delays stay, and so do routers that answer. What is already in
@@ -356,6 +381,9 @@ impl Link {
     pub fn step(&mut self, now: u64) {
         for side in 0..2 {
             while let Some(frame) = self.taps[side].take_transmitted() {
+                for observer in &mut self.observers {
+                    observer.sent(side, &frame, now);
+                }
                 if let Some(answer) = self.lanes[side].launch(frame, now, &mut self.random) {
                     self.lanes[1 - side].inject(answer, now);
                 }
@@ -364,6 +392,9 @@ impl Link {
         for side in 0..2 {
             while let Some(frame) = self.lanes[side].arrive(now) {
                 let taken = self.taps[1 - side].deliver(&frame);
+                for observer in self.observers.iter_mut().filter(|_| taken) {
+                    observer.delivered(1 - side, &frame, now);
+                }
                 self.lanes[side].delivered(taken);
             }
         }

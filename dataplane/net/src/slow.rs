@@ -222,7 +222,9 @@ impl Engine {
 
     fn update_window(&mut self, index: usize, segment: &Segment<'_>, window: u32) {
         let flow = &mut self.flows.hot[index];
-        let newer = flow.wl1.before(segment.seq) || (flow.wl1 == segment.seq && !flow.wl2.after(segment.ack));
+        // A segment that acknowledges more is newer than the last, even if its number is lower: it is sent again. RFC 9293 section
+        // 3.10.7.4 looks at the number first; the edge would then move on by what is acknowledged, beyond what was announced.
+        let newer = segment.ack.after(flow.wl2) || !flow.wl1.after(segment.seq);
         if segment.ack.before(flow.una) || !newer {
             return;
         }

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
-use sietch_sim::{Link, LinkConfig, Random};
+use sietch_sim::{Link, LinkConfig, Random, Referee};
 
 mod script;
 
@@ -151,7 +151,8 @@ impl World {
     ) -> Self {
         let (first, tap_a) = Host::new(1, change);
         let (second, tap_b) = Host::new(2, change);
-        let link = Link::new(tap_a, tap_b, faults, random.fork());
+        let mut link = Link::new(tap_a, tap_b, faults, random.fork());
+        link.watch(Box::new(Referee::default()));
         let accepted = vec![false; connections.len()];
         Self {
             now: SECOND,

@@ -1,0 +1,290 @@
+//! Watches what engines put on the wire, and panics when one breaks a rule of TCP that its peer could not see broken.
+//!
+//! It knows nothing of an engine but its frames: those that it has sent, and those that reached it. For each connection of each
+//! side it holds the engine to these rules:
+//!
+//! 1. The right edge of the window that it announces never retreats (RFC 9293 section 3.8.6), nor does its acknowledgement.
+//! 2. It acknowledges nothing that did not reach it, and reports no such bytes in selective acknowledgements (RFC 2018 section 4).
+//! 3. It sends nothing beyond the right edge that its peer has announced, but for one byte of a window probe.
+//! 4. It sends nothing behind its FIN, and its FIN stays where it is.
+//! 5. No segment is larger than the peer takes, options included (RFC 9293 section 3.7.1).
+//!
+//! What reached the engine's queue counts as received, though the engine may not have read it yet: the referee errs on the
+//! engine's side by the length of a batch, never against it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use crate::link::Observer;
+use crate::segment::{ACK, FIN, RST, SYN, Segment};
+
+/// The smallest segment size that an engine lets its peer force on it; below it, the referee does not complain.
+const SMALLEST_MSS: u32 = 88;
+/// What a peer takes that did not say (RFC 9293 section 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// Numbers further apart than the largest window belong to another connection of the same name.
+const FAR: u32 = 1 << 30;
+
+/// A SYN that reached the engine.
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    shift: Option<u8>,
+    mss: u16,
+}
+
+/// One connection as one engine sees it.
+#[derive(Debug, Default)]
+struct Half {
+    /// Our SYN's number, once we sent one.
+    iss: Option<u32>,
+    own_shift: Option<u8>,
+    offers: Vec<Offer>,
+    sent_end: u32,
+    fin: Option<u32>,
+    ack: Option<u32>,
+    edge: Option<u32>,
+    heard_end: Option<u32>,
+    peer_edge: Option<u32>,
+    /// The number behind the peer's FIN, if it reached us.
+    peer_fin: Option<u32>,
+}
+
+/// Watches both sides of a link.
+#[derive(Debug, Default)]
+pub struct Referee {
+    /// By side, our endpoint, the peer's.
+    halves: HashMap<(usize, SocketAddr, SocketAddr), Half>,
+    /// Segments judged.
+    judged: u64,
+    /// Endpoints whose peers lie: the rules that rest on what the peer said are not held against them.
+    liars: Vec<std::net::IpAddr>,
+}
+
+fn ahead(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b).cast_signed()
+}
+
+fn later(a: Option<u32>, b: u32) -> Option<u32> {
+    match a {
+        Some(a) if ahead(b, a) <= 0 || b.wrapping_sub(a) > FAR => Some(a),
+        _ => Some(b),
+    }
+}
+
+impl Referee {
+    /// A referee who knows of hosts at these addresses that they say anything.
+    pub fn with_liars(liars: Vec<std::net::IpAddr>) -> Self {
+        Self { liars, ..Self::default() }
+    }
+
+    /// Segments judged so far.
+    pub fn judged(&self) -> u64 {
+        self.judged
+    }
+}
+
+impl Observer for Referee {
+    fn sent(&mut self, side: usize, frame: &[u8], now: u64) {
+        let Some(segment) = Segment::decode(frame) else { return };
+        if self.liars.contains(&segment.to.ip()) {
+            return;
+        }
+        self.judged += 1;
+        let half = self.halves.entry((side, segment.from, segment.to)).or_default();
+        if let Err(rule) = half.judge(&segment) {
+            let length = segment.payload.len();
+            let head = Segment { payload: &[], ..segment };
+            panic!("at {now} side {side} {rule}: {length} bytes behind {head:?} of {half:?}");
+        }
+    }
+
+    fn delivered(&mut self, side: usize, frame: &[u8], _: u64) {
+        let Some(segment) = Segment::decode(frame) else { return };
+        self.halves.entry((side, segment.to, segment.from)).or_default().hear(&segment);
+    }
+}
+
+impl Half {
+    /// A segment reached the engine.
+    fn hear(&mut self, segment: &Segment) {
+        if segment.has(RST) {
+            return;
+        }
+        if segment.has(SYN) {
+            let options = segment.read_options();
+            if self.offers.len() >= 8 {
+                self.offers.remove(0);
+            }
+            let mss = options.mss.unwrap_or(DEFAULT_MSS);
+            self.offers.push(Offer { shift: options.shift, mss });
+            // Which connection it begins is seen when it is acknowledged; until then, all of it may be.
+            if self.ack.is_none() {
+                self.heard_end = Some(segment.end());
+            }
+        }
+        self.heard_end = later(self.heard_end, segment.end());
+        if segment.has(FIN) {
+            self.peer_fin = Some(segment.end());
+        }
+        if segment.has(ACK)
+            && let Some(iss) = self.iss
+            && ahead(segment.ack, iss) >= 0
+            && ahead(segment.ack, self.sent_end) <= 0
+        {
+            let shift = if segment.has(SYN) { 0 } else { self.peer_shift() };
+            let edge = segment.ack.wrapping_add(u32::from(segment.window) << shift);
+            self.peer_edge = later(self.peer_edge, edge);
+        }
+    }
+
+    /// The scale of the windows that the peer announces: none unless both offered one.
+    fn peer_shift(&self) -> u8 {
+        let offered = self.offers.iter().filter_map(|offer| offer.shift).max();
+        if self.own_shift.is_some() { offered.unwrap_or(0) } else { 0 }
+    }
+
+    /// The engine has sent a segment. The rule that it breaks, if it does.
+    fn judge(&mut self, segment: &Segment) -> Result<(), &'static str> {
+        if segment.has(RST) {
+            return Ok(());
+        }
+        if segment.has(SYN) && self.iss != Some(segment.seq) {
+            // A new connection of the same name.
+            let offers = std::mem::take(&mut self.offers);
+            let heard = self.heard_end.filter(|_| self.iss.is_none());
+            let heard = if segment.has(ACK) { Some(heard.unwrap_or(segment.ack)) } else { None };
+            *self = Self {
+                iss: Some(segment.seq),
+                sent_end: segment.end(),
+                offers,
+                heard_end: heard,
+                ..Self::default()
+            };
+        }
+        if segment.has(SYN) {
+            self.own_shift = segment.read_options().shift;
+        }
+        if self.iss.is_none() {
+            // It answers a segment of no connection, or one that began before we watched.
+            return Ok(());
+        }
+        self.judge_sequence(segment)?;
+        if segment.has(ACK) { self.judge_acknowledgement(segment) } else { Ok(()) }
+    }
+
+    fn judge_sequence(&mut self, segment: &Segment) -> Result<(), &'static str> {
+        let end = segment.end();
+        if let Some(fin) = self.fin
+            && ahead(end, fin) > 0
+        {
+            return Err("sends behind its FIN");
+        }
+        if segment.has(FIN) {
+            if self.fin.is_some_and(|fin| fin != end) {
+                return Err("moves its FIN");
+            }
+            if ahead(self.sent_end, end) > 0 {
+                return Err("has sent data behind its FIN");
+            }
+            self.fin = Some(end);
+        }
+        let size = (segment.payload.len() + segment.options.len()) as u32;
+        let mss = self.offers.iter().map(|offer| offer.mss).max().unwrap_or(DEFAULT_MSS);
+        if !segment.payload.is_empty() && size > u32::from(mss).max(SMALLEST_MSS) {
+            return Err("sends a segment larger than its peer takes");
+        }
+        if let Some(edge) = self.peer_edge
+            && segment.length() > 0
+            && ahead(end, edge.wrapping_add(1)) > 0
+        {
+            return Err("sends beyond its peer's window");
+        }
+        if ahead(end, self.sent_end) > 0 {
+            self.sent_end = end;
+        }
+        Ok(())
+    }
+
+    fn judge_acknowledgement(&mut self, segment: &Segment) -> Result<(), &'static str> {
+        // After the peer's FIN there is no window to speak of, and nothing of ours may be left but TIME-WAIT.
+        if self.peer_fin.is_some_and(|fin| fin == segment.ack) {
+            self.ack = later(self.ack, segment.ack);
+            return Ok(());
+        }
+        if self.ack.is_some_and(|ack| ahead(segment.ack, ack) < 0) {
+            return Err("takes an acknowledgement back");
+        }
+        if self.heard_end.is_some_and(|heard| ahead(segment.ack, heard) > 0) {
+            return Err("acknowledges what it never had");
+        }
+        self.ack = Some(segment.ack);
+        let shifted = !segment.has(SYN) && self.offers.iter().any(|offer| offer.shift.is_some());
+        let shift = if shifted { self.own_shift.unwrap_or(0) } else { 0 };
+        let edge = segment.ack.wrapping_add(u32::from(segment.window) << shift);
+        // The window of a SYN has no scale, and so may be smaller than what another segment said.
+        if !segment.has(SYN) && self.edge.is_some_and(|old| ahead(edge, old) < 0) {
+            return Err("takes window back");
+        }
+        self.edge = later(self.edge, edge);
+        let options = segment.read_options();
+        for (left, right) in &options.sack[..options.blocks] {
+            if ahead(*right, *left) <= 0 {
+                return Err("sends an empty selective acknowledgement");
+            }
+            if self.heard_end.is_some_and(|heard| ahead(*right, heard) > 0) {
+                return Err("acknowledges selectively what it never had");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Options;
+
+    fn judge(segments: &[(bool, u8, u32, u32, u16, usize)]) -> Result<(), &'static str> {
+        let (a, b) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+        let syn = Options { mss: Some(1000), ..Options::default() }.bytes();
+        let mut half = Half::default();
+        for (ours, flags, seq, ack, window, length) in segments {
+            let payload = vec![0; *length];
+            let options = if flags & SYN != 0 { &syn[..] } else { &[] };
+            let (from, to) = if *ours { (a, b) } else { (b, a) };
+            let bare = Segment::bare(from, to, *flags, *seq, *ack);
+            let segment = Segment { window: *window, options, payload: &payload, ..bare };
+            if *ours {
+                half.judge(&segment)?;
+            } else {
+                half.hear(&segment);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_honest_connection_breaks_no_rule_and_each_lie_is_seen() {
+        let honest = [
+            (true, SYN, 100, 0, 5000, 0),
+            (false, SYN | ACK, 900, 101, 2000, 0),
+            (true, ACK, 101, 901, 5000, 1000),
+            (true, ACK, 1101, 901, 5000, 1000),
+            (false, ACK, 901, 2101, 2000, 500),
+            (true, ACK | FIN, 2101, 1401, 4500, 100),
+        ];
+        assert_eq!(judge(&honest), Ok(()));
+        let lie = |last| judge(&[&honest[..], &[last]].concat());
+        assert_eq!(lie((true, ACK, 2202, 1401, 4499, 0)), Err("takes window back"));
+        assert_eq!(lie((true, ACK, 2202, 1402, 4499, 0)), Err("acknowledges what it never had"));
+        assert_eq!(lie((true, ACK, 2202, 901, 9000, 0)), Err("takes an acknowledgement back"));
+        assert_eq!(lie((true, ACK, 2202, 1401, 4500, 1)), Err("sends behind its FIN"));
+        let beyond = (true, ACK, 4000, 1401, 4500, 103);
+        assert_eq!(judge(&[&honest[..5], &[beyond]].concat()), Err("sends beyond its peer's window"));
+        let large = (true, ACK, 2101, 1401, 4500, 1001);
+        assert_eq!(
+            judge(&[&honest[..5], &[large]].concat()),
+            Err("sends a segment larger than its peer takes")
+        );
+    }
+}
