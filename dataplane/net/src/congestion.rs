@@ -1,125 +1,247 @@
-//! Congestion control: how many bytes may be in flight. Which bytes are lost is decided elsewhere (`slow`); a
-//! [`CongestionControl`] only hears of it, so that another algorithm is another implementation.
+//! Congestion control: how many bytes may be in flight, and how fast they may leave. Which bytes are lost is decided elsewhere
+//! (`slow`), and so is what leaves while losses are repaired; an algorithm only hears of both.
+//!
+//! 1. Each acknowledgement is told as [`Acknowledged`]: how much it covers, how much of that met congestion, and a
+//!    round-trip sample if it gives one. `grow` says whether the window was what held the sender back.
+//! 2. A reduction is told once per window of data, as what it is: a loss ([`CongestionControl::enter_recovery`]), a mark
+//!    ([`CongestionControl::marked`]), or a timeout. [`CongestionControl::undo`] takes the last one back if it proves to have been
+//!    for nothing.
+//! 3. The answers are a window in bytes, which the flow copies to its hot state, and perhaps a rate, which `pacing` enforces. What
+//!    is worked out from rates and delays is worked out once per control interval, not once per segment.
+//!
+//! An algorithm is a small `Copy` value in an enum: no allocation, no indirect call. Arithmetic is in integers.
 
-use crate::limits::INITIAL_WINDOW;
+use std::fmt;
+use std::str::FromStr;
 
-/// An algorithm that sizes the congestion window. All quantities are bytes.
+mod cubic;
+mod dctcp;
+mod hystart;
+mod new_reno;
+mod timely;
+mod window;
+
+pub use cubic::Cubic;
+pub use dctcp::Dctcp;
+pub use new_reno::NewReno;
+pub use timely::Timely;
+
+/// What an acknowledgement tells. Quantities are bytes, times nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Bytes that it is the first to cover.
+    pub bytes: u32,
+    /// Of them, those whose packets met congestion on their way (ECN).
+    pub marked: u32,
+    /// The round trip of the newest segment that it covers and that was sent once; zero if it gives no sample.
+    pub round_trip: u64,
+    /// Bytes outstanding before it.
+    pub in_flight: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// The time.
+    pub now: u64,
+    /// The window or the rate held the sender back and no loss is being repaired: they may grow.
+    pub grow: bool,
+}
+
+/// The state of a flow when something happens to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Bytes outstanding: from the oldest unacknowledged to the highest sent (FlightSize of RFC 5681).
+    pub in_flight: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// The time.
+    pub now: u64,
+}
+
+/// An algorithm that sizes the congestion window.
 pub trait CongestionControl {
-    /// The congestion window.
+    /// The congestion window in bytes. In recovery: what it will be afterwards.
     fn window(&self) -> u32;
-    /// `bytes` were acknowledged outside of recovery while the window was in use.
-    fn acknowledged(&mut self, bytes: u32, mss: u32);
-    /// A loss was found by duplicate acknowledgements, with `in_flight` outstanding.
-    fn enter_recovery(&mut self, in_flight: u32, mss: u32);
-    /// Another duplicate in recovery: a segment has left the network.
-    fn duplicate(&mut self, mss: u32);
-    /// In recovery `bytes` were acknowledged, but not all that was outstanding when it began.
-    fn partial(&mut self, bytes: u32, mss: u32);
-    /// Recovery is over, with `in_flight` outstanding.
-    fn exit_recovery(&mut self, in_flight: u32, mss: u32);
+    /// The slow-start threshold in bytes.
+    fn threshold(&self) -> u32;
+    /// The rate to pace at in bytes a second, if the algorithm wants pacing.
+    fn pacing_rate(&self) -> Option<u64>;
+    /// Something new was acknowledged.
+    fn acknowledged(&mut self, what: &Acknowledged);
+    /// A loss was found, the first in this window of data: the window is reduced.
+    fn enter_recovery(&mut self, at: Moment);
+    /// All that was outstanding when recovery began is acknowledged.
+    fn exit_recovery(&mut self, at: Moment);
+    /// The peer echoes a congestion mark, the first in this window of data.
+    fn marked(&mut self, at: Moment);
     /// The retransmission timer fired for the first time on these data.
-    fn timed_out(&mut self, in_flight: u32, mss: u32);
-    /// The flow has been idle for a retransmission timeout (RFC 5681 section 4.1).
-    fn idle(&mut self, mss: u32);
+    fn timed_out(&mut self, at: Moment);
+    /// The last reduction was for nothing: nothing had been lost.
+    fn undo(&mut self);
+    /// The flow has been idle for a retransmission timeout (RFC 5681 section 4.1) and is about to send.
+    fn restart(&mut self, at: Moment);
 }
 
-/// NewReno (RFC 5681 and 6582).
+/// The algorithms there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// RFC 5681 and 6582: halves at a loss, one segment more a round trip.
+    NewReno,
+    /// RFC 9438, with HyStart++ (RFC 9406): grows by the time since the last loss.
+    #[default]
+    Cubic,
+    /// RFC 8257: reduces by the share of marked bytes. For networks whose switches mark early.
+    Dctcp,
+    /// Mittal et al., SIGCOMM 2015: a rate that follows the change of the round trip. For networks without marks.
+    Timely,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NewReno, Self::Cubic, Self::Dctcp, Self::Timely];
+
+    /// Its name as in the settings and in `sietch ss`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NewReno => "newreno",
+            Self::Cubic => "cubic",
+            Self::Dctcp => "dctcp",
+            Self::Timely => "timely",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no algorithm has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no congestion control `{0}`: use newreno, cubic, dctcp or timely")]
+pub struct UnknownAlgorithm(String);
+
+impl FromStr for Kind {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownAlgorithm(name.to_owned()))
+    }
+}
+
+/// The algorithm of a flow with its state.
 #[derive(Clone, Copy, Debug)]
-pub struct NewReno {
-    window: u32,
-    threshold: u32,
-    counted: u32,
+pub enum Algorithm {
+    /// See [`Kind::NewReno`].
+    NewReno(NewReno),
+    /// See [`Kind::Cubic`].
+    Cubic(Cubic),
+    /// See [`Kind::Dctcp`].
+    Dctcp(Dctcp),
+    /// See [`Kind::Timely`].
+    Timely(Timely),
 }
 
-impl NewReno {
-    /// Starts with the initial window (RFC 6928).
-    pub const fn new(mss: u32) -> Self {
-        Self { window: mss * INITIAL_WINDOW, threshold: u32::MAX, counted: 0 }
+// Two cache lines of a flow's cold state.
+const _: () = assert!(size_of::<Algorithm>() <= 128);
+
+impl Algorithm {
+    /// A fresh algorithm with the initial window (RFC 6928) for segments of `mss` bytes.
+    pub const fn new(kind: Kind, mss: u32) -> Self {
+        match kind {
+            Kind::NewReno => Self::NewReno(NewReno::new(mss)),
+            Kind::Cubic => Self::Cubic(Cubic::new(mss)),
+            Kind::Dctcp => Self::Dctcp(Dctcp::new(mss)),
+            Kind::Timely => Self::Timely(Timely::new(mss)),
+        }
     }
 
-    /// The slow-start threshold.
-    pub const fn threshold(&self) -> u32 {
-        self.threshold
+    /// Which it is.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::NewReno(_) => Kind::NewReno,
+            Self::Cubic(_) => Kind::Cubic,
+            Self::Dctcp(_) => Kind::Dctcp,
+            Self::Timely(_) => Kind::Timely,
+        }
     }
 
-    const fn halved(in_flight: u32, mss: u32) -> u32 {
-        if in_flight / 2 > 2 * mss { in_flight / 2 } else { 2 * mss }
+    /// Another algorithm that goes on from this one's window.
+    pub fn changed_to(&self, kind: Kind, mss: u32) -> Self {
+        let (window, threshold) = (self.window(), self.threshold());
+        let mut changed = Self::new(kind, mss);
+        match &mut changed {
+            Self::NewReno(state) => state.window.resume(window, threshold),
+            Self::Cubic(state) => state.window.resume(window, threshold),
+            Self::Dctcp(state) => state.window.resume(window, threshold),
+            Self::Timely(state) => state.window.resume(window, threshold),
+        }
+        changed
+    }
+
+    /// Whether the window grows by as much as is acknowledged.
+    #[inline]
+    pub fn in_slow_start(&self) -> bool {
+        self.window() < self.threshold()
     }
 }
 
-impl CongestionControl for NewReno {
+macro_rules! each {
+    ($self:ident, $state:ident => $call:expr) => {
+        match $self {
+            Algorithm::NewReno($state) => $call,
+            Algorithm::Cubic($state) => $call,
+            Algorithm::Dctcp($state) => $call,
+            Algorithm::Timely($state) => $call,
+        }
+    };
+}
+
+impl CongestionControl for Algorithm {
     #[inline]
     fn window(&self) -> u32 {
-        self.window
+        each!(self, state => state.window())
     }
 
     #[inline]
-    fn acknowledged(&mut self, bytes: u32, mss: u32) {
-        if self.window < self.threshold {
-            // Appropriate byte counting (RFC 3465) with L = 2, for receivers that acknowledge every other segment. Ours
-            // acknowledge once a batch, so the bound is on the batch.
-            self.window = self.window.saturating_add(bytes.min(self.window));
-        } else {
-            self.counted = self.counted.saturating_add(bytes);
-            if self.counted >= self.window {
-                self.counted -= self.window;
-                self.window = self.window.saturating_add(mss);
-            }
-        }
+    fn threshold(&self) -> u32 {
+        each!(self, state => state.threshold())
     }
 
-    fn enter_recovery(&mut self, in_flight: u32, mss: u32) {
-        self.threshold = Self::halved(in_flight, mss);
-        self.window = self.threshold + 3 * mss;
-        self.counted = 0;
+    #[inline]
+    fn pacing_rate(&self) -> Option<u64> {
+        each!(self, state => state.pacing_rate())
     }
 
-    fn duplicate(&mut self, mss: u32) {
-        self.window = self.window.saturating_add(mss);
+    #[inline]
+    fn acknowledged(&mut self, what: &Acknowledged) {
+        each!(self, state => state.acknowledged(what));
     }
 
-    fn partial(&mut self, bytes: u32, mss: u32) {
-        self.window = self.window.saturating_sub(bytes).max(mss);
-        if bytes >= mss {
-            self.window += mss;
-        }
+    fn enter_recovery(&mut self, at: Moment) {
+        each!(self, state => state.enter_recovery(at));
     }
 
-    fn exit_recovery(&mut self, in_flight: u32, mss: u32) {
-        self.window = self.threshold.min(in_flight.max(mss) + mss);
-        self.counted = 0;
+    fn exit_recovery(&mut self, at: Moment) {
+        each!(self, state => state.exit_recovery(at));
     }
 
-    fn timed_out(&mut self, in_flight: u32, mss: u32) {
-        self.threshold = Self::halved(in_flight, mss);
-        self.window = mss;
-        self.counted = 0;
+    fn marked(&mut self, at: Moment) {
+        each!(self, state => state.marked(at));
     }
 
-    fn idle(&mut self, mss: u32) {
-        self.window = self.window.min(mss * INITIAL_WINDOW);
-        self.counted = 0;
+    fn timed_out(&mut self, at: Moment) {
+        each!(self, state => state.timed_out(at));
+    }
+
+    fn undo(&mut self) {
+        each!(self, state => state.undo());
+    }
+
+    fn restart(&mut self, at: Moment) {
+        each!(self, state => state.restart(at));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_start_doubles_and_avoidance_adds_one_segment_a_window() {
-        let mut reno = NewReno::new(1000);
-        reno.acknowledged(10_000, 1000);
-        assert_eq!(reno.window(), 20_000);
-        reno.enter_recovery(20_000, 1000);
-        assert_eq!((reno.threshold(), reno.window()), (10_000, 13_000));
-        reno.exit_recovery(15_000, 1000);
-        assert_eq!(reno.window(), 10_000);
-        for _ in 0..10 {
-            reno.acknowledged(1000, 1000);
-        }
-        assert_eq!(reno.window(), 11_000);
-        reno.timed_out(11_000, 1000);
-        assert_eq!((reno.threshold(), reno.window()), (5_500, 1000));
-    }
-}
+mod tests;

@@ -18,6 +18,7 @@ use std::net::Ipv4Addr;
 use sietch_nic::{Frame, NicQueue};
 
 use crate::buffers::Pool;
+use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, key};
 use crate::limits::{
@@ -66,6 +67,8 @@ pub struct Config {
     pub send_buffer: usize,
     /// The ports from which outgoing connections pick theirs, first and last.
     pub source_ports: (u16, u16),
+    /// Congestion control of new flows.
+    pub congestion: Kind,
 }
 
 impl Config {
@@ -83,6 +86,7 @@ impl Config {
             receive_buffer: RECEIVE_BUFFER,
             send_buffer: SEND_BUFFER,
             source_ports: (FIRST_EPHEMERAL, LAST_EPHEMERAL),
+            congestion: Kind::Cubic,
         }
     }
 }
@@ -123,6 +127,7 @@ pub struct Engine {
     /// Scale of the windows that we announce to peers that scale.
     pub(crate) own_shift: u8,
     pub(crate) source_ports: (u16, u16),
+    pub(crate) congestion: Kind,
 
     /// The time of this turn, and the same in milliseconds for timestamps.
     pub(crate) now: u64,
@@ -182,6 +187,7 @@ impl Engine {
             send_buffer: bound(config.send_buffer),
             own_shift,
             source_ports: config.source_ports,
+            congestion: config.congestion,
             now: 0,
             now_ms: 0,
             directory: Directory::new(secret),

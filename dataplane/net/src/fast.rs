@@ -8,7 +8,7 @@
 //! 3. The payload goes to the receive ring. The second unacknowledged segment asks for an ACK in the next emission, the
 //!    first only for one within [`DELAYED_ACK`]; either rides on data if there is any.
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{Acknowledged, CongestionControl};
 use crate::engine::Engine;
 use crate::flow::{State, event, flag};
 use crate::limits::{DELAYED_ACK, MILLISECOND, NEVER};
@@ -101,8 +101,10 @@ impl Engine {
         flow.nxt = flow.nxt.max(flow.una);
         flow.duplicates = 0;
         self.metrics.payload_acknowledged += data as u64;
+        let mut round_trip = 0;
         if cold.timed_at != 0 && flow.una.after(cold.timed) {
-            cold.round_trip.sample(self.now - cold.timed_at);
+            round_trip = self.now - cold.timed_at;
+            cold.round_trip.sample(round_trip);
             cold.timed_at = 0;
         } else if cold.backoff > 0
             && let Some(echo) = echo
@@ -114,8 +116,19 @@ impl Engine {
             }
         }
         cold.backoff = 0;
-        if grow && in_flight.saturating_mul(2) >= flow.cwnd {
-            cold.congestion.acknowledged(data as u32, u32::from(flow.mss));
+        // In slow start half a window in use is enough: what was acknowledged lets twice as much out (RFC 9438 section 4.10's first rule).
+        let used = flow.has(flag::LIMITED)
+            || (in_flight.saturating_mul(2) >= flow.cwnd && cold.congestion.in_slow_start());
+        cold.congestion.acknowledged(&Acknowledged {
+            bytes: data as u32,
+            marked: 0,
+            round_trip,
+            in_flight,
+            mss: u32::from(flow.mss),
+            now: self.now,
+            grow: grow && used,
+        });
+        if grow {
             flow.cwnd = cold.congestion.window();
         }
         if flow.una == flow.max {

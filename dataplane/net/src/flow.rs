@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use crate::buffers::Ring;
-use crate::congestion::{CongestionControl, NewReno};
+use crate::congestion::{Algorithm, CongestionControl, Kind, Moment};
 use crate::limits::{NEVER, SMALLEST_MSS};
 use crate::packet::tcp;
 use crate::reassembly::Reassembly;
@@ -118,6 +118,8 @@ pub(crate) mod flag {
     pub const SACK: u32 = 1 << 24;
     /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.
     pub const SACK_DUE: u32 = 1 << 25;
+    /// The congestion window, or the pace, is what holds the sender back.
+    pub const LIMITED: u32 = 1 << 31;
 }
 
 /// Bits of [`Flow::events`].
@@ -208,7 +210,7 @@ pub(crate) struct Cold {
     /// Keepalive probes in a row.
     pub keepalive_probes: u8,
     pub reason: crate::events::CloseReason,
-    pub congestion: NewReno,
+    pub congestion: Algorithm,
     pub user: u64,
 
     pub round_trip: RoundTrip,
@@ -248,7 +250,7 @@ impl Default for Cold {
             backoff: 0,
             keepalive_probes: 0,
             reason: crate::events::CloseReason::Normal,
-            congestion: NewReno::new(0),
+            congestion: Algorithm::new(Kind::Cubic, 0),
             user: 0,
             round_trip: RoundTrip::default(),
             idle_at: NEVER,
@@ -292,6 +294,11 @@ impl Flow {
         SocketAddrV4::new(self.remote.into(), self.remote_port)
     }
 
+    /// What congestion control is told when something happens to the flow.
+    pub const fn moment(&self, now: u64) -> Moment {
+        Moment { in_flight: self.outstanding(), mss: self.mss as u32, now }
+    }
+
     /// Bytes between the oldest unacknowledged and the highest ever sent.
     #[inline]
     pub const fn outstanding(&self) -> u32 {
@@ -332,7 +339,7 @@ impl Cold {
 
     /// Starts congestion control for segments of `mss` bytes and returns the window.
     pub fn start_congestion(&mut self, mss: u16) -> u32 {
-        self.congestion = NewReno::new(u32::from(mss));
+        self.congestion = Algorithm::new(self.congestion.kind(), u32::from(mss));
         self.congestion.window()
     }
 }

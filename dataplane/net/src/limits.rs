@@ -90,6 +90,8 @@ pub const DEFAULT_MSS: u16 = 536;
 pub const SMALLEST_MSS: u16 = 88;
 /// Initial congestion window in segments (RFC 6928).
 pub const INITIAL_WINDOW: u32 = 10;
+/// Largest congestion window: what the largest scaled window of a peer can take (RFC 7323 section 2.3).
+pub const LARGEST_WINDOW: u32 = 1 << 30;
 /// First port of the dynamic range from which outgoing connections pick (RFC 6056 section 3.2 allows 1024 up).
 pub const FIRST_EPHEMERAL: u16 = 32_768;
 /// Last port of that range.

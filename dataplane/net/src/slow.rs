@@ -189,13 +189,14 @@ impl Engine {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let mss = u32::from(flow.mss);
         if flow.una.before(cold.recover) {
-            cold.congestion.partial(advanced, mss);
+            // RFC 6582 section 3.2 step 3: a partial acknowledgement deflates the window.
+            flow.cwnd = flow.cwnd.saturating_sub(advanced).max(mss) + if advanced >= mss { mss } else { 0 };
             flow.flags |= flag::RESEND;
         } else {
-            cold.congestion.exit_recovery(flow.outstanding(), mss);
+            cold.congestion.exit_recovery(flow.moment(self.now));
+            flow.cwnd = cold.congestion.window();
             flow.flags &= !flag::RECOVERY;
         }
-        flow.cwnd = cold.congestion.window();
         self.refresh_slow(index);
         self.touch(index);
         fin
@@ -206,14 +207,15 @@ impl Engine {
         let mss = u32::from(flow.mss);
         flow.duplicates = flow.duplicates.saturating_add(1);
         if flow.has(flag::RECOVERY) {
-            cold.congestion.duplicate(mss);
-            flow.cwnd = cold.congestion.window();
+            // A segment has left the network.
+            flow.cwnd = flow.cwnd.saturating_add(mss);
         } else if flow.duplicates == 3 && cold.recover.since(flow.una) > flow.outstanding() {
             // RFC 6582 section 3.2 step 1: `recover` is not among what is outstanding. (Being before or after it means nothing: gigabytes may
             // have passed since.)
             cold.recover = flow.max;
-            cold.congestion.enter_recovery(flow.outstanding(), mss);
-            flow.cwnd = cold.congestion.window();
+            cold.congestion.enter_recovery(flow.moment(self.now));
+            // Three segments have left the network (RFC 5681 section 3.2).
+            flow.cwnd = cold.congestion.window() + 3 * mss;
             flow.flags |= flag::RECOVERY | flag::RESEND | flag::SLOW;
             self.metrics.fast_retransmits += 1;
         }

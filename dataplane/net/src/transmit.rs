@@ -77,10 +77,11 @@ impl Engine {
         let offset = flow.nxt.since(flow.una) as usize;
         let unsent = flow.tx.len().checked_sub(offset)?;
         let closing = !matches!(flow.state, State::Established | State::CloseWait);
+        let mss = usize::from(flow.mss);
         if unsent == 0 && !closing {
+            self.note_limit(index, offset + mss > flow.cwnd as usize);
             return None;
         }
-        let mss = usize::from(flow.mss);
         // Limited transmit (RFC 3042): the first two duplicates each let one new segment out.
         let extra = if flow.has(flag::RECOVERY) { 0 } else { usize::from(flow.duplicates.min(2)) * mss };
         let window = (flow.wnd as usize).min(flow.cwnd as usize + extra);
@@ -96,6 +97,7 @@ impl Engine {
             length < mss && !again && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
         };
         if held {
+            self.note_limit(index, !last && flow.cwnd as usize + extra <= flow.wnd as usize);
             if offset == 0 {
                 self.arm_probe(index);
             }
@@ -109,6 +111,13 @@ impl Engine {
             }
         }
         Some(Outbound { seq: flow.nxt, flags, offset, length })
+    }
+
+    /// Notes whether the congestion window is what holds the flow back: only then may it grow.
+    #[inline]
+    fn note_limit(&mut self, index: usize, limited: bool) {
+        let flow = &mut self.flows.hot[index];
+        flow.flags = if limited { flow.flags | flag::LIMITED } else { flow.flags & !flag::LIMITED };
     }
 
     /// Nothing is in flight and nothing may leave: from now on the window is probed.
@@ -130,7 +139,7 @@ impl Engine {
     ) -> Result<(), Stalled> {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.una == flow.max && self.now.saturating_sub(cold.sent_at) > cold.round_trip.timeout(0) {
-            cold.congestion.idle(u32::from(flow.mss));
+            cold.congestion.restart(flow.moment(self.now));
             flow.cwnd = cold.congestion.window();
         }
         self.transmit_segment(queue, index, segment)?;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::Engine;
+use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, key};
@@ -90,6 +91,7 @@ impl Engine {
         let cold = &mut self.flows.cold[index as usize];
         cold.iss = iss;
         cold.recover = iss;
+        cold.congestion = Algorithm::new(self.congestion, 0);
         cold.heard_at = self.now;
         match self.neighbours.resolve(hop, self.now) {
             Resolution::Known(mac) => flow.next_hop = mac,
@@ -335,6 +337,16 @@ impl Engine {
             let flow = &mut self.flows.hot[index];
             flow.flags = if on { flow.flags | flag::NAGLE } else { flow.flags & !flag::NAGLE };
             self.touch(index);
+        }
+    }
+
+    /// Gives a flow another congestion control, which goes on from the present window.
+    pub fn set_congestion(&mut self, flow: FlowId, kind: Kind) {
+        let Some(index) = self.flows.index(flow) else { return };
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        cold.congestion = cold.congestion.changed_to(kind, u32::from(flow.mss));
+        if !flow.has(flag::RECOVERY) {
+            flow.cwnd = cold.congestion.window();
         }
     }
 

@@ -5,6 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::Engine;
+use crate::congestion::{CongestionControl, Kind};
 use crate::flow::{FlowId, State, flag};
 
 /// What recovery is doing.
@@ -41,7 +42,11 @@ pub struct FlowInfo {
     pub segment_size: u16,
 
     pub recovering: Recovering,
+    pub congestion: Kind,
     pub congestion_window: u32,
+    pub slow_start_threshold: u32,
+    /// Bytes a second at which the flow is paced; zero if it is not.
+    pub pacing_rate: u64,
     pub peer_window: u32,
     pub receive_window: u32,
     /// Round-trip time: smoothed, its variation, and the least in the last minutes. Zero before the first sample.
@@ -150,7 +155,10 @@ impl Engine {
             receive_scale: flow.rcv_shift,
             segment_size: flow.mss,
             recovering: if flow.has(flag::RECOVERY) { Recovering::Recovery } else { Recovering::Open },
+            congestion: cold.congestion.kind(),
             congestion_window: flow.cwnd,
+            slow_start_threshold: cold.congestion.threshold(),
+            pacing_rate: cold.congestion.pacing_rate().unwrap_or(0),
             peer_window: flow.wnd,
             receive_window: flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned(),
             round_trip: cold.round_trip.smoothed(),

@@ -1,5 +1,6 @@
 //! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a connection in TIME-WAIT.
 
+use crate::congestion::Algorithm;
 use crate::engine::Engine;
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
@@ -238,6 +239,7 @@ impl Engine {
         let cold = &mut self.flows.cold[index as usize];
         cold.iss = embryo.iss;
         cold.recover = embryo.iss;
+        cold.congestion = Algorithm::new(self.congestion, 0);
         cold.ts_recent_at = self.now;
         cold.heard_at = self.now;
         cold.pending_accept = true;

@@ -87,7 +87,7 @@ impl Engine {
         }
         let mss = u32::from(flow.mss);
         if cold.backoff == 0 {
-            cold.congestion.timed_out(flow.outstanding(), mss);
+            cold.congestion.timed_out(flow.moment(self.now));
         }
         flow.cwnd = cold.congestion.window().min(mss);
         cold.backoff += 1;

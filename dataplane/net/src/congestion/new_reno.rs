@@ -1,0 +1,66 @@
+//! NewReno: RFC 5681 with the counting of RFC 3465. The repair itself (RFC 6582, 6675) is not its business.
+
+use super::window::Window;
+use super::{Acknowledged, CongestionControl, Moment};
+
+/// The state of NewReno.
+#[derive(Clone, Copy, Debug)]
+pub struct NewReno {
+    pub(super) window: Window,
+}
+
+impl NewReno {
+    /// Starts with the initial window.
+    pub const fn new(mss: u32) -> Self {
+        Self { window: Window::new(mss) }
+    }
+}
+
+impl CongestionControl for NewReno {
+    #[inline]
+    fn window(&self) -> u32 {
+        self.window.size
+    }
+
+    #[inline]
+    fn threshold(&self) -> u32 {
+        self.window.threshold
+    }
+
+    #[inline]
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
+
+    #[inline]
+    fn acknowledged(&mut self, what: &Acknowledged) {
+        if what.grow {
+            self.window.grow_as_reno(what.bytes, what.mss);
+        }
+    }
+
+    fn enter_recovery(&mut self, at: Moment) {
+        self.window.reduce(at.in_flight / 2, at.mss);
+    }
+
+    fn exit_recovery(&mut self, at: Moment) {
+        self.window.leave_recovery(at);
+    }
+
+    fn marked(&mut self, at: Moment) {
+        // RFC 3168 section 6.1.2: as for a loss.
+        self.window.reduce(self.window.size.min(at.in_flight) / 2, at.mss);
+    }
+
+    fn timed_out(&mut self, at: Moment) {
+        self.window.collapse(at.in_flight / 2, at.mss);
+    }
+
+    fn undo(&mut self) {
+        self.window.undo();
+    }
+
+    fn restart(&mut self, at: Moment) {
+        self.window.restart(at.mss);
+    }
+}
