@@ -6,7 +6,7 @@
 
 use std::io;
 
-use sietch_nic::{Frame, NicQueue, TransmitError};
+use sietch_nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
 
 use crate::Random;
 
@@ -63,9 +63,9 @@ impl<Q: NicQueue> Lossy<Q> {
     }
 
     fn copy(&mut self, frame: &Frame) -> Option<Frame> {
-        let mut copy = self.inner.allocate()?;
-        let bytes = self.inner.bytes(frame).to_vec();
-        self.inner.bytes_mut(&mut copy, bytes.len()).copy_from_slice(&bytes);
+        let mut copy = self.inner.allocate(frame.len())?;
+        let bytes = [self.inner.bytes(frame).to_vec(), self.inner.tail(frame).to_vec()].concat();
+        self.inner.bytes_mut(&mut copy).copy_from_slice(&bytes);
         Some(copy)
     }
 
@@ -116,12 +116,20 @@ impl<Q: NicQueue> NicQueue for Lossy<Q> {
         self.inner.bytes(frame)
     }
 
-    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8] {
-        self.inner.bytes_mut(frame, length)
+    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+        self.inner.tail(frame)
     }
 
-    fn allocate(&mut self) -> Option<Frame> {
-        self.inner.allocate()
+    fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        self.inner.bytes_mut(frame)
+    }
+
+    fn allocate(&mut self, length: usize) -> Option<Frame> {
+        self.inner.allocate(length)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.inner.offloads()
     }
 
     fn release(&mut self, frame: Frame) {
@@ -183,8 +191,8 @@ mod tests {
         let free = (a.free_buffers(), b.free_buffers());
         let (mut seen, mut frames) = (Vec::new(), Vec::new());
         for number in 0..1000_u32 {
-            let mut frame = a.allocate().unwrap();
-            a.bytes_mut(&mut frame, 4).copy_from_slice(&number.to_be_bytes());
+            let mut frame = a.allocate(4).unwrap();
+            a.bytes_mut(&mut frame).copy_from_slice(&number.to_be_bytes());
             a.transmit(frame).unwrap();
             if number % 8 == 7 {
                 a.flush().unwrap();

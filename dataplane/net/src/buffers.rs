@@ -10,6 +10,7 @@
 //! What it must never do: give out a byte that was not written into the ring that it is read from.
 
 use crate::limits::{POOLED_BYTES, SMALLEST_BUFFER};
+use crate::packet::Payload;
 
 /// Size classes: 4 KiB up to 64 MiB.
 const CLASSES: usize = 15;
@@ -156,15 +157,18 @@ impl Ring {
     /// # Panics
     /// If it does not fit the capacity.
     #[inline]
-    pub fn write_at(&mut self, offset: usize, data: &[u8]) {
+    pub fn write_at<'a>(&mut self, offset: usize, data: impl Into<Payload<'a>>) {
+        let data = data.into();
         assert!(offset + data.len() <= self.capacity());
         if data.is_empty() {
             return;
         }
         let begin = (self.start as usize + offset) & (self.capacity() - 1);
         let first = data.len().min(self.capacity() - begin);
-        self.buffer[begin..begin + first].copy_from_slice(&data[..first]);
-        self.buffer[..data.len() - first].copy_from_slice(&data[first..]);
+        data.copy_to(0, &mut self.buffer[begin..begin + first]);
+        if first < data.len() {
+            data.copy_to(first, &mut self.buffer[..data.len() - first]);
+        }
     }
 
     /// Takes the next `bytes` into use.

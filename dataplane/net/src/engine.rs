@@ -15,7 +15,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use sietch_nic::{Frame, NicQueue};
+use sietch_nic::{Foreign, Frame, NicQueue};
 
 use crate::buffers::Pool;
 use crate::congestion::Kind;
@@ -28,7 +28,7 @@ use crate::limits::{
 use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
-use crate::packet::{Malformed, arp, ethernet, icmp, ipv4, tcp, udp};
+use crate::packet::{Malformed, Payload, arp, ethernet, icmp, ipv4, tcp, udp};
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
@@ -129,6 +129,8 @@ pub struct Engine {
     pub(crate) source_ports: (u16, u16),
     pub(crate) congestion: Kind,
 
+    /// The medium makes checksums of TCP and UDP unnecessary.
+    pub(crate) unchecked: bool,
     /// The time of this turn, and the same in milliseconds for timestamps.
     pub(crate) now: u64,
     pub(crate) now_ms: u32,
@@ -188,6 +190,7 @@ impl Engine {
             own_shift,
             source_ports: config.source_ports,
             congestion: config.congestion,
+            unchecked: false,
             now: 0,
             now_ms: 0,
             directory: Directory::new(secret),
@@ -233,6 +236,7 @@ impl Engine {
     /// may be waiting.
     pub fn receive<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> (usize, bool) {
         self.set_time(now);
+        self.unchecked = queue.offloads().checksums;
         let mut batch = std::mem::take(&mut self.batch);
         let received = queue.receive(&mut batch, RECEIVE_BATCH);
         for mut frame in batch.drain(..) {
@@ -243,14 +247,16 @@ impl Engine {
                 queue.release(frame);
                 continue;
             }
-            match self.dispatch(queue.bytes(&frame)) {
+            match self.dispatch(queue.bytes(&frame), queue.tail(&frame)) {
                 Disposition::Release => queue.release(frame),
                 Disposition::AnswerArp(question) => {
-                    self.answer_arp(queue.bytes_mut(&mut frame, ethernet::HEADER + arp::LENGTH), &question);
+                    frame.truncate(ethernet::HEADER + arp::LENGTH);
+                    self.answer_arp(queue.bytes_mut(&mut frame), &question);
                     self.send_frame(queue, frame);
                 }
                 Disposition::Echo { length } => {
-                    self.answer_echo(queue.bytes_mut(&mut frame, length));
+                    frame.truncate(length);
+                    self.answer_echo(queue.bytes_mut(&mut frame), length);
                     self.send_frame(queue, frame);
                 }
             }
@@ -313,8 +319,8 @@ impl Engine {
         }
     }
 
-    fn dispatch(&mut self, bytes: &[u8]) -> Disposition {
-        let Some((link, payload)) = ethernet::Header::parse(bytes) else {
+    fn dispatch(&mut self, head: &[u8], tail: Foreign<'_>) -> Disposition {
+        let Some((link, payload)) = ethernet::Header::parse(head) else {
             self.metrics.malformed += 1;
             return Disposition::Release;
         };
@@ -325,7 +331,7 @@ impl Engine {
         }
         let for_us = link.destination == self.mac;
         match link.ethertype {
-            ethernet::IPV4 if for_us => self.dispatch_ipv4(&link, payload),
+            ethernet::IPV4 if for_us => self.dispatch_ipv4(&link, Payload { head: payload, tail }),
             ethernet::ARP if for_us || link.destination == ethernet::BROADCAST => self.dispatch_arp(payload),
             _ => {
                 self.metrics.frames_ignored += 1;
@@ -335,7 +341,7 @@ impl Engine {
     }
 
     #[inline]
-    fn dispatch_ipv4(&mut self, link: &ethernet::Header, packet: &[u8]) -> Disposition {
+    fn dispatch_ipv4(&mut self, link: &ethernet::Header, packet: Payload<'_>) -> Disposition {
         let (header, payload) = match ipv4::Header::parse(packet) {
             Ok(parsed) => parsed,
             Err(reason) => return self.malformed(reason),
@@ -349,14 +355,18 @@ impl Engine {
             return Disposition::Release;
         }
         match header.protocol {
-            ipv4::TCP => match tcp::Segment::parse(payload, header.source, header.destination) {
-                Ok(segment) => self.dispatch_segment(link.source, header.source, &segment),
-                Err(reason) => return self.malformed(reason),
-            },
-            ipv4::UDP => match udp::Datagram::parse(payload, header.source, header.destination) {
-                Ok(datagram) => self.receive_datagram(link.source, header.source, &datagram, packet),
-                Err(reason) => return self.malformed(reason),
-            },
+            ipv4::TCP => {
+                match tcp::Segment::parse(payload, header.source, header.destination, self.unchecked) {
+                    Ok(segment) => self.dispatch_segment(link.source, header.source, &segment),
+                    Err(reason) => return self.malformed(reason),
+                }
+            }
+            ipv4::UDP => {
+                match udp::Datagram::parse(payload, header.source, header.destination, self.unchecked) {
+                    Ok(datagram) => self.receive_datagram(link.source, header.source, &datagram, packet.head),
+                    Err(reason) => return self.malformed(reason),
+                }
+            }
             ipv4::ICMP => match icmp::Message::parse(payload) {
                 Ok(message) => {
                     return self.receive_icmp(

@@ -1,13 +1,17 @@
 //! Wire formats: what is read leniently is a parsed value that borrows the frame; what is written is legal by
-//! construction. Nothing here panics on any received byte, and every checksum is verified.
+//! construction. Nothing here panics on any received byte. Every checksum is verified, but for those of TCP and UDP on a medium that
+//! makes them unnecessary ([`sietch_nic::Offloads`]).
 
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
+pub mod payload;
 pub mod tcp;
 pub mod udp;
+
+pub use payload::Payload;
 
 /// Why a packet was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
 use crate::limits::{CHALLENGE_INTERVAL, TIMESTAMP_AGE};
+use crate::packet::Payload;
 use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment};
 use crate::sequence::Seq;
 
@@ -276,7 +277,7 @@ impl Engine {
         let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
         let end = cold.peer_fin.map_or(flow.rcv_edge, |fin| fin.min(flow.rcv_edge));
         let room = end.distance(segment.seq).max(0).cast_unsigned() as usize;
-        let payload = segment.payload.get(skip..segment.payload.len().min(room)).unwrap_or_default();
+        let payload = segment.payload.take(room).skip(skip);
         if payload.is_empty() {
             self.acknowledge_now(index);
             return;
@@ -286,7 +287,7 @@ impl Engine {
     }
 
     /// Puts `payload`, which lies in the window, to its place `offset` bytes beyond the next expected one.
-    fn place_payload(&mut self, index: usize, offset: usize, payload: &[u8]) {
+    fn place_payload(&mut self, index: usize, offset: usize, payload: Payload<'_>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let place = flow.rx.len() + offset;
         if !flow.rx.reserve(&mut self.pool, place + payload.len(), self.receive_buffer) {

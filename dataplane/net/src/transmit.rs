@@ -176,7 +176,6 @@ impl Engine {
         index: usize,
         segment: Outbound,
     ) -> Result<(), Stalled> {
-        let mut frame = self.allocate(queue)?;
         let flow = &mut self.flows.hot[index];
         let options = if flow.has(flag::SACK_DUE) {
             self.report_options(index, segment.length)
@@ -185,12 +184,13 @@ impl Engine {
         } else {
             Options::None
         };
+        let mut frame = self.allocate(queue, tcp::frame_length(&options, segment.length))?;
         let flow = &mut self.flows.hot[index];
         let window = flow.announce(self.receive_buffer);
         let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
         let path = flow.path(self.mac, self.address);
-        let bytes = queue.bytes_mut(&mut frame, tcp::frame_length(&options, segment.length));
-        tcp::emit(bytes, &path, &fields, flow.tx.slices_at(segment.offset, segment.length));
+        let payload = flow.tx.slices_at(segment.offset, segment.length);
+        tcp::emit(queue.bytes_mut(&mut frame), &path, &fields, payload, !self.unchecked);
         self.queue_frame(queue, frame)?;
         let flow = &mut self.flows.hot[index];
         flow.last_ack = flow.rcv_nxt;
@@ -282,9 +282,8 @@ impl Engine {
         if !flow.has(flag::SYN_DUE) {
             return Ok(());
         }
-        let mut frame = self.allocate(queue)?;
-        let flow = &mut self.flows.hot[index];
-        let cold = &mut self.flows.cold[index];
+        let flow = &self.flows.hot[index];
+        let cold = &self.flows.cold[index];
         let answering = flow.state == State::SynReceived;
         let stamp = (self.now_ms.wrapping_add(flow.ts_offset), flow.ts_recent);
         let options = Options::Syn {
@@ -298,7 +297,8 @@ impl Engine {
         let flags = if answering { SYN | ACK } else { SYN };
         let fields = Fields { seq: cold.iss, ack: flow.rcv_nxt, flags, window, options };
         let path = flow.path(self.mac, self.address);
-        tcp::emit(queue.bytes_mut(&mut frame, tcp::frame_length(&options, 0)), &path, &fields, (&[], &[]));
+        let mut frame = self.allocate(queue, tcp::frame_length(&options, 0))?;
+        tcp::emit(queue.bytes_mut(&mut frame), &path, &fields, (&[], &[]), !self.unchecked);
         self.queue_frame(queue, frame)?;
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.flags &= !(flag::SYN_DUE | flag::ACK_NOW);
@@ -322,17 +322,17 @@ impl Engine {
         queue: &mut Q,
         reply: &Reply,
     ) -> Result<(), Stalled> {
-        let mut frame = self.allocate(queue)?;
-        let bytes = queue.bytes_mut(&mut frame, tcp::frame_length(&reply.fields.options, 0));
-        tcp::emit(bytes, &reply.path, &reply.fields, (&[], &[]));
+        let mut frame = self.allocate(queue, tcp::frame_length(&reply.fields.options, 0))?;
+        let bytes = queue.bytes_mut(&mut frame);
+        tcp::emit(bytes, &reply.path, &reply.fields, (&[], &[]), !self.unchecked);
         self.queue_frame(queue, frame)?;
         self.metrics.segments_sent += 1;
         Ok(())
     }
 
     #[inline]
-    pub(crate) fn allocate<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<Frame, Stalled> {
-        queue.allocate().ok_or_else(|| {
+    pub(crate) fn allocate<Q: NicQueue>(&mut self, queue: &mut Q, length: usize) -> Result<Frame, Stalled> {
+        queue.allocate(length).ok_or_else(|| {
             self.metrics.transmit_stalls += 1;
             Stalled
         })

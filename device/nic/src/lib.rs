@@ -13,4 +13,5 @@ pub mod queue;
 pub mod wire;
 pub mod xdp;
 
-pub use queue::{Frame, NicQueue, TransmitError};
+pub use queue::{Frame, NicQueue, Offloads, TransmitError};
+pub use sietch_ring::Foreign;

@@ -4,22 +4,41 @@
 //!    pool. It is not `Clone`; it is given back with [`NicQueue::release`] or [`NicQueue::transmit`].
 //! 2. Receive: [`NicQueue::receive`] takes what has arrived, up to a bound. It never waits and never makes
 //!    a system call that could block.
-//! 3. Transmit: [`NicQueue::allocate`] a frame, fill [`NicQueue::bytes_mut`], [`NicQueue::transmit`] it. Nothing
-//!    reaches the device before [`NicQueue::flush`]: one doorbell a batch.
-//! 4. A frame that is dropped without being given back leaks one buffer of the pool and nothing else;
+//! 3. Transmit: [`NicQueue::allocate`] a frame of the length that it is to have, fill [`NicQueue::bytes_mut`],
+//!    [`NicQueue::transmit`] it. Nothing reaches the device before [`NicQueue::flush`]: one doorbell a batch.
+//! 4. A received frame has a *head*, in memory that nobody else writes ([`NicQueue::bytes`]): all of a small frame, at least
+//!    the first [`LEAST_HEAD`] bytes of a large one. What is missing is its *tail* ([`NicQueue::tail`]): bytes in memory
+//!    that the sender may still write, so they are copied out once and never looked at in place. Only queues over
+//!    shared memory have tails.
+//! 5. A received frame may be changed in its head, shortened ([`Frame::truncate`]) and transmitted again.
+//! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing else;
 //!    engines must not do it, and [`NicQueue::free_buffers`] lets a test see it.
 //!
 //! What it must never do: allocate, log or read a clock per frame; hand the same buffer out twice.
 
 use std::io;
 
+use sietch_ring::Foreign;
+
 /// Bytes of an Ethernet header: destination, source, type.
 pub const ETHERNET_HEADER: usize = 14;
+
+/// Bytes in the head of a received frame, at least, unless the frame itself is shorter: all headers that an engine reads fit
+/// (Ethernet 14, IPv6 40 or IPv4 60, TCP 60, and as much again for what may come between).
+pub const LEAST_HEAD: usize = 256;
+
+/// What the medium makes unnecessary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloads {
+    /// The medium is memory: what arrives is what was sent. Checksums of TCP and UDP need be neither filled in (they are
+    /// zero) nor verified, as on Linux' loopback. Those of IPv4 headers and of ICMP are filled in as everywhere.
+    pub checksums: bool,
+}
 
 /// Ownership of one buffer of a queue's pool, and where in it the bytes of a frame lie.
 ///
 /// All lengths are in bytes. A received frame starts at its Ethernet header and has no frame check
-/// sequence. An allocated frame has `length` 0.
+/// sequence.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a frame owns a buffer: release or transmit it"]
 pub struct Frame {
@@ -29,13 +48,21 @@ pub struct Frame {
     pub(crate) offset: u32,
     /// Bytes in the frame.
     pub(crate) length: u32,
+    /// How many of them lie in the buffer; the rest are the tail.
+    pub(crate) head: u32,
 }
 
 impl Frame {
-    /// A frame over buffer `chunk`. For implementations of [`NicQueue`] alone: whoever calls it asserts
+    /// A frame over buffer `chunk`, without a tail. For implementations of [`NicQueue`] alone: whoever calls it asserts
     /// that nobody else owns that buffer.
     pub const fn from_parts(chunk: u32, offset: u32, length: u32) -> Self {
-        Self { chunk, offset, length }
+        Self { chunk, offset, length, head: length }
+    }
+
+    /// The same frame, of which only the first `head` bytes lie in the buffer. For implementations of [`NicQueue`].
+    pub const fn with_head(self, head: u32) -> Self {
+        let head = if head < self.length { head } else { self.length };
+        Self { chunk: self.chunk, offset: self.offset, length: self.length, head }
     }
 
     /// `(chunk, offset, length)`. For implementations of [`NicQueue`].
@@ -48,9 +75,30 @@ impl Frame {
         self.length as usize
     }
 
-    /// Whether the frame has no bytes yet.
+    /// Whether the frame has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Bytes in the head: all of them unless the frame has a tail.
+    pub const fn head_len(&self) -> usize {
+        self.head as usize
+    }
+
+    /// Bytes in the tail.
+    pub const fn tail_len(&self) -> usize {
+        (self.length - self.head) as usize
+    }
+
+    /// Drops the bytes from `length` on. Does nothing if the frame is not longer.
+    pub const fn truncate(&mut self, length: usize) {
+        if length < self.length as usize {
+            // Below a u32.
+            self.length = length as u32;
+            if self.head > self.length {
+                self.head = self.length;
+            }
+        }
     }
 }
 
@@ -82,18 +130,32 @@ pub trait NicQueue {
     /// back the buffers of frames whose transmission has completed.
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize;
 
-    /// The bytes of a frame.
+    /// The head of a frame: all its bytes, unless it has a tail.
     fn bytes(&self, frame: &Frame) -> &[u8];
 
-    /// Sets the frame's length to `length` and returns its bytes to be written. What was beyond the
-    /// former length is unspecified, so the caller writes every byte.
+    /// What the head lacks: [`Frame::tail_len`] bytes.
+    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+        debug_assert!(frame.tail_len() == 0, "a queue whose frames have tails says where they are");
+        Foreign::EMPTY
+    }
+
+    /// The head of a frame, to be written. In an allocated frame that is the whole; what is in it is unspecified, so the caller
+    /// writes every byte.
     ///
     /// # Panics
-    /// If `length` exceeds `mtu() + 14`, or the frame did not come from this queue.
-    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8];
+    /// If the frame did not come from this queue.
+    fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8];
 
-    /// An empty frame to fill, or `None` while the pool is exhausted.
-    fn allocate(&mut self) -> Option<Frame>;
+    /// A frame of exactly `length` bytes to fill, or `None` while the pool is exhausted.
+    ///
+    /// # Panics
+    /// If `length` exceeds `mtu() + 14`.
+    fn allocate(&mut self, length: usize) -> Option<Frame>;
+
+    /// What the medium makes unnecessary.
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
 
     /// Gives a frame back to the pool.
     fn release(&mut self, frame: Frame);

@@ -6,19 +6,35 @@
 //!    sent and decides what the queue gets to see: a simulator loses, repeats, reorders, changes and delays there.
 //! 4. A cable that holds as many frames as its queue has buffers is a full device: frames stay queued at
 //!    the sender until a later flush. [`WireTap::deliver`] drops instead, as a NIC without buffers does.
-//! 5. A cut wire ([`WireTap::cut`]) is a revoked device: every flush fails from then on.
+//! 5. A wire that [`pair_with`] or [`tapped_with`] makes behaves as other media do: it shows only the first bytes of a frame in its
+//!    head, or says that checksums are unnecessary ([`Medium`]).
+//! 6. A cut wire ([`WireTap::cut`]) is a revoked device: every flush fails from then on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use sietch_ring::{BufferPool, Owner};
+use sietch_ring::{BufferPool, Foreign, Owner};
 
-use crate::queue::{ETHERNET_HEADER, Frame, NicQueue, TransmitError};
+use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, TransmitError};
 
 #[cfg(test)]
 mod tests;
+
+/// What the wire is to be like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Medium {
+    /// What the queues say of it.
+    pub offloads: Offloads,
+    /// Most bytes in the head of a received frame, at least [`LEAST_HEAD`]; the rest is its tail. `None`: no frame has a tail.
+    pub head: Option<usize>,
+}
+
+impl Medium {
+    /// As shared memory is: checksums are unnecessary, and large frames have a tail.
+    pub const SHARED_MEMORY: Self = Self { offloads: Offloads { checksums: true }, head: Some(LEAST_HEAD) };
+}
 
 /// Frames in flight in one direction.
 #[derive(Debug)]
@@ -58,6 +74,7 @@ pub struct WireQueue {
     outbound: Rc<RefCell<Cable>>,
     inbound: Rc<RefCell<Cable>>,
     cut: Rc<Cell<bool>>,
+    medium: Medium,
 }
 
 /// The far end of a [`WireQueue`], in the hands of a test.
@@ -71,22 +88,37 @@ pub struct WireTap {
 
 /// Two queues back to back, each with `buffers` buffers of its own.
 pub fn pair(mac_a: [u8; 6], mac_b: [u8; 6], mtu: usize, buffers: u32) -> (WireQueue, WireQueue) {
+    pair_with(mac_a, mac_b, mtu, buffers, Medium::default())
+}
+
+/// As [`pair`], on a medium of one's choice.
+pub fn pair_with(
+    mac_a: [u8; 6],
+    mac_b: [u8; 6],
+    mtu: usize,
+    buffers: u32,
+    medium: Medium,
+) -> (WireQueue, WireQueue) {
     let a_to_b = Cable::new(buffers as usize);
     let b_to_a = Cable::new(buffers as usize);
     let cut = Rc::new(Cell::new(false));
     (
-        WireQueue::new(mac_a, mtu, buffers, Rc::clone(&a_to_b), Rc::clone(&b_to_a), Rc::clone(&cut)),
-        WireQueue::new(mac_b, mtu, buffers, b_to_a, a_to_b, cut),
+        WireQueue::new(mac_a, mtu, buffers, [&a_to_b, &b_to_a], &cut, medium),
+        WireQueue::new(mac_b, mtu, buffers, [&b_to_a, &a_to_b], &cut, medium),
     )
 }
 
 /// A queue with `buffers` buffers, and the tap at the far end of its wire.
 pub fn tapped(mac: [u8; 6], mtu: usize, buffers: u32) -> (WireQueue, WireTap) {
+    tapped_with(mac, mtu, buffers, Medium::default())
+}
+
+/// As [`tapped`], on a medium of one's choice.
+pub fn tapped_with(mac: [u8; 6], mtu: usize, buffers: u32, medium: Medium) -> (WireQueue, WireTap) {
     let from_queue = Cable::new(buffers as usize);
     let to_queue = Cable::new(buffers as usize);
     let cut = Rc::new(Cell::new(false));
-    let queue =
-        WireQueue::new(mac, mtu, buffers, Rc::clone(&from_queue), Rc::clone(&to_queue), Rc::clone(&cut));
+    let queue = WireQueue::new(mac, mtu, buffers, [&from_queue, &to_queue], &cut, medium);
     (queue, WireTap { from_queue, to_queue, frame_limit: mtu + ETHERNET_HEADER, cut })
 }
 
@@ -123,9 +155,9 @@ impl WireQueue {
         mac: [u8; 6],
         mtu: usize,
         buffers: u32,
-        outbound: Rc<RefCell<Cable>>,
-        inbound: Rc<RefCell<Cable>>,
-        cut: Rc<Cell<bool>>,
+        [outbound, inbound]: [&Rc<RefCell<Cable>>; 2],
+        cut: &Rc<Cell<bool>>,
+        medium: Medium,
     ) -> Self {
         let chunk_size = mtu + ETHERNET_HEADER;
         Self {
@@ -135,18 +167,25 @@ impl WireQueue {
             memory: vec![0; chunk_size * buffers as usize],
             pool: BufferPool::new(buffers),
             pending: VecDeque::with_capacity(buffers as usize),
-            outbound,
-            inbound,
-            cut,
+            outbound: Rc::clone(outbound),
+            inbound: Rc::clone(inbound),
+            cut: Rc::clone(cut),
+            medium,
         }
     }
 }
 
-/// Where a frame lies in the queue's memory.
+/// Where a frame, tail and all, lies in the queue's memory.
 fn span(frame: &Frame, chunk_size: usize) -> std::ops::Range<usize> {
     let (chunk, offset, length) = frame.parts();
     let start = chunk as usize * chunk_size + offset as usize;
     start..start + length as usize
+}
+
+/// Where its head lies.
+fn head_span(frame: &Frame, chunk_size: usize) -> std::ops::Range<usize> {
+    let span = span(frame, chunk_size);
+    span.start..span.start + frame.head_len()
 }
 
 impl NicQueue for WireQueue {
@@ -172,29 +211,39 @@ impl NicQueue for WireQueue {
             let frame = Frame::from_parts(chunk, 0, arrived.len() as u32);
             self.memory[span(&frame, self.chunk_size)].copy_from_slice(&arrived);
             cable.spare.push(arrived);
-            out.push(frame);
+            out.push(match self.medium.head {
+                // As above, it fits a u32.
+                Some(head) => frame.with_head(head.clamp(LEAST_HEAD, self.chunk_size.max(LEAST_HEAD)) as u32),
+                None => frame,
+            });
             taken += 1;
         }
         taken
     }
 
     fn bytes(&self, frame: &Frame) -> &[u8] {
-        &self.memory[span(frame, self.chunk_size)]
+        &self.memory[head_span(frame, self.chunk_size)]
     }
 
-    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8] {
+    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+        Foreign::from_slice(&self.memory[span(frame, self.chunk_size)][frame.head_len()..])
+    }
+
+    fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        &mut self.memory[head_span(frame, self.chunk_size)]
+    }
+
+    fn allocate(&mut self, length: usize) -> Option<Frame> {
         assert!(
             length <= self.chunk_size,
             "a frame of {length} bytes exceeds the {} of a buffer",
             self.chunk_size
         );
-        let (chunk, _, _) = frame.parts();
-        *frame = Frame::from_parts(chunk, 0, length as u32);
-        &mut self.memory[span(frame, self.chunk_size)]
+        self.pool.take(Owner::Engine).map(|chunk| Frame::from_parts(chunk, 0, length as u32))
     }
 
-    fn allocate(&mut self) -> Option<Frame> {
-        self.pool.take(Owner::Engine).map(|chunk| Frame::from_parts(chunk, 0, 0))
+    fn offloads(&self) -> Offloads {
+        self.medium.offloads
     }
 
     fn release(&mut self, frame: Frame) {

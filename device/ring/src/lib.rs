@@ -1,6 +1,7 @@
 //! Memory that two sides share, and how they take turns in it.
 //!
 //! - [`mapping`]: shared memory, unmapped when its owner goes.
+//! - [`foreign`]: bytes that the other side may write at any time, and that can only be copied out.
 //! - [`spsc`]: a ring with one producer and one consumer, over any memory.
 //! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may be the kernel
 //!   or another process.
@@ -15,6 +16,7 @@
 
 #[cfg(not(loom))]
 pub mod doorbell;
+pub mod foreign;
 #[cfg(not(loom))]
 pub mod mapped;
 #[cfg(not(loom))]
@@ -26,6 +28,7 @@ pub mod wake;
 
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
+pub use foreign::Foreign;
 #[cfg(not(loom))]
 pub use mapped::{Descriptor, MappedRing, RingLayout};
 #[cfg(not(loom))]

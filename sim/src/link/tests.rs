@@ -19,8 +19,8 @@ fn ends(config: impl Into<LinkConfig>) -> Ends {
 
 /// A packet with `ecn`, as a frame whose second address byte is `byte`.
 fn frame(queue: &mut WireQueue, byte: u8, ecn: u8) {
-    let mut frame = queue.allocate().unwrap();
-    let bytes = queue.bytes_mut(&mut frame, FRAME);
+    let mut frame = queue.allocate(FRAME).unwrap();
+    let bytes = queue.bytes_mut(&mut frame);
     bytes.fill(0);
     bytes[0] = byte;
     bytes[12] = 8;
@@ -158,8 +158,8 @@ fn a_black_hole_is_silent_and_a_router_answers_on_the_way_back() {
     assert_eq!((hole.drain().len(), hole.link.tally().too_big), (0, 1));
 
     let mut router = ends(Direction { mtu: mtu(Router::Answers), ..Direction::perfect() });
-    let mut whole = router.a.allocate().unwrap();
-    let bytes = router.a.bytes_mut(&mut whole, FRAME);
+    let mut whole = router.a.allocate(FRAME).unwrap();
+    let bytes = router.a.bytes_mut(&mut whole);
     bytes.fill(0);
     bytes[12] = 8;
     let total = ((FRAME - 14) as u16).to_be_bytes();

@@ -31,8 +31,8 @@ impl TxToken for Leaving<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
         let mut bytes = vec![0; length];
         let result = write(&mut bytes);
-        if let Some(mut frame) = self.0.allocate() {
-            self.0.bytes_mut(&mut frame, length).copy_from_slice(&bytes);
+        if let Some(mut frame) = self.0.allocate(length) {
+            self.0.bytes_mut(&mut frame).copy_from_slice(&bytes);
             if let Err(full) = self.0.transmit(frame) {
                 // As a device without room does.
                 self.0.release(full.into_frame());

@@ -79,8 +79,8 @@ struct Attacker {
 impl Attacker {
     /// Queues one frame. False if there is no room.
     fn send(&mut self, bytes: &[u8]) -> bool {
-        let Some(mut frame) = self.queue.allocate() else { return false };
-        self.queue.bytes_mut(&mut frame, bytes.len()).copy_from_slice(bytes);
+        let Some(mut frame) = self.queue.allocate(bytes.len()) else { return false };
+        self.queue.bytes_mut(&mut frame).copy_from_slice(bytes);
         match self.queue.transmit(frame) {
             Ok(()) => true,
             Err(error) => {

@@ -112,21 +112,21 @@ impl Engine {
         Disposition::Release
     }
 
-    /// Turns an echo request around in its frame.
-    pub(super) fn answer_echo(&mut self, bytes: &mut [u8]) {
+    /// Turns an echo request around in its frame of `length` bytes, of which `bytes` are the head.
+    pub(super) fn answer_echo(&mut self, bytes: &mut [u8], length: usize) {
         let Some((link, rest)) = bytes.split_first_chunk_mut::<{ ethernet::HEADER }>() else { return };
         let Some((network, body)) = rest.split_first_chunk_mut::<{ ipv4::HEADER }>() else { return };
         let remote = u32::from_be_bytes([network[12], network[13], network[14], network[15]]);
         link.copy_within(6..12, 0);
         link[6..12].copy_from_slice(&self.mac);
-        ipv4::emit(network, self.address, remote, ipv4::ICMP, body.len());
+        ipv4::emit(network, self.address, remote, ipv4::ICMP, length - ethernet::HEADER - ipv4::HEADER);
         icmp::turn_echo(body);
         self.metrics.echo_replies += 1;
     }
 
     /// An ICMP error counts only if it quotes a segment that is in flight (RFC 5927).
     fn receive_unreachable(&mut self, message: &icmp::Message<'_>) {
-        let Some(quote) = icmp::Quote::parse(message.payload) else {
+        let Some(quote) = icmp::Quote::parse(message.payload.head) else {
             self.metrics.malformed += 1;
             return;
         };

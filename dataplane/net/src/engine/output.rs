@@ -25,6 +25,7 @@ impl Engine {
     /// The device is gone.
     pub fn emit<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<PollResult> {
         self.set_time(now);
+        self.unchecked = queue.offloads().checksums;
         let before = self.metrics.frames_sent;
         let stalled = self.emit_all(queue).is_err();
         queue.flush()?;
@@ -90,8 +91,8 @@ impl Engine {
 
     fn emit_arp<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         while let Some(&target) = self.arp_due.last() {
-            let mut frame = self.allocate(queue)?;
-            let bytes = queue.bytes_mut(&mut frame, ethernet::HEADER + arp::LENGTH);
+            let mut frame = self.allocate(queue, ethernet::HEADER + arp::LENGTH)?;
+            let bytes = queue.bytes_mut(&mut frame);
             let question = arp::Packet {
                 request: true,
                 sender_mac: self.mac,
@@ -139,8 +140,8 @@ impl Engine {
             Body::Datagram { payload, .. } => (ipv4::UDP, udp::HEADER + payload.len()),
             Body::PortUnreachable { quote } => (ipv4::ICMP, icmp::HEADER + quote.len()),
         };
-        let mut frame = self.allocate(queue)?;
-        let bytes = queue.bytes_mut(&mut frame, ethernet::HEADER + ipv4::HEADER + length);
+        let mut frame = self.allocate(queue, ethernet::HEADER + ipv4::HEADER + length)?;
+        let bytes = queue.bytes_mut(&mut frame);
         let header = ethernet::Header { destination: mac, source: self.mac, ethertype: ethernet::IPV4 };
         if let Some((link, rest)) = bytes.split_first_chunk_mut()
             && let Some((network, body)) = rest.split_first_chunk_mut()
@@ -149,7 +150,8 @@ impl Engine {
             ipv4::emit(network, self.address, out.remote, protocol, length);
             match &out.body {
                 Body::Datagram { source, destination, payload } => {
-                    udp::emit(body, (self.address, out.remote), (*source, *destination), payload);
+                    let addresses = (self.address, out.remote);
+                    udp::emit(body, addresses, (*source, *destination), payload, !self.unchecked);
                 }
                 Body::PortUnreachable { quote } => {
                     body[icmp::HEADER..].copy_from_slice(quote);

@@ -5,7 +5,7 @@
 //!  | type | code | checksum | rest of header | payload: for an error, the IPv4 header and 8 bytes of its cause
 //! ```
 
-use super::{Malformed, checksum, ipv4};
+use super::{Malformed, Payload, checksum, ipv4};
 
 /// Bytes in an ICMP header.
 pub const HEADER: usize = 8;
@@ -21,7 +21,7 @@ pub const PORT_UNREACHABLE: u8 = 3;
 pub const FRAGMENTATION_NEEDED: u8 = 4;
 
 /// A message as received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     /// Type.
     pub kind: u8,
@@ -30,7 +30,7 @@ pub struct Message<'a> {
     /// The rest of the header: identifier and sequence number, or the next hop's MTU in the low half.
     pub rest: u32,
     /// What follows.
-    pub payload: &'a [u8],
+    pub payload: Payload<'a>,
 }
 
 impl<'a> Message<'a> {
@@ -38,16 +38,17 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// Too short, or a wrong checksum.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let header = bytes.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
-        if !checksum::is_valid(checksum::sum(bytes)) {
+    pub fn parse(packet: impl Into<Payload<'a>>) -> Result<Self, Malformed> {
+        let packet = packet.into();
+        let header = packet.head.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
+        if !checksum::is_valid(packet.sum()) {
             return Err(Malformed::Checksum);
         }
         Ok(Self {
             kind: header[0],
             code: header[1],
             rest: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
-            payload: &bytes[HEADER..],
+            payload: packet.skip(HEADER),
         })
     }
 }
@@ -98,14 +99,17 @@ pub fn emit(out: &mut [u8], kind: u8, code: u8, rest: u32) {
     seal(out);
 }
 
-/// Turns a request in place into its reply (RFC 792: only the type changes).
+/// Turns a request in place into its reply (RFC 792: only the type changes, and the checksum by as much, RFC 1624). What lies
+/// beyond `out`, in the tail of the frame, need not be read.
 ///
 /// # Panics
 /// If `out` is shorter than a header.
 pub fn turn_echo(out: &mut [u8]) {
+    let sum = u64::from(!u16::from_ne_bytes([out[2], out[3]]))
+        + u64::from(!u16::from_ne_bytes([out[0], out[1]]))
+        + u64::from(u16::from_ne_bytes([ECHO_REPLY, out[1]]));
     out[0] = ECHO_REPLY;
-    out[2..4].fill(0);
-    seal(out);
+    out[2..4].copy_from_slice(&checksum::finish(sum));
 }
 
 fn seal(out: &mut [u8]) {

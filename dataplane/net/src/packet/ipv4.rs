@@ -7,7 +7,7 @@
 //!
 //! What we send never fragments (DF is set), so its identification means nothing and is zero (RFC 6864).
 
-use super::{Malformed, checksum};
+use super::{Malformed, Payload, checksum};
 
 /// Bytes in a header without options.
 pub const HEADER: usize = 20;
@@ -41,11 +41,18 @@ impl Header {
     /// # Errors
     /// Too short, not version 4, lengths that do not fit, or a wrong checksum.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
+    pub fn parse<'a>(packet: impl Into<Payload<'a>>) -> Result<(Self, Payload<'a>), Malformed> {
+        let packet = packet.into();
+        let bytes = packet.head;
         let fixed = bytes.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
         let header_length = usize::from(fixed[0] & 0x0f) * 4;
         let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        if fixed[0] >> 4 != 4 || header_length < HEADER || total < header_length || bytes.len() < total {
+        if fixed[0] >> 4 != 4
+            || header_length < HEADER
+            || total < header_length
+            || packet.len() < total
+            || bytes.len() < header_length
+        {
             return Err(Malformed::Header);
         }
         if !checksum::is_valid(checksum::sum(&bytes[..header_length])) {
@@ -58,7 +65,7 @@ impl Header {
             fragment: u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0,
             header_length,
         };
-        Ok((header, &bytes[header_length..total]))
+        Ok((header, packet.take(total).skip(header_length)))
     }
 }
 

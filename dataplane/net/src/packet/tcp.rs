@@ -5,7 +5,7 @@
 //!  | source | destination | seq | ack | offset | flags | window | checksum | urgent | options | payload
 //! ```
 
-use super::{Malformed, checksum, ethernet, ipv4};
+use super::{Malformed, Payload, checksum, ethernet, ipv4};
 use crate::sequence::Seq;
 
 mod options;
@@ -31,7 +31,7 @@ pub const ACK: u8 = 0x10;
 pub const URG: u8 = 0x20;
 
 /// A segment as received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     /// Sender's port.
     pub source: u16,
@@ -50,26 +50,35 @@ pub struct Segment<'a> {
     /// Their bytes.
     pub option_bytes: &'a [u8],
     /// Data.
-    pub payload: &'a [u8],
+    pub payload: Payload<'a>,
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a segment between two addresses.
+    /// Reads a segment between two addresses. `verified`: the medium vouches for it, and its checksum is not looked at.
     ///
     /// # Errors
     /// Too short, a data offset that does not fit, or a wrong checksum. Malformed options are skipped: what
     /// follows them cannot be read, the segment itself can.
     #[inline]
-    pub fn parse(bytes: &'a [u8], source: u32, destination: u32) -> Result<Self, Malformed> {
+    pub fn parse(
+        packet: impl Into<Payload<'a>>,
+        source: u32,
+        destination: u32,
+        verified: bool,
+    ) -> Result<Self, Malformed> {
+        let packet = packet.into();
+        let bytes = packet.head;
         let header = bytes.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
         let offset = usize::from(header[12] >> 4) * 4;
-        let length = u16::try_from(bytes.len()).map_err(|_| Malformed::Header)?;
+        let length = u16::try_from(packet.len()).map_err(|_| Malformed::Header)?;
         if offset < HEADER || offset > bytes.len() {
             return Err(Malformed::Header);
         }
-        let pseudo = checksum::pseudo_header(source, destination, ipv4::TCP, length);
-        if !checksum::is_valid(pseudo + checksum::sum(bytes)) {
-            return Err(Malformed::Checksum);
+        if !verified {
+            let pseudo = checksum::pseudo_header(source, destination, ipv4::TCP, length);
+            if !checksum::is_valid(pseudo + packet.sum()) {
+                return Err(Malformed::Checksum);
+            }
         }
         Ok(Self {
             source: u16::from_be_bytes([header[0], header[1]]),
@@ -80,7 +89,7 @@ impl<'a> Segment<'a> {
             window: u16::from_be_bytes([header[14], header[15]]),
             options: Received::parse(&bytes[HEADER..offset]),
             option_bytes: &bytes[HEADER..offset],
-            payload: &bytes[offset..],
+            payload: packet.skip(offset),
         })
     }
 
@@ -142,12 +151,12 @@ pub const fn frame_length(options: &Options, payload: usize) -> usize {
 }
 
 /// Writes a whole frame: link, network and transport headers, options, and the payload in its two pieces, copied and
-/// summed in one go.
+/// summed in one go. Without `checksums` it is only copied, and the checksum left zero.
 ///
 /// # Panics
 /// If `out` is not [`frame_length`] bytes long.
 #[inline]
-pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8])) {
+pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8]), checksums: bool) {
     let header_length = HEADER + fields.options.length();
     let (link, rest) =
         out.split_first_chunk_mut::<{ ethernet::HEADER }>().expect("the caller sized the frame");
@@ -158,11 +167,17 @@ pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8]
     let length = u16::try_from(segment.len()).unwrap_or(u16::MAX);
     let (header, data) = segment.split_at_mut(header_length);
     let (first, second) = data.split_at_mut(payload.0.len());
-    let sum = checksum::copy_and_sum(first, payload.0);
-    let data_sum = if second.is_empty() {
-        sum
+    let data_sum = if !checksums {
+        first.copy_from_slice(payload.0);
+        second.copy_from_slice(payload.1);
+        0
     } else {
-        checksum::join(sum, payload.0.len(), checksum::copy_and_sum(second, payload.1))
+        let sum = checksum::copy_and_sum(first, payload.0);
+        if second.is_empty() {
+            sum
+        } else {
+            checksum::join(sum, payload.0.len(), checksum::copy_and_sum(second, payload.1))
+        }
     };
     let (fixed, options) = header.split_first_chunk_mut::<HEADER>().expect("a header is at least that long");
     let ack = if fields.flags & ACK == 0 { 0 } else { fields.ack.0 };
@@ -176,6 +191,9 @@ pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8]
     fixed[14..16].copy_from_slice(&fields.window.to_be_bytes());
     fixed[16..20].fill(0);
     fields.options.emit(options);
+    if !checksums {
+        return;
+    }
     let sum = checksum::pseudo_header(path.local, path.remote, ipv4::TCP, length)
         + data_sum
         + checksum::sum(&header[..header_length]);

@@ -15,6 +15,29 @@ fn by_the_letter(bytes: &[u8]) -> u16 {
 
 proptest! {
     #[test]
+    fn a_payload_in_two_pieces_is_as_one(
+        bytes in proptest::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, skip in 0usize..3000, take in 0usize..3000,
+    ) {
+        let (head, tail) = bytes.split_at(cut.min(bytes.len()));
+        let payload = Payload { head, tail: sietch_nic::Foreign::from_slice(tail) };
+        prop_assert_eq!(checksum::fold(payload.sum()), checksum::fold(checksum::sum(&bytes)));
+        let part = payload.skip(skip).take(take);
+        let expected: Vec<u8> = bytes.iter().copied().skip(skip).take(take).collect();
+        prop_assert_eq!((part.len(), part.is_empty()), (expected.len(), expected.is_empty()));
+        prop_assert_eq!(part.to_vec(), expected);
+    }
+
+    #[test]
+    fn an_echo_is_turned_with_a_right_checksum(bytes in proptest::collection::vec(any::<u8>(), 0..100), rest in any::<u32>()) {
+        let mut message = vec![0; icmp::HEADER];
+        message.extend_from_slice(&bytes);
+        icmp::emit(&mut message, icmp::ECHO_REQUEST, 0, rest);
+        icmp::turn_echo(&mut message);
+        let turned = icmp::Message::parse(&message).expect("its checksum is right");
+        prop_assert_eq!((turned.kind, turned.rest, turned.payload.to_vec()), (icmp::ECHO_REPLY, rest, bytes));
+    }
+
+    #[test]
     fn the_checksum_is_that_of_the_rfc(bytes in proptest::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000) {
         prop_assert_eq!(checksum::fold(checksum::sum(&bytes)).to_ne_bytes(), by_the_letter(&bytes).to_be_bytes());
         let mut copy = vec![0; bytes.len()];
@@ -40,13 +63,19 @@ proptest! {
         let path = Path { mac: [2; 6], next_hop: [4; 6], local: 0x0a00_0001, remote: 0x0a00_0002, local_port: 7, remote_port: 9 };
         let fields = Fields { seq: Seq(seq), ack: Seq(ack), flags, window, options };
         let mut frame = vec![0xee; tcp::frame_length(&options, payload.len())];
-        tcp::emit(&mut frame, &path, &fields, payload.split_at(cut.min(payload.len())));
+        tcp::emit(&mut frame, &path, &fields, payload.split_at(cut.min(payload.len())), true);
         let (link, packet) = ethernet::Header::parse(&frame).expect("it is long enough");
         prop_assert_eq!((link.source, link.destination), ([2; 6], [4; 6]));
         let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
-        let segment = Segment::parse(bytes, header.source, header.destination).expect("its checksum is right");
+        let segment = Segment::parse(bytes, header.source, header.destination, false).expect("its checksum is right");
         prop_assert_eq!((segment.seq.0, segment.ack.0, segment.flags, segment.window), (seq, ack, flags, window));
-        prop_assert_eq!(segment.payload, payload.as_slice());
+        prop_assert_eq!(segment.payload.to_vec(), payload.as_slice());
+        // The same bytes, of which all but the headers are foreign.
+        let segment_bytes = bytes.to_vec();
+        let (head, tail) = segment_bytes.split_at(segment_bytes.len() - payload.len());
+        let split = Payload { head, tail: sietch_nic::Foreign::from_slice(tail) };
+        let again = Segment::parse(split, header.source, header.destination, false).expect("its checksum is right");
+        prop_assert_eq!(again.payload.to_vec(), payload.as_slice());
         let (mss, shift, timestamps) = match options {
             Options::None => (None, None, None),
             Options::Timestamps(value, echo) => (None, None, Some((value, echo))),
@@ -55,11 +84,18 @@ proptest! {
         };
         prop_assert_eq!((segment.options.mss, segment.options.shift, segment.options.timestamps), (mss, shift, timestamps));
         // One wrong bit anywhere in the segment is noticed.
-        let bit = usize::from(flip) % (bytes.len() * 8);
-        let mut wrong = bytes.to_vec();
+        let bit = usize::from(flip) % (segment_bytes.len() * 8);
+        let mut wrong = segment_bytes.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
-        let verdict = Segment::parse(&wrong, header.source, header.destination);
+        let verdict = Segment::parse(&wrong, header.source, header.destination, false);
         prop_assert!(verdict.is_err());
+        // And without a checksum.
+        tcp::emit(&mut frame, &path, &fields, payload.split_at(cut.min(payload.len())), false);
+        prop_assert_eq!(frame[50..52].as_ref(), &[0, 0][..]);
+        let (_, packet) = ethernet::Header::parse(&frame).expect("it is long enough");
+        let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
+        let unchecked = Segment::parse(bytes, header.source, header.destination, true).expect("nobody looks");
+        prop_assert_eq!(unchecked.payload.to_vec(), payload.as_slice());
     }
 
     #[test]
@@ -67,8 +103,8 @@ proptest! {
         let _ = ethernet::Header::parse(&bytes);
         let _ = arp::Packet::parse(&bytes);
         let _ = ipv4::Header::parse(&bytes);
-        let _ = Segment::parse(&bytes, 1, 2);
-        let _ = udp::Datagram::parse(&bytes, 1, 2);
+        let _ = Segment::parse(&bytes, 1, 2, false);
+        let _ = udp::Datagram::parse(&bytes, 1, 2, false);
         let _ = icmp::Message::parse(&bytes);
         let _ = icmp::Quote::parse(&bytes);
     }

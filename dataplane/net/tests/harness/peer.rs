@@ -81,7 +81,7 @@ impl Peer {
         };
         let fields = Fields { seq, ack, flags, window: self.window, options };
         let mut frame = vec![0; tcp::frame_length(&options, payload.len())];
-        tcp::emit(&mut frame, &path, &fields, (payload, b""));
+        tcp::emit(&mut frame, &path, &fields, (payload, b""), true);
         assert!(self.host.tap.deliver(&frame));
         self.turn();
     }
@@ -104,8 +104,8 @@ impl Peer {
                 continue;
             }
             let (header, bytes) = ipv4::Header::parse(packet).expect("what we send is legal");
-            let segment =
-                tcp::Segment::parse(bytes, header.source, header.destination).expect("what we send is legal");
+            let segment = tcp::Segment::parse(bytes, header.source, header.destination, false)
+                .expect("what we send is legal");
             all.push(Got {
                 at: self.now,
                 seq: segment.seq,

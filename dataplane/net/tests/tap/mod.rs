@@ -163,14 +163,12 @@ impl NicQueue for Tap {
         &self.memory[frame.parts().0 as usize][..frame.len()]
     }
 
-    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8] {
-        let chunk = frame.parts().0;
-        *frame = Frame::from_parts(chunk, 0, length as u32);
-        &mut self.memory[chunk as usize][..length]
+    fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        &mut self.memory[frame.parts().0 as usize][..frame.len()]
     }
 
-    fn allocate(&mut self) -> Option<Frame> {
-        self.free.pop().map(|chunk| Frame::from_parts(chunk, 0, 0))
+    fn allocate(&mut self, length: usize) -> Option<Frame> {
+        self.free.pop().map(|chunk| Frame::from_parts(chunk, 0, length as u32))
     }
 
     fn release(&mut self, frame: Frame) {

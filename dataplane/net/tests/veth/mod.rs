@@ -116,12 +116,12 @@ impl NicQueue for Veth {
         self.queue.bytes(frame)
     }
 
-    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8] {
-        self.queue.bytes_mut(frame, length)
+    fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        self.queue.bytes_mut(frame)
     }
 
-    fn allocate(&mut self) -> Option<Frame> {
-        self.queue.allocate()
+    fn allocate(&mut self, length: usize) -> Option<Frame> {
+        self.queue.allocate(length)
     }
 
     fn release(&mut self, frame: Frame) {

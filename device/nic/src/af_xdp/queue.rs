@@ -356,21 +356,18 @@ impl NicQueue for Queue {
         unsafe { self.umem.bytes(range) }
     }
 
-    fn bytes_mut(&mut self, frame: &mut Frame, length: usize) -> &mut [u8] {
-        assert!(
-            length <= self.frame_limit(),
-            "a frame of {length} bytes exceeds the {} that the MTU allows",
-            self.frame_limit()
-        );
-        let (chunk, offset, _) = frame.parts();
-        // Fits a u32: below the limit above, which `open` checked against the chunk size.
-        *frame = Frame::from_parts(chunk, offset, length as u32);
+    fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         let range = self.locate(frame);
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
         unsafe { self.umem.bytes_mut(range) }
     }
 
-    fn allocate(&mut self) -> Option<Frame> {
+    fn allocate(&mut self, length: usize) -> Option<Frame> {
+        assert!(
+            length <= self.frame_limit(),
+            "a frame of {length} bytes exceeds the {} that the MTU allows",
+            self.frame_limit()
+        );
         let short = self.fill_target.saturating_sub(self.filled) as usize;
         if self.pool.free() <= short {
             self.reclaim();
@@ -378,7 +375,8 @@ impl NicQueue for Queue {
                 return None;
             }
         }
-        self.pool.take(Owner::Engine).map(|chunk| Frame::from_parts(chunk, 0, 0))
+        // Fits a u32: below the limit above, which `open` checked against the chunk size.
+        self.pool.take(Owner::Engine).map(|chunk| Frame::from_parts(chunk, 0, length as u32))
     }
 
     fn release(&mut self, frame: Frame) {

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::{WireQueue, pair, tapped};
+use super::{Medium, WireQueue, pair, tapped, tapped_with};
 use crate::queue::{Frame, NicQueue};
 
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -10,8 +10,8 @@ const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const MTU: usize = 1500;
 
 fn send(queue: &mut WireQueue, bytes: &[u8]) {
-    let mut frame = queue.allocate().expect("the test sends fewer frames than there are buffers");
-    queue.bytes_mut(&mut frame, bytes.len()).copy_from_slice(bytes);
+    let mut frame = queue.allocate(bytes.len()).expect("the test sends fewer frames than there are buffers");
+    queue.bytes_mut(&mut frame).copy_from_slice(bytes);
     queue.transmit(frame).expect("the test sends fewer frames than there are buffers");
 }
 
@@ -74,6 +74,27 @@ fn a_full_device_keeps_frames_queued() {
 }
 
 #[test]
+fn a_long_frame_has_a_tail_on_shared_memory_and_may_be_turned_around() {
+    let (mut queue, tap) = tapped_with(MAC_A, MTU, 4, Medium::SHARED_MEMORY);
+    let sent: Vec<u8> = (0..1000_u32).map(|byte| byte as u8).collect();
+    assert!(tap.deliver(&sent) && tap.deliver(&sent[..256]));
+    let mut frames = Vec::new();
+    queue.receive(&mut frames, 4);
+    let (short, mut long) = (frames.pop().expect("two arrived"), frames.pop().expect("two arrived"));
+    assert_eq!((short.head_len(), short.tail_len(), long.head_len(), long.tail_len()), (256, 0, 256, 744));
+    assert_eq!(queue.bytes(&long), &sent[..256]);
+    assert_eq!(queue.tail(&long).to_vec(), &sent[256..]);
+    assert!(queue.tail(&short).is_empty() && queue.offloads().checksums);
+    queue.bytes_mut(&mut long)[0] = 99;
+    long.truncate(500);
+    queue.transmit(long).expect("there is room");
+    queue.release(short);
+    queue.flush().expect("the wire is whole");
+    let turned = tap.take_transmitted().expect("one frame was flushed");
+    assert_eq!((turned[0], &turned[1..]), (99, &sent[1..500]));
+}
+
+#[test]
 fn a_cut_wire_fails_flush() {
     let (mut queue, tap) = tapped(MAC_A, MTU, 4);
     tap.cut();
@@ -84,7 +105,7 @@ fn a_cut_wire_fails_flush() {
 #[test]
 fn exhausted_receiver_leaves_frames_on_the_wire() {
     let (mut queue, tap) = tapped(MAC_A, MTU, 2);
-    let held: Vec<Frame> = std::iter::from_fn(|| queue.allocate()).collect();
+    let held: Vec<Frame> = std::iter::from_fn(|| queue.allocate(60)).collect();
     assert_eq!(held.len(), 2);
     assert!(tap.deliver(b"waits"));
     assert_eq!(receive_one(&mut queue), None);
@@ -116,8 +137,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Send(bytes) => {
-                    if let Some(mut frame) = a.allocate() {
-                        a.bytes_mut(&mut frame, bytes.len()).copy_from_slice(&bytes);
+                    if let Some(mut frame) = a.allocate(bytes.len()) {
+                        a.bytes_mut(&mut frame).copy_from_slice(&bytes);
                         prop_assert!(a.transmit(frame).is_ok());
                         queued.push_back(bytes);
                     }

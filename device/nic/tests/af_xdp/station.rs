@@ -51,8 +51,8 @@ pub fn wait(queue: &impl AsFd) -> bool {
 
 /// Sends a UDP datagram from the queue's station to the kernel's `port`. False if there was no buffer or no slot.
 pub fn transmit(queue: &mut Queue, port: u16, payload: &[u8]) -> bool {
-    let Some(mut frame) = queue.allocate() else { return false };
-    write_datagram(queue.bytes_mut(&mut frame, HEADERS + payload.len()), port, payload);
+    let Some(mut frame) = queue.allocate(HEADERS + payload.len()) else { return false };
+    write_datagram(queue.bytes_mut(&mut frame), port, payload);
     match queue.transmit(frame) {
         Ok(()) => true,
         Err(error) => {
@@ -89,8 +89,7 @@ pub fn echo(queue: &mut Queue, frames: &mut Vec<Frame>) -> usize {
     queue.receive(frames, 256);
     let mut answered = 0;
     for mut frame in frames.drain(..) {
-        let length = frame.len();
-        let bytes = queue.bytes_mut(&mut frame, length);
+        let bytes = queue.bytes_mut(&mut frame);
         if !is_for_echo(bytes) {
             queue.release(frame);
             continue;

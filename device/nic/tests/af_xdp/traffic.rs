@@ -131,8 +131,8 @@ fn what_is_shorter_than_a_header_does_not_leave() {
         let (mut queue, _redirect) = opened();
         let free = queue.free_buffers();
         for length in [0, 1, 13] {
-            let mut frame = queue.allocate().expect("a fresh pool");
-            queue.bytes_mut(&mut frame, length).fill(0);
+            let mut frame = queue.allocate(length).expect("a fresh pool");
+            queue.bytes_mut(&mut frame).fill(0);
             queue.transmit(frame).expect("a fresh ring");
         }
         queue.flush().expect("nothing to send");
@@ -154,8 +154,8 @@ fn transmit_rate() {
             let mut sent = 0;
             while sent < FRAMES {
                 for _ in 0..BATCH {
-                    let Some(mut frame) = queue.allocate() else { break };
-                    let bytes = queue.bytes_mut(&mut frame, length);
+                    let Some(mut frame) = queue.allocate(length) else { break };
+                    let bytes = queue.bytes_mut(&mut frame);
                     bytes[..6].copy_from_slice(&KERNEL_MAC);
                     bytes[6..12].copy_from_slice(&QUEUE_MAC);
                     // A type for local experiments: the peer's stack drops it at once.
