@@ -3,9 +3,14 @@
 //! 1. `SIETCH_SIM_SEED=n`: that seed alone, nothing caught, so that a debugger sees the failure.
 //! 2. Else: the given regression seeds, then fresh ones, until `SIETCH_SIM_SEEDS` or the default number of them
 //!    have run or `SIETCH_SIM_SECONDS` or the default time is over, whichever comes first.
-//! 3. A seed that panics prints the command that repeats it, and the panic goes on.
+//! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each other. A seed is a whole
+//!    world of one thread, so what it does has nothing to do with how many there are.
+//! 4. A seed that panics prints the command that repeats it, no thread begins another, and the panic goes on.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How much a run does when the environment says nothing.
@@ -17,38 +22,96 @@ pub struct Budget {
     pub seconds: u64,
 }
 
+/// How often a long run says how far it is.
+const REPORT: Duration = Duration::from_secs(60);
+
+/// What the threads of a run share.
+struct Run<'a, T> {
+    name: &'a str,
+    seeds: Vec<u64>,
+    test: T,
+    started: Instant,
+    limit: Duration,
+    next: AtomicUsize,
+    done: AtomicU64,
+    reported: AtomicU64,
+    failure: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
 /// Runs `test` for the seeds of the environment, or the regression seeds and fresh ones within `budget`. `name` is the
 /// test's file and function, as in `tcp transfer`.
 ///
 /// # Panics
 /// As `test` does, after printing the seed.
-pub fn run(name: &str, regressions: &[u64], budget: Budget, mut test: impl FnMut(u64)) {
+pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) + Sync) {
     if let Some(seed) = number("SIETCH_SIM_SEED") {
         eprintln!("{name}: seed {seed}");
         return test(seed);
     }
     let count = number("SIETCH_SIM_SEEDS").unwrap_or(budget.seeds);
-    let limit = Duration::from_secs(number("SIETCH_SIM_SECONDS").unwrap_or(budget.seconds));
-    let started = Instant::now();
     let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     // Small numbers are easier to repeat; fresh ones must differ from run to run.
     let fresh = (0..count).map(|step| (fresh / 1000).wrapping_add(step) % 1_000_000_000_000);
-    let mut ran = 0;
-    for seed in regressions.iter().copied().chain(fresh) {
-        if started.elapsed() > limit {
-            break;
-        }
-        if let Err(cause) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
-            let file = name.split(' ').next().unwrap_or(name);
-            let function = name.split(' ').nth(1).unwrap_or_default();
-            eprintln!(
-                "{name}: seed {seed} failed; repeat it with: SIETCH_SIM_SEED={seed} cargo test -p sietch-sim --test {file} {function}"
-            );
-            resume_unwind(cause);
-        }
-        ran += 1;
+    let run = Run {
+        name,
+        seeds: regressions.iter().copied().chain(fresh).collect(),
+        test,
+        started: Instant::now(),
+        limit: Duration::from_secs(number("SIETCH_SIM_SECONDS").unwrap_or(budget.seconds)),
+        next: AtomicUsize::new(0),
+        done: AtomicU64::new(0),
+        reported: AtomicU64::new(0),
+        failure: Mutex::new(None),
+    };
+    let threads = number("SIETCH_SIM_THREADS").unwrap_or(1).clamp(1, 256);
+    if threads == 1 {
+        run.work();
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| run.work());
+            }
+        });
     }
-    println!("{name}: {ran} seeds in {:.1} s", started.elapsed().as_secs_f64());
+    let seconds = run.started.elapsed().as_secs_f64();
+    println!("{name}: {} seeds in {seconds:.1} s", run.done.load(Ordering::Relaxed));
+    if let Some(cause) = run.failure.into_inner().unwrap_or(None) {
+        resume_unwind(cause);
+    }
+}
+
+impl<T: Fn(u64) + Sync> Run<'_, T> {
+    fn work(&self) {
+        while self.started.elapsed() < self.limit
+            && let Some(&seed) = self.seeds.get(self.next.fetch_add(1, Ordering::Relaxed))
+        {
+            if let Err(cause) = catch_unwind(AssertUnwindSafe(|| (self.test)(seed))) {
+                self.next.store(self.seeds.len(), Ordering::Relaxed);
+                let (file, function) = self.name.split_once(' ').unwrap_or((self.name, ""));
+                // Cargo tells a test whose it is.
+                let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "sietch-sim".to_owned());
+                eprintln!(
+                    "{}: seed {seed} failed; repeat it with: SIETCH_SIM_SEED={seed} cargo test -p {package} --test {file} {function}",
+                    self.name
+                );
+                if let Ok(mut failure) = self.failure.lock() {
+                    *failure = Some(cause);
+                }
+                return;
+            }
+            self.done.fetch_add(1, Ordering::Relaxed);
+            self.report();
+        }
+    }
+
+    fn report(&self) {
+        let (elapsed, minute) = (self.started.elapsed(), REPORT.as_secs());
+        let turn = elapsed.as_secs() / minute;
+        if turn > self.reported.fetch_max(turn, Ordering::Relaxed) {
+            let (done, all) = (self.done.load(Ordering::Relaxed), self.seeds.len());
+            eprintln!("{}: {done} of {all} seeds in {} s", self.name, elapsed.as_secs());
+        }
+    }
 }
 
 fn number(variable: &str) -> Option<u64> {
