@@ -299,5 +299,8 @@ fn rot_is_never_silent() {
         let hit = u64::from(rotten_bit(seed).unwrap_or_else(|broken| panic!("{broken}")));
         refused.fetch_add(hit, Ordering::Relaxed);
     });
-    assert!(refused.into_inner() > 0 || std::env::var_os("SIETCH_SIM_SEED").is_some(), "no bit ever hit anything");
+    assert!(
+        refused.into_inner() > 0 || std::env::var_os("SIETCH_SIM_SEED").is_some(),
+        "no bit ever hit anything"
+    );
 }

@@ -1,6 +1,7 @@
 //! The long runs: the simulator's suites with many more seeds than CI has time for.
 //!
-//! Seeds and seconds can be set by `SIETCH_SIM_SEEDS` and `SIETCH_SIM_SECONDS`; what is set outside wins.
+//! Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS`; what is set
+//! outside wins. Each test runs that many seeds, one test after the other, on as many threads as there are cores.
 
 use std::path::Path;
 
@@ -24,12 +25,29 @@ pub fn run(root: &Path, suite: &str) -> Result<(), String> {
     }
     let seeds = std::env::var("SIETCH_SIM_SEEDS").unwrap_or_else(|_| SEEDS.to_owned());
     let seconds = std::env::var("SIETCH_SIM_SECONDS").unwrap_or_else(|_| SECONDS.to_owned());
+    let threads = std::env::var("SIETCH_SIM_THREADS").unwrap_or_else(|_| {
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string()
+    });
     for (name, test) in chosen {
-        println!("== soak {name}: {seeds} seeds, at most {seconds} s");
+        println!("== soak {name}: {seeds} seeds a test, at most {seconds} s each, on {threads} threads");
         cargo(
             root,
-            &["test", "--release", "-p", "sietch-sim", "--test", test, "--", "--nocapture"],
-            &[("SIETCH_SIM_SEEDS", &seeds), ("SIETCH_SIM_SECONDS", &seconds)],
+            &[
+                "test",
+                "--release",
+                "-p",
+                "sietch-sim",
+                "--test",
+                test,
+                "--",
+                "--nocapture",
+                "--test-threads=1",
+            ],
+            &[
+                ("SIETCH_SIM_SEEDS", &seeds),
+                ("SIETCH_SIM_SECONDS", &seconds),
+                ("SIETCH_SIM_THREADS", &threads),
+            ],
         )?;
     }
     Ok(())
