@@ -4,7 +4,8 @@
 //! 2. clippy over every target, warnings are errors,
 //! 3. every test of the workspace, the simulator's fresh seeds among them,
 //! 4. the rings and doorbells under loom,
-//! 5. generated files are what the program would generate.
+//! 5. instructions of the network's fast path within their limits, under valgrind,
+//! 6. generated files are what the program would generate.
 //!
 //! A step that fails ends the run at once, with its name.
 
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{generate, tidy};
+use crate::{generate, instructions, tidy};
 
 /// Runs every step from the folder `root`.
 pub fn run(root: &Path) -> Result<(), String> {
@@ -30,6 +31,7 @@ pub fn run(root: &Path) -> Result<(), String> {
             &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", &target.to_string_lossy())],
         )
     })?;
+    step("instructions", || instructions::run(root))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
 }
 

@@ -1,8 +1,9 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | generate`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | instructions | generate`.
 #![forbid(unsafe_code)]
 
 mod ci;
 mod generate;
+mod instructions;
 mod soak;
 mod tidy;
 
@@ -15,6 +16,7 @@ usage: cargo xtask COMMAND
   ci               everything that must hold before a change lands (what .ci/run runs)
   tidy             the rules of the house that no compiler checks
   generate         write the generated files again (man pages, shell completions)
+  instructions     count the instructions of the network's fast path (needs valgrind)
   soak [SUITE]     the long runs: net, storage, kv, or all of them";
 
 fn main() -> ExitCode {
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root()),
         ["tidy"] => tidy::run(&root()),
         ["generate"] => generate::run(&root(), generate::Mode::Write),
+        ["instructions"] => instructions::run(&root()),
         ["soak"] => soak::run(&root(), "all"),
         ["soak", suite] => soak::run(&root(), suite),
         _ => Err(USAGE.to_owned()),

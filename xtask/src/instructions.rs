@@ -1,0 +1,24 @@
+//! Instructions a request on the fast path, counted under callgrind and held to the limits in the benchmark.
+//!
+//! valgrind comes from the system; the runner, which must have the library's version, is installed with cargo if it is missing.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::ci::cargo;
+
+/// The runner's version: that of `gungraun` in Cargo.toml.
+const VERSION: &str = "0.20.0";
+
+/// Counts, and fails if a limit is exceeded.
+pub fn run(root: &Path) -> Result<(), String> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return Err("instructions: valgrind is missing; install it (Debian: apt install valgrind)".into());
+    }
+    let installed = Command::new("gungraun-runner").arg("--version").output();
+    let fits = installed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(VERSION));
+    if !fits {
+        cargo(root, &["install", "gungraun-runner", "--version", VERSION, "--locked"], &[])?;
+    }
+    cargo(root, &["bench", "--locked", "-p", "sietch-net", "--bench", "instructions"], &[])
+}
