@@ -3,11 +3,11 @@
 //! Two engines on one wire exchange requests and replies of 64 bytes. Set-up (handshakes, first buffers) is not counted; the figure is that of
 //! both engines, both queues and the wire for [`REQUESTS`] requests. The limits are what was measured plus 3 %: who makes the
 //! fast path longer has to say so here.
+#![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use gungraun::prelude::*;
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
