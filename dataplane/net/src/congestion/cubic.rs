@@ -88,7 +88,7 @@ impl Cubic {
         let ticks = ticks(elapsed);
         let away = ticks.abs_diff(u64::from(self.ticks)).min(MOST_TICKS);
         // C d^3, with d^3 in 2^-42 cubic seconds: at most 2^40 after the first shift.
-        let offset = ((away * away * away) >> 20) * u64::from(2 * mss) / 5 >> (3 * TICK_BITS - 20);
+        let offset = (((away * away * away) >> 20) * u64::from(2 * mss) / 5) >> (3 * TICK_BITS - 20);
         if ticks < u64::from(self.ticks) {
             u64::from(self.plateau).saturating_sub(offset)
         } else {
@@ -122,7 +122,7 @@ impl Cubic {
         let bytes = u64::from(std::mem::take(&mut self.counted)).min(size);
         // Section 4.3: once it is past the old peak, NewReno's full increase.
         let alpha = if self.friendly >> FRACTION_BITS >= u64::from(self.peak) { 1024 } else { ALPHA };
-        self.friendly += (u64::from(what.mss) * bytes * alpha >> (10 - FRACTION_BITS)) / size;
+        self.friendly += ((u64::from(what.mss) * bytes * alpha) >> (10 - FRACTION_BITS)) / size;
         let elapsed = what.now.saturating_sub(self.began) + self.shortest;
         // Section 4.2: towards where the curve will be a round trip from now, at most half as much again in one.
         let target = self.curve(elapsed, what.mss).clamp(size, size + size / 2);
