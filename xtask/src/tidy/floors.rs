@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
-const HOUSE: [(&str, &str, u32); 14] = [
+const HOUSE: [(&str, &str, u32); 15] = [
     ("sietch-ring", "device/ring/Cargo.toml", 0),
     ("sietch-protocol", "control/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
@@ -17,6 +17,7 @@ const HOUSE: [(&str, &str, u32); 14] = [
     ("sietch-cli", "cli/Cargo.toml", 5),
     ("sietch-bench", "bench/Cargo.toml", 6),
     ("sietch-sim", "sim/Cargo.toml", 6),
+    ("sietch-conformance", "sim/conformance/Cargo.toml", 6),
     ("xtask", "xtask/Cargo.toml", 6),
 ];
 
