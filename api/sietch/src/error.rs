@@ -39,4 +39,10 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// The command line.
+    #[error(transparent)]
+    Arguments(#[from] crate::arguments::ArgumentError),
+    /// The loop, its device, or randomness.
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }

@@ -8,15 +8,51 @@
 //! 3. [`Client::hold`] gives a [`Lease`]: a thread that holds the connection, notices revocations, and survives
 //!    restarts of the daemon. Its doorbell is pollable like any descriptor.
 //! 4. The engines to drive the queues with are re-exported: [`net`] and [`persist`].
+//!
+//! Two ways to write the loop around a queue, both one thread with nothing shared:
+//!
+//! - [`Stack`] is poll-style: a queue and its engine in the application's own loop.
+//! - [`Runtime`] is `async`: tasks on a small executor of its own, with [`TcpListener`], [`TcpStream`], [`UdpSocket`], timers,
+//!   and storage in the same loop.
+//!
+//! Both read the clock once a turn, spin for as long as that has paid lately ([`Spin`]), and then sleep on the doorbells: an
+//! idle application costs nothing.
+//!
+//! ```no_run
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let runtime = sietch::Runtime::from_args()?; // --vnic NAME or --link NAME
+//!     runtime.run(async |net| {
+//!         let mut listener = net.listen(7, 128)?;
+//!         loop {
+//!             let (mut stream, _) = listener.accept().await?;
+//!             net.spawn(async move {
+//!                 let mut buffer = [0; 4096];
+//!                 while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+//!                     if stream.write_all(&buffer[..count]).await.is_err() {
+//!                         break;
+//!                     }
+//!                 }
+//!             });
+//!         }
+//!     })?
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod client;
+pub mod clock;
+mod doorbell;
 mod error;
 mod grant;
 mod lease;
 mod metrics;
 mod path;
 mod ready;
+mod rest;
+mod runtime;
+mod spin;
+mod stack;
 mod vnic;
 mod vsa;
 
@@ -26,12 +62,21 @@ pub use sietch_nic as nic;
 pub use sietch_persist as persist;
 pub use sietch_protocol as protocol;
 
+pub use arguments::{ArgumentError, Arguments, DeviceQueue};
 pub use client::{Client, VnicParts, VsaParts};
+pub use doorbell::{DiskDoorbell, Doorbell};
 pub use error::Error;
 pub use grant::Grant;
 pub use lease::Lease;
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
 pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
 pub use ready::{MAX_LINE as READY_MAX_LINE, Ready};
+pub use rest::Held;
+pub use runtime::{
+    Aborted, Disk, DurableLog, Elapsed, Interval, JoinHandle, Net, ReadHalf, Runtime, Sleep, TcpListener,
+    TcpStream, UdpSocket, WriteHalf,
+};
+pub use spin::{Idle, Spin};
+pub use stack::Stack;
 pub use vnic::Vnic;
 pub use vsa::Vsa;

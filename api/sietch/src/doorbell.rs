@@ -1,0 +1,56 @@
+//! What a data loop sleeps on.
+//!
+//! 1. A loop that found nothing to do *arms* the doorbell of its queue. If something has arrived meanwhile, it does not sleep.
+//! 2. It sleeps on the descriptor, which is readable as long as there is something to take.
+//! 3. Awake again it disarms, so that nobody rings while it works.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use sietch_disk::{AreaQueue, DiskQueue, MemoryQueue};
+use sietch_nic::NicQueue;
+use sietch_nic::wire::WireQueue;
+
+/// A queue of frames that a loop can sleep on.
+pub trait Doorbell: NicQueue {
+    /// What becomes readable when frames arrive. Without one the queue is looked at again and again.
+    fn doorbell(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Asks to be rung. Returns false if something has arrived already: then do not sleep.
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    /// Takes the request back.
+    fn disarm(&mut self) {}
+}
+
+impl Doorbell for sietch_nic::af_xdp::Queue {
+    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        // The kernel rings at every frame, and the descriptor stays readable until the ring is empty: nothing to arm.
+        Some(self.as_fd())
+    }
+}
+
+impl Doorbell for WireQueue {
+    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A disk queue that a loop can sleep on.
+pub trait DiskDoorbell: DiskQueue {
+    /// What becomes readable when a request has finished. Without one the queue is looked at while requests are in flight.
+    fn doorbell(&self) -> Option<BorrowedFd<'_>>;
+}
+
+impl DiskDoorbell for AreaQueue {
+    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        AreaQueue::doorbell(self)
+    }
+}
+
+impl DiskDoorbell for MemoryQueue {
+    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,360 @@
+//! Two runtimes on a wire, in virtual time.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use sietch_disk::{Buffer, MemoryQueue};
+use sietch_nic::wire::{WireQueue, pair};
+use sietch_persist::{FormatOptions, Log, Options};
+
+use super::*;
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+fn address(port: u16) -> SocketAddr {
+    (SERVER, port).into()
+}
+
+/// Both ends, and the time.
+struct World {
+    client: Runtime<WireQueue>,
+    server: Runtime<WireQueue>,
+    now: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let (a, b) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 512);
+        let config = |last| Config::new(Ipv4Addr::new(10, 0, 0, last), 24, [last; 16]);
+        let client = Runtime::new(a, &config(1)).expect("there are descriptors left");
+        let server = Runtime::new(b, &config(2)).expect("there are descriptors left");
+        Self { client, server, now: 1_000_000 }
+    }
+
+    /// Turns both until `task` is done and returns its value. Time jumps to the next deadline when nothing happens.
+    fn until<T: 'static>(&mut self, task: &JoinHandle<T>) -> T {
+        for _ in 0..1_000_000 {
+            if let Some(value) = task.take() {
+                return value;
+            }
+            self.step();
+        }
+        panic!("the task is not done after a million turns");
+    }
+
+    fn step(&mut self) {
+        let busy = self.client.turn(self.now).expect("a wire does not break")
+            | self.server.turn(self.now).expect("a wire does not break");
+        self.now += 1_000;
+        if !busy {
+            let deadlines = [self.client.next_deadline(), self.server.next_deadline()];
+            let next = deadlines.into_iter().flatten().min().expect("somebody waits for something");
+            self.now = self.now.max(next);
+        }
+    }
+
+    fn settle(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let _ = self.client.turn(self.now);
+            let _ = self.server.turn(self.now);
+            self.now += 1_000;
+        }
+    }
+
+    /// A server that sends back whatever comes.
+    fn echo(&self, port: u16) {
+        let net = self.server.net();
+        let mut listener = net.listen(port, 1024).expect("the port is free");
+        let spawner = net.clone();
+        net.spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                spawner.spawn(async move {
+                    let mut buffer = [0; 1000];
+                    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                        stream.write_all(&buffer[..count]).await.expect("the client reads");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_written_comes_back_from_an_echo() {
+    let mut world = World::new();
+    world.echo(7);
+    let net = world.client.net();
+    let task = net.clone().spawn(async move {
+        let mut stream = net.connect(address(7)).await.expect("it listens");
+        stream.write_all(b"ping").await.expect("it is open");
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.expect("it echoes");
+        stream.shutdown();
+        let end = stream.read(&mut answer).await.expect("an orderly end");
+        (answer, end)
+    });
+    assert_eq!(world.until(&task), (*b"ping", 0));
+}
+
+#[test]
+fn a_hundred_connections_of_one_thread_do_not_wait_for_each_other() {
+    let mut world = World::new();
+    world.echo(7);
+    let net = world.client.net();
+    let done = Rc::new(RefCell::new(0));
+    let all: Vec<_> = (0..100_u8)
+        .map(|number| {
+            let (net, done) = (net.clone(), Rc::clone(&done));
+            net.clone().spawn(async move {
+                let mut stream = net.connect(address(7)).await.expect("it listens");
+                for round in 0..20 {
+                    stream.write_all(&[number, round]).await.expect("it is open");
+                    let mut answer = [0; 2];
+                    stream.read_exact(&mut answer).await.expect("it echoes");
+                    assert_eq!(answer, [number, round]);
+                }
+                *done.borrow_mut() += 1;
+            })
+        })
+        .collect();
+    for task in &all {
+        world.until(task);
+    }
+    assert_eq!(*done.borrow(), 100);
+}
+
+#[test]
+fn more_than_the_buffers_hold_gets_through_both_halves() {
+    let mut world = World::new();
+    world.echo(7);
+    let net = world.client.net();
+    let total = 4 << 20;
+    let task = net.clone().spawn(async move {
+        let (mut reader, mut writer) = net.connect(address(7)).await.expect("it listens").split();
+        net.spawn(async move {
+            let chunk: Vec<u8> = (0..=255).cycle().take(64 << 10).collect();
+            for _ in 0..total / chunk.len() {
+                writer.write_all(&chunk).await.expect("it is open");
+            }
+            // Dropping it ends the stream.
+        });
+        let mut received = 0;
+        while reader.readable().await.expect("no reset") {
+            let length = reader.peek(|first, second| {
+                let bytes = first.iter().chain(second);
+                assert!(bytes.zip(received..).all(|(byte, place)| *byte == place as u8));
+                first.len() + second.len()
+            });
+            reader.consume(length);
+            received += length;
+        }
+        received
+    });
+    assert_eq!(world.until(&task), total);
+}
+
+#[test]
+fn a_dropped_read_loses_nothing() {
+    let mut world = World::new();
+    let net = world.server.net();
+    let mut listener = net.listen(7, 4).expect("the port is free");
+    let server = net.clone();
+    net.spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        server.sleep(Duration::from_millis(50)).await;
+        stream.write_all(b"late").await.expect("it is open");
+        let _ = stream.readable().await;
+    });
+    let net = world.client.net();
+    let task = net.clone().spawn(async move {
+        let mut stream = net.connect(address(7)).await.expect("it listens");
+        let mut buffer = [0; 16];
+        let early = net.timeout(Duration::from_millis(10), stream.read(&mut buffer)).await;
+        let count = stream.read(&mut buffer).await.expect("it writes");
+        (early.is_err(), buffer[..count].to_vec())
+    });
+    assert_eq!(world.until(&task), (true, b"late".to_vec()));
+}
+
+#[test]
+fn nobody_listening_is_a_refusal() {
+    let mut world = World::new();
+    let net = world.client.net();
+    let task = net.clone().spawn(async move { net.connect(address(9)).await.map(drop) });
+    let refused = world.until(&task).expect_err("nobody listens");
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn connections_beyond_the_backlog_are_reset_and_the_others_live() {
+    let mut world = World::new();
+    let listener = world.server.net().listen(7, 2).expect("the port is free");
+    let net = world.client.net();
+    let streams: Vec<_> = (0..4)
+        .map(|_| {
+            let net = net.clone();
+            net.clone().spawn(async move { net.connect(address(7)).await })
+        })
+        .collect();
+    world.settle(200);
+    let mut open: Vec<TcpStream> = streams.iter().filter_map(JoinHandle::take).filter_map(Result::ok).collect();
+    let task = net.spawn(async move {
+        let mut lost = 0;
+        for stream in &mut open {
+            lost += usize::from(stream.write_all(b"x").await.is_err());
+        }
+        (open.len(), lost)
+    });
+    let (connected, lost) = world.until(&task);
+    assert_eq!(connected - lost, 2);
+    drop(listener);
+}
+
+#[test]
+fn datagrams_come_one_by_one_with_their_senders() {
+    let mut world = World::new();
+    let mut server = world.server.net().bind(7).expect("the port is free");
+    world.server.net().spawn(async move {
+        let mut buffer = [0; 100];
+        loop {
+            let (length, from) = server.recv_from(&mut buffer).await.expect("it is bound");
+            server.send_to(&buffer[..length], from).await.expect("it came from there");
+        }
+    });
+    let net = world.client.net();
+    let mut client = net.bind(5000).expect("the port is free");
+    let task = net.spawn(async move {
+        for number in 0..50_u8 {
+            client.send_to(&[number; 10], address(7)).await.expect("on the link");
+        }
+        for number in 0..50_u8 {
+            let datagram = client.receive().await.expect("it is bound");
+            assert_eq!(datagram.payload, [number; 10]);
+            assert_eq!(SocketAddr::from(datagram.remote), address(7));
+        }
+    });
+    world.until(&task);
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_deadlines() {
+    let mut world = World::new();
+    let net = world.client.net();
+    let order = Rc::new(RefCell::new(Vec::new()));
+    for millisecond in [30, 10, 20] {
+        let (sleep, order) = (net.sleep(Duration::from_millis(millisecond)), Rc::clone(&order));
+        net.spawn(async move {
+            sleep.await;
+            order.borrow_mut().push(millisecond);
+        });
+    }
+    let ticker = net.clone();
+    let task = net.spawn(async move {
+        let mut interval = ticker.interval(Duration::from_millis(15));
+        let begin = ticker.now();
+        interval.tick().await;
+        interval.tick().await;
+        interval.tick().await;
+        ticker.now() - begin
+    });
+    let elapsed = world.until(&task);
+    assert_eq!(*order.borrow(), [10, 20, 30]);
+    assert!((45_000_000..46_000_000).contains(&elapsed), "{elapsed}");
+    assert_eq!(world.client.next_deadline(), None, "nothing is left to wait for");
+}
+
+#[test]
+fn a_task_can_be_ended_and_awaited() {
+    let mut world = World::new();
+    let net = world.client.net();
+    let endless = net.spawn(std::future::pending::<()>());
+    let quick = net.spawn(async { 7 });
+    endless.abort();
+    let task = net.spawn(async move { (endless.await, quick.await) });
+    assert_eq!(world.until(&task), (Err(Aborted), Ok(7)));
+    assert_eq!(world.client.tasks(), 0);
+}
+
+#[test]
+fn disk_and_log_complete_in_the_loop() {
+    let mut world = World::new();
+    let net = world.client.net();
+    let disk = net.disk(MemoryQueue::new(1 << 20)).expect("it has no doorbell");
+    let mut area = MemoryQueue::new(1 << 20);
+    Log::format(&mut area, FormatOptions::new(7)).expect("it fits");
+    let (log, _) = Log::open(area, Options::default(), &mut |_| Ok(())).expect("it was just formatted");
+    let log = net.log(log).expect("it has no doorbell");
+    let task = net.spawn(async move {
+        let mut buffer = Buffer::new(4096);
+        buffer[..5].copy_from_slice(b"spice");
+        let (written, buffer) = disk.write(8192, 4096, buffer, true).await;
+        written.expect("it lies inside");
+        let (read, buffer) = disk.read(8192, 4096, buffer).await;
+        read.expect("it lies inside");
+        assert_eq!(&buffer[..5], b"spice");
+        let (outside, _) = disk.read(1 << 20, 4096, buffer).await;
+        assert_eq!(outside.expect_err("it lies outside").kind(), io::ErrorKind::InvalidInput);
+        let first = log.append(b"one").await.expect("there is room");
+        let second = log.append(b"two").await.expect("there is room");
+        log.with(|log| log.durable() >= second && second > first)
+    });
+    assert!(world.until(&task));
+}
+
+#[test]
+fn another_thread_wakes_a_sleeping_loop() {
+    let (queue, _other) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 16);
+    let config = Config::new(SERVER, 24, [1; 16]);
+    let runtime = Runtime::new(queue, &config).expect("there are descriptors left");
+    let shared = std::sync::Arc::new(std::sync::Mutex::new((None::<std::task::Waker>, false)));
+    let theirs = std::sync::Arc::clone(&shared);
+    let thread = std::thread::spawn(move || {
+        loop {
+            let mut state = theirs.lock().expect("nobody panics");
+            if let Some(waker) = state.0.take() {
+                state.1 = true;
+                waker.wake();
+                return;
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
+    });
+    let woken = runtime.run(async move |_| {
+        std::future::poll_fn(|context| {
+            let mut state = shared.lock().expect("nobody panics");
+            if state.1 {
+                return std::task::Poll::Ready(true);
+            }
+            state.0 = Some(context.waker().clone());
+            std::task::Poll::Pending
+        })
+        .await
+    });
+    assert!(woken.expect("a wire does not break"));
+    thread.join().expect("it does not panic");
+}
+
+#[test]
+fn what_was_written_last_arrives_after_the_task_is_gone() {
+    let mut world = World::new();
+    let net = world.server.net();
+    let mut listener = net.listen(7, 4).expect("the port is free");
+    let task = net.spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut bytes = Vec::new();
+        let mut buffer = [0; 100];
+        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+            bytes.extend_from_slice(&buffer[..count]);
+        }
+        bytes
+    });
+    let net = world.client.net();
+    net.clone().spawn(async move {
+        let mut stream = net.connect(address(7)).await.expect("it listens");
+        stream.write_all(b"goodbye").await.expect("it is open");
+    });
+    assert_eq!(world.until(&task), b"goodbye");
+}

@@ -1,0 +1,100 @@
+//! How long an idle loop looks at its rings before it sleeps.
+//!
+//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in latency. Looking at the rings instead
+//!    pays if the next frame comes soon, and is a waste if it does not.
+//! 2. So the loop learns from its pauses. A pause that ended within [`LONGEST`] was one that spinning could have
+//!    bridged: the budget becomes at least twice its length. A longer one halves the budget, down to [`SHORTEST`].
+//!    Traffic with gaps of microseconds is thus never put to sleep, and a loop that is asked once a millisecond
+//!    spins for one part in three hundred of its time.
+//! 3. While it spins it yields the core every few looks ([`YIELD_EVERY`]): where others are runnable (on a machine with two
+//!    cores: the very peer that is waited for) they run at once; where nobody is, yielding costs less than a microsecond.
+//! 4. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
+
+/// The longest spin, in nanoseconds: five times what sleeping and waking cost.
+pub const LONGEST: u64 = 50_000;
+
+/// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
+pub const SHORTEST: u64 = 3_000;
+
+/// Looks between two yields.
+pub const YIELD_EVERY: u32 = 16;
+
+/// What an idle loop does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Look again at once.
+    Look,
+    /// Give the core away, then look again.
+    Yield,
+    /// Arm the doorbells and sleep.
+    Sleep,
+}
+
+/// The budget and what it was learnt from.
+#[derive(Clone, Copy, Debug)]
+pub struct Spin {
+    budget: u64,
+    most: u64,
+    idle_since: Option<u64>,
+    looks: u32,
+}
+
+impl Default for Spin {
+    fn default() -> Self {
+        Self::up_to(if one_core() { 0 } else { LONGEST })
+    }
+}
+
+impl Spin {
+    /// Spins for `most` nanoseconds at most; 0 sleeps at once.
+    pub const fn up_to(most: u64) -> Self {
+        Self { budget: most, most, idle_since: None, looks: 0 }
+    }
+
+    /// Spins without an end, giving the core away now and then: for measurements, and for who has cores to spare.
+    pub const fn for_ever() -> Self {
+        Self::up_to(u64::MAX)
+    }
+
+    /// Something happened in the turn that began at `now`.
+    #[inline]
+    pub fn busy(&mut self, now: u64) {
+        let Some(since) = self.idle_since.take() else { return };
+        self.looks = 0;
+        if self.most == u64::MAX {
+            return;
+        }
+        let pause = now.saturating_sub(since);
+        self.budget = if pause <= self.most {
+            // A slow decay, so that one short pause among long ones does not last.
+            (self.budget - self.budget / 8).max(pause * 2)
+        } else {
+            self.budget / 2
+        }
+        .clamp(SHORTEST.min(self.most), self.most);
+    }
+
+    /// Nothing happened in the turn that began at `now`.
+    #[inline]
+    pub fn idle(&mut self, now: u64) -> Idle {
+        let since = *self.idle_since.get_or_insert(now);
+        if now.saturating_sub(since) >= self.budget {
+            return Idle::Sleep;
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(YIELD_EVERY) { Idle::Yield } else { Idle::Look }
+    }
+
+    /// Nanoseconds for which it would spin now.
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+}
+
+/// Whether the machine has one core. Being pinned to one of several is no reason not to spin.
+fn one_core() -> bool {
+    std::fs::read_to_string("/sys/devices/system/cpu/online").is_ok_and(|cores| cores.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests;

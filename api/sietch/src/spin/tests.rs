@@ -1,0 +1,57 @@
+use super::*;
+
+/// Pauses of `gap` nanoseconds, looked at every 100: returns how long each was spun for.
+fn spun(spin: &mut Spin, gap: u64, pauses: usize) -> u64 {
+    let mut now = 1;
+    let mut last = 0;
+    for _ in 0..pauses {
+        let begin = now;
+        last = gap;
+        while now < begin + gap {
+            if spin.idle(now) == Idle::Sleep {
+                last = now - begin;
+                now = begin + gap;
+                break;
+            }
+            now += 100;
+        }
+        spin.busy(now);
+        now += 1000;
+    }
+    last
+}
+
+#[test]
+fn short_pauses_are_bridged() {
+    let mut spin = Spin::up_to(LONGEST);
+    assert_eq!(spun(&mut spin, 5_000, 100), 5_000);
+    assert!(spin.budget() < LONGEST, "it has learnt that less will do");
+}
+
+#[test]
+fn long_pauses_are_hardly_spun_for() {
+    let mut spin = Spin::up_to(LONGEST);
+    assert!(spun(&mut spin, 1_000_000, 20) <= SHORTEST + 100);
+}
+
+#[test]
+fn after_long_pauses_traffic_is_noticed_again() {
+    let mut spin = Spin::up_to(LONGEST);
+    spun(&mut spin, 1_000_000, 20);
+    assert_eq!(spun(&mut spin, 20_000, 3), 20_000);
+}
+
+#[test]
+fn the_core_is_given_away_while_spinning() {
+    let mut spin = Spin::up_to(LONGEST);
+    let yields = (0..64).filter(|look| spin.idle(look * 10) == Idle::Yield).count();
+    assert_eq!(yields, 4);
+}
+
+#[test]
+fn one_core_never_spins() {
+    let mut spin = Spin::up_to(0);
+    assert_eq!(spin.idle(7), Idle::Sleep);
+    spin.busy(9);
+    assert_eq!(spin.idle(10), Idle::Sleep);
+}
