@@ -354,8 +354,11 @@ pub(super) fn spawn<T: 'static>(
     net: &super::Net,
     future: impl Future<Output = T> + 'static,
 ) -> JoinHandle<T> {
-    let outcome =
-        std::rc::Rc::new(Outcome { value: Cell::new(None), waiting: Waiting::default(), over: Cell::new(false) });
+    let outcome = std::rc::Rc::new(Outcome {
+        value: Cell::new(None),
+        waiting: Waiting::default(),
+        over: Cell::new(false),
+    });
     let ending = Ending(std::rc::Rc::clone(&outcome));
     let index = net.0.tasks.spawn(Box::pin(async move {
         let value = future.await;
