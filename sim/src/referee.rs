@@ -56,8 +56,8 @@ pub struct Referee {
     halves: HashMap<(usize, SocketAddr, SocketAddr), Half>,
     /// Segments judged.
     judged: u64,
-    /// Endpoints whose peers lie: the rules that rest on what the peer said are not held against them.
-    liars: Vec<std::net::IpAddr>,
+    /// Link addresses of hosts that say anything in anybody's name: what they send counts for nothing, nor what is sent to them.
+    liars: Vec<[u8; 6]>,
 }
 
 fn ahead(a: u32, b: u32) -> i32 {
@@ -72,8 +72,8 @@ fn later(a: Option<u32>, b: u32) -> Option<u32> {
 }
 
 impl Referee {
-    /// A referee who knows of hosts at these addresses that they say anything.
-    pub fn with_liars(liars: Vec<std::net::IpAddr>) -> Self {
+    /// A referee who knows of the hosts with these link addresses that they say anything.
+    pub fn with_liars(liars: Vec<[u8; 6]>) -> Self {
         Self { liars, ..Self::default() }
     }
 
@@ -85,10 +85,10 @@ impl Referee {
 
 impl Observer for Referee {
     fn sent(&mut self, side: usize, frame: &[u8], now: u64) {
-        let Some(segment) = Segment::decode(frame) else { return };
-        if self.liars.contains(&segment.to.ip()) {
+        if self.liars.iter().any(|liar| frame.starts_with(liar)) {
             return;
         }
+        let Some(segment) = Segment::decode(frame) else { return };
         self.judged += 1;
         let half = self.halves.entry((side, segment.from, segment.to)).or_default();
         if let Err(rule) = half.judge(&segment) {
@@ -99,6 +99,9 @@ impl Observer for Referee {
     }
 
     fn delivered(&mut self, side: usize, frame: &[u8], _: u64) {
+        if self.liars.iter().any(|liar| frame.get(6..12) == Some(&liar[..])) {
+            return;
+        }
         let Some(segment) = Segment::decode(frame) else { return };
         self.halves.entry((side, segment.to, segment.from)).or_default().hear(&segment);
     }
@@ -152,7 +155,7 @@ impl Half {
             // A new connection of the same name.
             let offers = std::mem::take(&mut self.offers);
             let heard = self.heard_end.filter(|_| self.iss.is_none());
-            let heard = if segment.has(ACK) { Some(heard.unwrap_or(segment.ack)) } else { None };
+            let heard = if segment.has(ACK) { later(heard, segment.ack) } else { None };
             *self = Self {
                 iss: Some(segment.seq),
                 sent_end: segment.end(),
@@ -221,7 +224,10 @@ impl Half {
         let shifted = !segment.has(SYN) && self.offers.iter().any(|offer| offer.shift.is_some());
         let shift = if shifted { self.own_shift.unwrap_or(0) } else { 0 };
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << shift);
-        // The window of a SYN has no scale, and so may be smaller than what another segment said.
+        // The window of a SYN has no scale: it may be smaller than what another segment said, and what follows rounds it down.
+        let unit = self.own_shift.unwrap_or(0);
+        let window = u32::from(segment.window) >> unit << unit;
+        let edge = if segment.has(SYN) { segment.ack.wrapping_add(window) } else { edge };
         if !segment.has(SYN) && self.edge.is_some_and(|old| ahead(edge, old) < 0) {
             return Err("takes window back");
         }

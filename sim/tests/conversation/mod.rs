@@ -16,12 +16,23 @@ use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::{Link, LinkConfig, Random, Referee};
 
+use crate::violator::{self, Violator};
+
 mod script;
 
 pub use script::{Finish, Script, piece};
 
 /// The port that both hosts listen on.
 pub const PORT: u16 = 7000;
+/// The port for guests of whom nothing is expected: those of the violator.
+pub const GUEST_PORT: u16 = 6666;
+/// The port from and to which both hosts connect when they open at the same time.
+pub const CROSSED_PORT: u16 = 6000;
+/// Time without any byte or event at any application after which the world counts as stuck, though the link delivers: past the
+/// longest retransmission timeout and the time that keepalive takes to notice a dead peer (135 s).
+const STUCK: u64 = 300 * SECOND;
+/// Turns that an engine asked for and did nothing in, in one second.
+const IDLE_TURNS: u32 = 20_000;
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// Buffers of each host's queue.
@@ -70,6 +81,8 @@ pub struct Connection {
     pub at: u64,
     /// What the opener and the other side do.
     pub scripts: [Script; 2],
+    /// Both sides open it, at the same time.
+    pub crossed: bool,
 }
 
 pub struct Host {
@@ -79,6 +92,10 @@ pub struct Host {
     pub ends: Vec<End>,
     by_flow: HashMap<FlowId, usize>,
     events: Vec<Event>,
+    /// Flows on the port for guests.
+    guests: Vec<FlowId>,
+    /// Turns without work in this second.
+    idle_turns: (u64, u32),
     /// Most bytes seen in buffers.
     pub most_bytes: usize,
     /// A host that is switched off does not turn.
@@ -97,6 +114,11 @@ pub struct World {
     /// Flows that were aborted in this very batch.
     ghosts: Vec<FlowId>,
     random: Random,
+    pub violator: Option<Violator>,
+    /// When an application last saw something.
+    progress_at: u64,
+    /// From when on the world must not be stuck: when its link is healthy.
+    healthy_from: u64,
     /// A hash of everything that applications saw.
     pub trace: u64,
 }
@@ -110,6 +132,7 @@ impl Host {
         change(&mut config);
         let mut engine = Engine::new(&config, mac, MTU);
         engine.listen(PORT, 64).expect("nobody listens yet");
+        engine.listen(GUEST_PORT, 16).expect("nobody listens yet");
         let host = Self {
             engine,
             queue,
@@ -117,6 +140,8 @@ impl Host {
             ends: Vec::new(),
             by_flow: HashMap::new(),
             events: Vec::new(),
+            guests: Vec::new(),
+            idle_turns: (0, 0),
             most_bytes: 0,
             on: true,
         };
@@ -149,10 +174,11 @@ impl World {
         mut random: Random,
         change: &mut dyn FnMut(&mut Config),
     ) -> Self {
+        let liars = vec![violator::MAC];
         let (first, tap_a) = Host::new(1, change);
         let (second, tap_b) = Host::new(2, change);
         let mut link = Link::new(tap_a, tap_b, faults, random.fork());
-        link.watch(Box::new(Referee::default()));
+        link.watch(Box::new(Referee::with_liars(liars)));
         let accepted = vec![false; connections.len()];
         Self {
             now: SECOND,
@@ -164,6 +190,9 @@ impl World {
             accepted,
             ghosts: Vec::new(),
             random,
+            violator: None,
+            progress_at: 0,
+            healthy_from: u64::MAX,
             trace: 0xcbf2_9ce4_8422_2325,
         }
     }
@@ -182,16 +211,28 @@ impl World {
                 self.now = self.now.max(until);
                 return false;
             }
+            let sleeping =
+                || self.hosts.iter().any(|host| host.ends.iter().any(|end| end.asleep_until > self.now));
+            let since = self.progress_at.max(self.healthy_from);
+            let stuck = self.now.saturating_sub(since) > STUCK && !sleeping() && !self.describe().is_empty();
+            assert!(!stuck, "stuck since {since} at {}: {:#?}", self.now, self.describe());
             spins = if next > self.now { 0 } else { spins + 1 };
             assert!(spins < SPINS, "a host spins at {}: {:?}", self.now, self.describe());
             self.now = self.now.max(next);
         }
     }
 
+    /// Ends all faults of the link. From now on somebody must see something now and then.
+    pub fn heal(&mut self) {
+        self.link.heal();
+        self.healthy_from = self.now;
+    }
+
     fn next_deadline(&self) -> Option<u64> {
+        let violator = self.violator.iter().map(|violator| violator.next).filter(|next| *next < u64::MAX);
         let hosts = self.hosts.iter().filter(|host| host.on).filter_map(Host::next_deadline);
         let opening = self.connections.get(self.opened).map(|connection| connection.at);
-        hosts.chain(self.link.next_deadline()).chain(opening).min()
+        hosts.chain(self.link.next_deadline()).chain(opening).chain(violator).min()
     }
 
     fn turn(&mut self) {
@@ -202,6 +243,9 @@ impl World {
             self.open(self.opened);
             self.opened += 1;
         }
+        if let Some(violator) = &mut self.violator {
+            violator.act(&mut self.link, self.now);
+        }
         for side in 0..2 {
             if self.hosts[side].on {
                 self.turn_host(side);
@@ -211,8 +255,13 @@ impl World {
     }
 
     fn open(&mut self, number: usize) {
-        let Connection { opener, ref scripts, .. } = self.connections[number];
+        let Connection { opener, ref scripts, crossed, .. } = self.connections[number];
         let script = scripts[0].clone();
+        if crossed {
+            let other = scripts[1].clone();
+            self.open_crossed(number, [(opener, script, true), (1 - opener, other, false)]);
+            return;
+        }
         let remote = SocketAddrV4::new(self.hosts[1 - opener].address, PORT);
         let host = &mut self.hosts[opener];
         if !host.on {
@@ -223,6 +272,54 @@ impl World {
         let port = host.engine.flow_info(flow).expect("it was just made").local_port;
         self.ports.insert((opener, port), number);
         self.add(opener, number, flow, script, true);
+    }
+
+    fn open_crossed(&mut self, number: usize, sides: [(usize, Script, bool); 2]) {
+        for (side, script, opener) in sides {
+            let remote = SocketAddrV4::new(self.hosts[1 - side].address, CROSSED_PORT);
+            let engine = &mut self.hosts[side].engine;
+            let flow = engine.connect(remote, self.now).expect("there is a route, a port and a flow");
+            engine.set_keepalive(flow, Some(KEEPALIVE));
+            self.add(side, number, flow, script, opener);
+        }
+    }
+
+    /// The port for guests: whoever comes is let in, and gets as good as he gives.
+    fn hear_guest(&mut self, side: usize, event: &Event) -> bool {
+        let host = &mut self.hosts[side];
+        if matches!(event.kind, EventKind::Accepted { port: GUEST_PORT, .. }) {
+            host.engine.set_keepalive(event.flow, Some(KEEPALIVE));
+            host.guests.push(event.flow);
+            return true;
+        }
+        let Some(place) = host.guests.iter().position(|guest| *guest == event.flow) else { return false };
+        if matches!(event.kind, EventKind::Closed(_)) {
+            host.guests.swap_remove(place);
+        }
+        true
+    }
+
+    fn serve_guests(&mut self, side: usize) {
+        let host = &mut self.hosts[side];
+        let random = &mut self.random;
+        let engine = &mut host.engine;
+        host.guests.retain(|guest| {
+            let mut bytes = [0; 2048];
+            while engine.read(*guest, &mut bytes) == bytes.len() {}
+            engine.send(*guest, &bytes[..random.index(bytes.len())]);
+            // Some are thrown out.
+            match random.below(200) {
+                0 => engine.close(*guest),
+                1 => engine.abort(*guest),
+                2 => engine.shutdown_send(*guest),
+                _ => {}
+            }
+            let ends = engine.at_end(*guest);
+            if ends {
+                engine.close(*guest);
+            }
+            !ends && engine.flow_info(*guest).is_some()
+        });
     }
 
     fn add(&mut self, side: usize, connection: usize, flow: FlowId, script: Script, opener: bool) {
@@ -248,12 +345,22 @@ impl World {
     fn turn_host(&mut self, side: usize) {
         loop {
             let host = &mut self.hosts[side];
-            let (_, more) = host.engine.receive(&mut host.queue, self.now);
+            let asked = host.engine.next_deadline().is_some_and(|at| at <= self.now);
+            let (received, more) = host.engine.receive(&mut host.queue, self.now);
             let mut events = std::mem::take(&mut host.events);
             host.engine.take_events(&mut events);
             assert_order(&events);
+            let quiet = events.is_empty() && received == 0;
+            if !events.is_empty() {
+                self.progress_at = self.now;
+            }
             for event in events.drain(..) {
-                self.hear(side, event);
+                if !self.hear_guest(side, &event) {
+                    self.hear(side, event);
+                }
+            }
+            if !self.hosts[side].guests.is_empty() {
+                self.serve_guests(side);
             }
             self.hosts[side].events = events;
             self.ghosts.clear();
@@ -261,6 +368,16 @@ impl World {
             let host = &mut self.hosts[side];
             host.most_bytes = host.most_bytes.max(host.engine.population().3);
             let emitted = host.engine.emit(&mut host.queue, self.now).expect("the wire is not cut");
+            if asked && quiet && emitted.sent == 0 {
+                let second = self.now / SECOND;
+                let turns = if host.idle_turns.0 == second { host.idle_turns.1 + 1 } else { 1 };
+                host.idle_turns = (second, turns);
+                assert!(
+                    turns < IDLE_TURNS,
+                    "host {side} turns {turns} times a second for nothing at {}",
+                    self.now
+                );
+            }
             if emitted.more {
                 // What was sent must be taken before more goes.
                 self.link.step(self.now);
@@ -339,6 +456,7 @@ impl World {
             }
         }
         if bytes > 0 {
+            self.progress_at = now;
             self.note(bytes ^ now);
         }
     }
@@ -421,8 +539,12 @@ impl End {
     }
 
     fn write(&mut self, engine: &mut Engine) {
-        while self.may_send && !self.send_closed && self.sent < self.script.total {
-            let length = (self.script.total - self.sent).min(self.script.mouthful as u64) as usize;
+        loop {
+            let due = self.script.due(self.received);
+            if !self.may_send || self.send_closed || self.sent >= due {
+                break;
+            }
+            let length = (due - self.sent).min(self.script.mouthful as u64) as usize;
             let bytes = piece(self.connection, self.opener, self.sent, length);
             let taken = engine.send(self.flow, &bytes);
             self.sent += taken as u64;

@@ -33,6 +33,19 @@ pub struct Script {
     /// Nanoseconds.
     pub longest_sleep: u64,
     pub finish: Finish,
+    /// Speaks in turns: so many bytes of its own may follow so many of its peer's, and it begins or does not.
+    pub turns: Option<Turns>,
+}
+
+/// The turns of a conversation by requests and answers.
+#[derive(Debug, Clone, Copy)]
+pub struct Turns {
+    /// Bytes that it says at a time.
+    pub own: u64,
+    /// Bytes that its peer says at a time.
+    pub other: u64,
+    /// Whether it speaks first.
+    pub first: bool,
 }
 
 impl Script {
@@ -45,7 +58,25 @@ impl Script {
             sleepiness: 0,
             longest_sleep: 1,
             finish: Finish::HalfClose,
+            turns: None,
         }
+    }
+
+    /// Requests and answers, so many of them.
+    pub fn calls(random: &mut Random, most: u64) -> [Self; 2] {
+        let (request, answer) = (random.between(1, most), random.between(1, most));
+        let count = random.between(1, 60);
+        let mut pair = [Self::polite(request * count), Self::polite(answer * count)];
+        pair[0].turns = Some(Turns { own: request, other: answer, first: true });
+        pair[1].turns = Some(Turns { own: answer, other: request, first: false });
+        pair
+    }
+
+    /// Bytes that it has to have said when so many have come.
+    pub fn due(&self, received: u64) -> u64 {
+        self.turns.map_or(self.total, |turns| {
+            ((received / turns.other + u64::from(turns.first)) * turns.own).min(self.total)
+        })
     }
 
     /// Some applications for the two sides of a connection; one in `rude` (0: none) ends its side without regard for
@@ -80,6 +111,7 @@ impl Script {
             sleepiness: if slow { *random.pick(&[100, 500]) } else { 0 },
             longest_sleep: *random.pick(&[SECOND / 1000, SECOND / 10, 3 * SECOND]),
             finish,
+            turns: None,
         }
     }
 
