@@ -11,9 +11,13 @@
 use crate::congestion::{Acknowledged, CongestionControl};
 use crate::engine::Engine;
 use crate::flow::{State, event, flag};
-use crate::limits::{DELAYED_ACK, MILLISECOND, NEVER};
+use crate::limits::{DELAYED_ACK, MILLISECOND, NEVER, TAIL_SLACK};
 use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment, URG};
+use crate::scoreboard::Delivered;
 use crate::sequence::Seq;
+
+/// Parts of a round trip within which what is sent is one run of the scoreboard.
+const GRAINS: u64 = 64;
 
 /// Flags of a flow with which the fast path cannot deal.
 const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETACHED;
@@ -29,6 +33,7 @@ impl Engine {
             || flow.has(NOT_NOW)
             || segment.flags & (SYN | FIN | RST | URG | ACK) != ACK
             || segment.seq != flow.rcv_nxt
+            || segment.options.sack_count != 0
             || advanced > flow.outstanding()
             || (advanced == 0 && length == 0)
             || length > flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize
@@ -63,11 +68,12 @@ impl Engine {
             flow.rx.write_at(flow.rx.len(), segment.payload);
             flow.rx.extend(length);
             flow.rcv_nxt = flow.rcv_nxt.plus(length as u32);
+            cold.received += length as u64;
             self.metrics.payload_received += length as u64;
             self.note_payload(index);
         }
         if advanced > 0 {
-            self.acknowledge(index, advanced, echo, true);
+            self.acknowledge(index, advanced, echo);
         } else if self.flows.hot[index].tx.len() > self.flows.hot[index].outstanding() as usize {
             // The window may have opened.
             self.touch(index);
@@ -90,9 +96,24 @@ impl Engine {
         self.raise(index, event::READABLE);
     }
 
-    /// `advanced` more bytes (or our FIN) are acknowledged. Says whether our FIN was among them. `grow` lets the congestion window grow.
+    /// `advanced` more bytes (or our FIN) are acknowledged. Says whether our FIN was among them.
     #[inline]
-    pub(crate) fn acknowledge(&mut self, index: usize, advanced: u32, echo: Option<u32>, grow: bool) -> bool {
+    pub(crate) fn acknowledge(&mut self, index: usize, advanced: u32, echo: Option<u32>) -> bool {
+        let una = self.flows.hot[index].una.plus(advanced);
+        let delivered = self.flows.cold[index].board.acknowledge(una);
+        self.account(index, advanced, echo, true, &delivered)
+    }
+
+    /// What [`Engine::acknowledge`] does, the scoreboard having been told.
+    #[inline]
+    pub(crate) fn account(
+        &mut self,
+        index: usize,
+        advanced: u32,
+        echo: Option<u32>,
+        grow: bool,
+        delivered: &Delivered,
+    ) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let in_flight = flow.outstanding();
         let data = (advanced as usize).min(flow.tx.len());
@@ -102,10 +123,12 @@ impl Engine {
         flow.duplicates = 0;
         self.metrics.payload_acknowledged += data as u64;
         let mut round_trip = 0;
-        if cold.timed_at != 0 && flow.una.after(cold.timed) {
-            round_trip = self.now - cold.timed_at;
-            cold.round_trip.sample(round_trip);
-            cold.timed_at = 0;
+        cold.acknowledged += data as u64;
+        if delivered.newest != 0 {
+            round_trip = self.now - delivered.newest;
+            cold.round_trip.sample(self.now - delivered.oldest);
+            cold.round_trip.note_least(round_trip, self.now);
+            cold.board.set_grain(cold.round_trip.smoothed() / GRAINS);
         } else if cold.backoff > 0
             && let Some(echo) = echo
         {
@@ -120,7 +143,7 @@ impl Engine {
         let used = flow.has(flag::LIMITED)
             || (in_flight.saturating_mul(2) >= flow.cwnd && cold.congestion.in_slow_start());
         cold.congestion.acknowledged(&Acknowledged {
-            bytes: data as u32,
+            bytes: delivered.bytes.min(advanced.max(data as u32)),
             marked: 0,
             round_trip,
             in_flight,
@@ -133,15 +156,15 @@ impl Engine {
         }
         if flow.una == flow.max {
             cold.retransmit_at = NEVER;
-            flow.flags &= !flag::PERSIST;
+            cold.probing = false;
+            flow.flags &= !(flag::PERSIST | flag::TAIL);
         } else {
-            cold.retransmit_at = self.now + cold.round_trip.timeout(0);
-            self.flow_timers.no_later(index as u32, cold.retransmit_at);
+            self.arm(index);
         }
+        let flow = &mut self.flows.hot[index];
         let room = flow.has(flag::WANTS_ROOM) && flow.tx.len() <= self.send_buffer / 2;
         if flow.tx.is_empty() {
             flow.tx.release(&mut self.pool);
-            // Going back after a timeout can leave our FIN behind: the data that was to bring it need not be repeated.
             if data == advanced as usize && flow.una == flow.max && flow.state.owes_fin() {
                 self.touch(index);
             }
@@ -153,5 +176,24 @@ impl Engine {
             self.raise(index, event::WRITABLE);
         }
         data < advanced as usize
+    }
+
+    /// Sets the retransmission timer, or, if more than a segment is in flight and all is well, the earlier one that probes the tail.
+    #[inline]
+    pub(crate) fn arm(&mut self, index: usize) {
+        let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
+        let mut at = self.now + cold.round_trip.timeout(cold.backoff);
+        cold.probing = false;
+        if flow.flags & (flag::SACK | flag::REPAIR | flag::PERSIST) == flag::SACK
+            && flow.outstanding() > u32::from(flow.mss)
+            && cold.backoff == 0
+            && cold.round_trip.smoothed() > 0
+        {
+            let tail = self.now + 2 * cold.round_trip.smoothed() + TAIL_SLACK;
+            cold.probing = tail < at;
+            at = at.min(tail);
+        }
+        cold.retransmit_at = at;
+        self.flow_timers.no_later(index as u32, at);
     }
 }

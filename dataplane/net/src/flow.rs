@@ -7,7 +7,9 @@ use crate::congestion::{Algorithm, CongestionControl, Kind, Moment};
 use crate::limits::{NEVER, SMALLEST_MSS};
 use crate::packet::tcp;
 use crate::reassembly::Reassembly;
+use crate::recovery::Repair;
 use crate::round_trip::RoundTrip;
+use crate::scoreboard::Scoreboard;
 use crate::sequence::Seq;
 
 /// Names a flow. A stale id (its flow has ended) is harmless: every call with it does nothing.
@@ -86,9 +88,9 @@ pub(crate) mod flag {
     pub const ACK_NOW: u32 = 1 << 2;
     /// Something off the fast path is going on: out-of-order data wait, or losses are being repaired.
     pub const SLOW: u32 = 1 << 3;
-    /// Losses are being repaired (NewReno fast recovery).
+    /// Losses are being repaired.
     pub const RECOVERY: u32 = 1 << 4;
-    /// Send the first unacknowledged segment again at the next emission.
+    /// The first lost segment leaves at the next emission whatever the congestion window says.
     pub const RESEND: u32 = 1 << 5;
     /// The retransmission deadline is that of a window probe.
     pub const PERSIST: u32 = 1 << 6;
@@ -118,6 +120,10 @@ pub(crate) mod flag {
     pub const SACK: u32 = 1 << 24;
     /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.
     pub const SACK_DUE: u32 = 1 << 25;
+    /// Acknowledgements are looked at closely: something is out of turn, lost, or being probed (`slow/repair`).
+    pub const REPAIR: u32 = 1 << 26;
+    /// Probe the tail of what was sent at the next emission.
+    pub const TAIL: u32 = 1 << 27;
     /// The congestion window, or the pace, is what holds the sender back.
     pub const LIMITED: u32 = 1 << 31;
 }
@@ -168,7 +174,7 @@ pub(crate) struct Flow {
     pub tx: Ring,
     /// First byte not acknowledged.
     pub una: Seq,
-    /// Next byte to send. Moves back to `una` at a timeout.
+    /// Next byte to send: `max`, but for a closed window (`flag::PERSIST`), where it is `una`.
     pub nxt: Seq,
     /// Highest byte ever sent, plus one.
     pub max: Seq,
@@ -201,10 +207,15 @@ pub(crate) struct Cold {
     pub ack_at: u64,
     /// When the peer was last heard.
     pub heard_at: u64,
-    /// When the segment that is being timed was sent; zero if none is.
+    /// When our SYN was sent, if it is to be timed; else zero.
     pub timed_at: u64,
-    /// An acknowledgement beyond this ends the timing.
-    pub timed: Seq,
+    /// What is in flight.
+    pub board: Scoreboard,
+    /// Bytes that the peer has acknowledged since the connection began, and that were received in order.
+    pub acknowledged: u64,
+    pub received: u64,
+    /// `retransmit_at` is the time to probe the tail.
+    pub probing: bool,
     /// Retransmissions or probes in a row.
     pub backoff: u8,
     /// Keepalive probes in a row.
@@ -233,6 +244,8 @@ pub(crate) struct Cold {
     pub iss: Seq,
     pub retransmits: u64,
     pub reassembly: Option<Box<Reassembly>>,
+    /// What recovery remembers, once there was something to recover from.
+    pub repair: Option<Box<Repair>>,
     /// Bytes that came twice, until the peer is told (RFC 2883).
     pub twice: Option<(Seq, Seq)>,
     /// Whether the application has taken the flow's Accepted event, if it had one.
@@ -246,7 +259,11 @@ impl Default for Cold {
             ack_at: NEVER,
             heard_at: 0,
             timed_at: 0,
-            timed: Seq(0),
+            board: Scoreboard::default(),
+            acknowledged: 0,
+            received: 0,
+            probing: false,
+            repair: None,
             backoff: 0,
             keepalive_probes: 0,
             reason: crate::events::CloseReason::Normal,
@@ -334,7 +351,14 @@ impl Cold {
     /// The earliest of the flow's deadlines.
     #[inline]
     pub fn deadline(&self) -> u64 {
-        self.retransmit_at.min(self.ack_at).min(self.idle_at)
+        let reordering = self.repair.as_ref().map_or(NEVER, |repair| repair.reorder_at);
+        self.retransmit_at.min(self.ack_at).min(self.idle_at).min(reordering)
+    }
+
+    /// Bytes between the oldest unacknowledged and the highest sent that are not in the network: they have arrived, or are lost.
+    pub fn left_network(&self) -> u32 {
+        let duplicated = self.repair.as_ref().map_or(0, |repair| repair.duplicated);
+        self.board.sacked() + self.board.lost() + duplicated
     }
 
     /// Starts congestion control for segments of `mss` bytes and returns the window.

@@ -26,6 +26,9 @@ pub const SMALLEST_BUFFER: usize = 4096;
 pub const POOLED_BYTES: usize = 16 << 20;
 /// Out-of-order ranges that one flow keeps; a segment that would start one more is dropped (its sender repeats it).
 pub const REASSEMBLY_RANGES: usize = 64;
+/// Runs of a flow's scoreboard (16 bytes each): a window is some 64 of them, and each range that the peer reports beyond a gap adds two.
+/// Twice as many ranges as honest receivers keep fit; past that, what a peer reports is known more coarsely.
+pub const RUNS: usize = 256;
 /// Listening ports.
 pub const LISTENERS: usize = 1024;
 /// Half-open passive connections of all listeners together, 96 bytes each: a SYN flood costs 1.5 MiB.
@@ -60,6 +63,12 @@ pub const CHALLENGE_INTERVAL: u64 = 500 * MILLISECOND;
 
 /// Smallest retransmission timeout. RFC 6298 says one second; Linux and most others wait 200 ms.
 pub const RTO_MIN: u64 = 200 * MILLISECOND;
+/// For how long the least round trip counts: paths change.
+pub const LEAST_ROUND_TRIP: u64 = 300 * SECOND;
+/// What a probe of the tail waits beyond two round trips: a peer that is not scheduled at once has not lost anything.
+pub const TAIL_SLACK: u64 = 2 * MILLISECOND;
+/// Least time from the first sign that a receiver threw away what it had reported until that is believed.
+pub const RENEGE_PATIENCE: u64 = 10 * MILLISECOND;
 /// Largest retransmission timeout (RFC 6298 section 2.4: at least 60 s).
 pub const RTO_MAX: u64 = 60 * SECOND;
 /// Retransmission timeout before a round trip was measured (RFC 6298 section 2.1).

@@ -92,6 +92,18 @@ counters! {
     timeouts,
     /// Losses found by duplicate acknowledgements.
     fast_retransmits,
+    /// Bytes taken for lost because later ones had arrived (RFC 8985).
+    bytes_lost,
+    /// Ranges that peers reported (RFC 2018).
+    sack_blocks,
+    /// Reports of peers that bytes came twice (RFC 2883).
+    duplicates_heard,
+    /// Reductions of a congestion window that were taken back.
+    undone,
+    /// Probes of the tail of what was sent (RFC 8985).
+    tail_probes,
+    /// Receivers that threw away what they had reported.
+    sack_reneges,
     /// Probes of a closed window.
     window_probes,
     /// Keepalive probes.

@@ -1,18 +1,31 @@
 //! The round-trip time and the retransmission timeout (RFC 6298), in nanoseconds.
 
-use crate::limits::{MILLISECOND, RTO_INITIAL, RTO_MAX, RTO_MIN};
+use crate::limits::{LEAST_ROUND_TRIP, MILLISECOND, RTO_INITIAL, RTO_MAX, RTO_MIN};
 
 /// The estimator of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrip {
     smoothed: u64,
     variation: u64,
+    /// The least sample of late, and when it was taken.
+    least: u64,
+    least_at: u64,
 }
 
 impl RoundTrip {
     /// The smoothed round-trip time; zero before the first sample.
     pub const fn smoothed(&self) -> u64 {
         self.smoothed
+    }
+
+    /// How much it varies.
+    pub const fn variation(&self) -> u64 {
+        self.variation
+    }
+
+    /// The least round trip of the last minutes; zero before the first sample.
+    pub const fn least(&self) -> u64 {
+        self.least
     }
 
     /// Takes a sample (section 2.2 and 2.3).
@@ -24,6 +37,15 @@ impl RoundTrip {
         } else {
             self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
             self.smoothed = (7 * self.smoothed + time) / 8;
+        }
+    }
+
+    /// Notes the round trip of the newest segment of an acknowledgement.
+    pub fn note_least(&mut self, time: u64, now: u64) {
+        let time = time.max(1);
+        if self.least == 0 || time <= self.least || now.saturating_sub(self.least_at) > LEAST_ROUND_TRIP {
+            self.least = time;
+            self.least_at = now;
         }
     }
 

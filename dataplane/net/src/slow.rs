@@ -3,13 +3,12 @@
 //!
 //! 1. Timestamp (PAWS), then sequence number: what is old or out of the window is answered with an ACK, at most.
 //! 2. RST counts only with exactly the next expected number; SYN never; either of them in the window gets a challenge ACK.
-//! 3. The acknowledgement: new, duplicate, or out of range. NewReno's recovery lives here (RFC 6582).
+//! 3. The acknowledgement: new, duplicate, or out of range. If the flow is in trouble, `repair` takes it.
 //! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
 //! 5. FIN, once all before it has arrived.
 //!
 //! `handshake` has the states before ESTABLISHED and the segments of strangers, `close` the ends of a flow, `timeout` what happens by itself.
 
-use crate::congestion::CongestionControl;
 use crate::engine::Engine;
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
@@ -20,6 +19,7 @@ use crate::sequence::Seq;
 
 mod close;
 mod handshake;
+mod repair;
 mod report;
 mod timeout;
 
@@ -166,61 +166,23 @@ impl Engine {
         }
         let window = u32::from(segment.window) << flow.snd_shift;
         let same_window = window == flow.wnd;
-        if ahead > 0 {
-            if self.take_new_acknowledgement(index, segment) {
-                return self.fin_acknowledged(index);
-            }
-        } else if ahead == 0 && segment.length() == 0 && same_window && flow.outstanding() > 0 && flow.wnd > 0
-        {
-            self.take_duplicate(index);
+        let duplicate =
+            ahead == 0 && segment.length() == 0 && same_window && flow.outstanding() > 0 && flow.wnd > 0;
+        let selective = flow.has(flag::SACK) && segment.options.sack_count > 0;
+        let fin = if ahead >= 0 && (selective || duplicate || flow.has(flag::REPAIR)) {
+            self.take_repair(index, segment, duplicate)
+        } else if ahead > 0 {
+            let echo =
+                segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
+            self.acknowledge(index, ahead.cast_unsigned(), echo)
+        } else {
+            false
+        };
+        if fin {
+            return self.fin_acknowledged(index);
         }
         self.update_window(index, segment, window);
         true
-    }
-
-    /// Says whether our FIN was acknowledged.
-    fn take_new_acknowledgement(&mut self, index: usize, segment: &Segment<'_>) -> bool {
-        let flow = &self.flows.hot[index];
-        let advanced = segment.ack.since(flow.una);
-        let echo = segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
-        if !flow.has(flag::RECOVERY) {
-            return self.acknowledge(index, advanced, echo, true);
-        }
-        let fin = self.acknowledge(index, advanced, echo, false);
-        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        let mss = u32::from(flow.mss);
-        if flow.una.before(cold.recover) {
-            // RFC 6582 section 3.2 step 3: a partial acknowledgement deflates the window.
-            flow.cwnd = flow.cwnd.saturating_sub(advanced).max(mss) + if advanced >= mss { mss } else { 0 };
-            flow.flags |= flag::RESEND;
-        } else {
-            cold.congestion.exit_recovery(flow.moment(self.now));
-            flow.cwnd = cold.congestion.window();
-            flow.flags &= !flag::RECOVERY;
-        }
-        self.refresh_slow(index);
-        self.touch(index);
-        fin
-    }
-
-    fn take_duplicate(&mut self, index: usize) {
-        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        let mss = u32::from(flow.mss);
-        flow.duplicates = flow.duplicates.saturating_add(1);
-        if flow.has(flag::RECOVERY) {
-            // A segment has left the network.
-            flow.cwnd = flow.cwnd.saturating_add(mss);
-        } else if flow.duplicates == 3 && cold.recover.since(flow.una) > flow.outstanding() {
-            // RFC 6582 section 3.2 step 1: `recover` is not among what is outstanding. (Being before or after it means nothing: gigabytes may
-            // have passed since.)
-            cold.recover = flow.max;
-            cold.congestion.enter_recovery(flow.moment(self.now));
-            // Three segments have left the network (RFC 5681 section 3.2).
-            flow.cwnd = cold.congestion.window() + 3 * mss;
-            flow.flags |= flag::RECOVERY | flag::RESEND | flag::SLOW;
-            self.metrics.fast_retransmits += 1;
-        }
-        self.touch(index);
     }
 
     fn update_window(&mut self, index: usize, segment: &Segment<'_>, window: u32) {
@@ -246,7 +208,7 @@ impl Engine {
     fn refresh_slow(&mut self, index: usize) {
         let waiting = self.flows.cold[index].reassembly.is_some();
         let flow = &mut self.flows.hot[index];
-        if waiting || flow.has(flag::RECOVERY) {
+        if waiting || flow.has(flag::REPAIR) {
             flow.flags |= flag::SLOW;
         } else {
             flow.flags &= !flag::SLOW;
@@ -325,6 +287,7 @@ impl Engine {
         let delivered = next.since(flow.rcv_nxt) as usize;
         flow.rx.extend(delivered);
         flow.rcv_nxt = next;
+        cold.received += delivered as u64;
         self.metrics.payload_received += delivered as u64;
         if cold.reassembly.is_some() {
             // Filling a gap is acknowledged at once (RFC 5681 section 4.2).

@@ -2,7 +2,7 @@
 //!
 //! 1. What may be sent is the smaller of the peer's window and the congestion window, less what is in flight. It is cut into full
 //!    segments; a short one leaves only if it ends the data (and Nagle is off, or nothing is in flight), or if it fills half of the
-//!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1), or if it was sent before.
+//!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1). What is lost goes first (`again`).
 //! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if nothing else did.
 //! 3. The payload goes from the ring into the frame once, summed on its way.
 //! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed.
@@ -15,6 +15,8 @@ use crate::flow::{State, flag};
 use crate::limits::{BURST, NEVER};
 use crate::packet::tcp::{self, ACK, FIN, Fields, Options, PSH, SYN};
 use crate::sequence::Seq;
+
+mod again;
 
 /// The queue had no buffer or no room.
 #[derive(Debug)]
@@ -52,8 +54,11 @@ impl Engine {
             State::SynSent | State::SynReceived => return self.transmit_syn(queue, index).map(|()| false),
             _ => {}
         }
-        if flow.has(flag::RESEND | flag::PROBE | flag::KEEPALIVE_DUE) || flow.owed > 0 {
+        if flow.has(flag::PROBE | flag::KEEPALIVE_DUE | flag::TAIL) || flow.owed > 0 {
             self.transmit_special(queue, index)?;
+        }
+        if self.flows.hot[index].has(flag::REPAIR | flag::PERSIST) && self.transmit_lost(queue, index)? {
+            return Ok(true);
         }
         for _ in 0..BURST {
             let Some(segment) = self.next_segment(index) else {
@@ -82,8 +87,8 @@ impl Engine {
             self.note_limit(index, offset + mss > flow.cwnd as usize);
             return None;
         }
-        // Limited transmit (RFC 3042): the first two duplicates each let one new segment out.
-        let extra = if flow.has(flag::RECOVERY) { 0 } else { usize::from(flow.duplicates.min(2)) * mss };
+        // What has arrived out of turn or is lost fills no pipe (RFC 6675). That is limited transmit as well (RFC 3042).
+        let extra = if flow.has(flag::REPAIR) { self.flows.cold[index].left_network() as usize } else { 0 };
         let window = (flow.wnd as usize).min(flow.cwnd as usize + extra);
         let length = unsent.min(window.saturating_sub(offset)).min(mss);
         let last = length == unsent;
@@ -91,10 +96,7 @@ impl Engine {
             // Nagle (RFC 9293 section 3.7.4).
             !closing && length < mss && offset > 0 && flow.has(flag::NAGLE)
         } else {
-            // What the peer may not have got must go, however small: it is all that the window takes, and the peer says
-            // nothing new before it has it.
-            let again = length > 0 && flow.max.after(flow.nxt) && !flow.has(flag::PERSIST);
-            length < mss && !again && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
+            length < mss && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
         };
         if held {
             self.note_limit(index, !last && flow.cwnd as usize + extra <= flow.wnd as usize);
@@ -145,12 +147,12 @@ impl Engine {
         self.transmit_segment(queue, index, segment)?;
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.nxt = segment.seq.plus(segment.length as u32 + u32::from(segment.flags & FIN != 0));
+        let mut tail = false;
         if flow.nxt.after(flow.max) {
-            if cold.timed_at == 0 && segment.seq == flow.max {
-                cold.timed = segment.seq;
-                cold.timed_at = self.now.max(1);
-            }
+            tail = flow.outstanding() <= u32::from(flow.mss);
+            cold.board.sent(flow.nxt, self.now);
             flow.max = flow.nxt;
+            tail &= flow.outstanding() > u32::from(flow.mss);
         } else {
             cold.retransmits += 1;
             self.metrics.retransmits += 1;
@@ -160,11 +162,13 @@ impl Engine {
             cold.backoff = 0;
             cold.retransmit_at = NEVER;
         }
-        if cold.retransmit_at == NEVER {
-            cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
-            self.flow_timers.no_later(index as u32, cold.retransmit_at);
-        }
         cold.sent_at = self.now;
+        if cold.retransmit_at == NEVER || tail {
+            self.arm(index);
+        }
+        if self.flows.hot[index].has(flag::RECOVERY) {
+            self.note_sent_in_recovery(index, segment.length as u32);
+        }
         Ok(())
     }
 
@@ -206,7 +210,7 @@ impl Engine {
 
     fn transmit_ack<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
-        // After a retransmission timeout `nxt` lies back; an ACK carries the highest number sent, else it may look old.
+        // While a closed window is probed `nxt` lies back: the probe may not count. Else an ACK carries the highest number sent, else it may look old.
         let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
         self.transmit_segment(queue, index, Outbound { seq, flags: ACK, offset: 0, length: 0 })?;
         self.metrics.acks_sent += 1;
@@ -221,9 +225,9 @@ impl Engine {
             self.transmit_ack(queue, index)?;
             self.flows.hot[index].owed -= 1;
         }
-        if self.flows.hot[index].has(flag::RESEND) {
-            self.transmit_again(queue, index)?;
-            self.flows.hot[index].flags &= !flag::RESEND;
+        if self.flows.hot[index].has(flag::TAIL) {
+            self.transmit_tail(queue, index)?;
+            self.flows.hot[index].flags &= !flag::TAIL;
         }
         if self.flows.hot[index].has(flag::PROBE) {
             self.transmit_probe(queue, index)?;
@@ -238,27 +242,6 @@ impl Engine {
         Ok(())
     }
 
-    fn transmit_again<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
-        let flow = &self.flows.hot[index];
-        let sent = flow.outstanding() as usize;
-        let length = flow.tx.len().min(sent).min(usize::from(flow.mss));
-        if sent == 0 || !flow.state.sends() {
-            return Ok(());
-        }
-        let fin = sent > flow.tx.len() && length == flow.tx.len();
-        let flags = if fin { ACK | PSH | FIN } else { ACK };
-        self.transmit_segment(queue, index, Outbound { seq: flow.una, flags, offset: 0, length })?;
-        let cold = &mut self.flows.cold[index];
-        // Karn: what was sent twice is not timed.
-        cold.timed_at = 0;
-        cold.retransmits += 1;
-        cold.sent_at = self.now;
-        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
-        self.flow_timers.no_later(index as u32, cold.retransmit_at);
-        self.metrics.retransmits += 1;
-        Ok(())
-    }
-
     /// One byte into a closed window (RFC 9293 section 3.8.6.1), or all that fits a window which is silly but will not open further.
     fn transmit_probe<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
@@ -269,11 +252,18 @@ impl Engine {
         let segment = Outbound { seq: flow.una, flags: ACK | PSH, offset: 0, length };
         self.metrics.window_probes += 1;
         if flow.wnd > 0 {
-            return self.transmit_data(queue, index, segment);
+            // What is in flight goes again by itself.
+            return if flow.una == flow.max { self.transmit_data(queue, index, segment) } else { Ok(()) };
         }
         self.transmit_segment(queue, index, segment)?;
-        let flow = &mut self.flows.hot[index];
-        flow.max = flow.max.max(flow.una.plus(1));
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if flow.una == flow.max {
+            flow.max = flow.una.plus(1);
+            cold.board.sent(flow.max, self.now);
+        }
+        // Until the window opens nobody takes it for more than a question.
+        cold.board.lose_first(1);
+        flow.flags |= flag::REPAIR | flag::SLOW;
         Ok(())
     }
 
@@ -305,7 +295,6 @@ impl Engine {
         flow.nxt = cold.iss.plus(1);
         flow.max = flow.nxt;
         if cold.backoff == 0 && !answering {
-            cold.timed = cold.iss;
             cold.timed_at = self.now.max(1);
         } else {
             cold.timed_at = 0;

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::Engine;
 use crate::congestion::{CongestionControl, Kind};
 use crate::flow::{FlowId, State, flag};
+use crate::recovery::Repair;
 
 /// What recovery is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct FlowInfo {
     pub in_flight: u32,
     pub selectively_acknowledged: u32,
     pub lost: u32,
+    /// Runs of bytes in flight that are told apart.
+    pub send_records: usize,
     /// Segments sent again, and the bytes in them.
     pub retransmits: u64,
     pub retransmitted_bytes: u64,
@@ -141,6 +144,8 @@ impl Engine {
 
     fn describe(&self, index: usize) -> FlowInfo {
         let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let untroubled = Repair::default();
+        let repair = cold.repair.as_deref().unwrap_or(&untroubled);
         let waiting = cold.reassembly.as_deref().map_or(&[][..], |reassembly| reassembly.ranges());
         FlowInfo {
             state: flow.state,
@@ -154,7 +159,7 @@ impl Engine {
             send_scale: flow.snd_shift,
             receive_scale: flow.rcv_shift,
             segment_size: flow.mss,
-            recovering: if flow.has(flag::RECOVERY) { Recovering::Recovery } else { Recovering::Open },
+            recovering: repair.phase,
             congestion: cold.congestion.kind(),
             congestion_window: flow.cwnd,
             slow_start_threshold: cold.congestion.threshold(),
@@ -162,24 +167,29 @@ impl Engine {
             peer_window: flow.wnd,
             receive_window: flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned(),
             round_trip: cold.round_trip.smoothed(),
-            round_trip_variation: 0,
-            least_round_trip: 0,
+            round_trip_variation: cold.round_trip.variation(),
+            least_round_trip: cold.round_trip.least(),
             retransmission_timeout: cold.round_trip.timeout(cold.backoff),
             backoff: cold.backoff,
-            in_flight: flow.outstanding(),
-            selectively_acknowledged: 0,
-            lost: 0,
+            in_flight: flow.outstanding().saturating_sub(cold.left_network()),
+            selectively_acknowledged: cold.board.sacked(),
+            lost: cold.board.lost(),
+            send_records: cold.board.len(),
             retransmits: cold.retransmits,
-            retransmitted_bytes: 0,
-            timeouts: 0,
-            recoveries: 0,
-            undone: 0,
-            tail_probes: 0,
-            duplicates: 0,
-            reordered: 0,
-            reordering_window: 0,
-            acknowledged_bytes: 0,
-            received_bytes: 0,
+            retransmitted_bytes: repair.retransmitted_bytes,
+            timeouts: repair.timeouts.into(),
+            recoveries: repair.recoveries.into(),
+            undone: repair.undone.into(),
+            tail_probes: repair.tail_probes.into(),
+            duplicates: repair.duplicates.into(),
+            reordered: repair.rack.reordered.into(),
+            reordering_window: repair.rack.window(
+                cold.round_trip.least(),
+                cold.round_trip.smoothed(),
+                repair.is_repairing(),
+            ),
+            acknowledged_bytes: cold.acknowledged,
+            received_bytes: cold.received,
             unsent_or_unacknowledged: flow.tx.len(),
             unread: flow.rx.len(),
             out_of_order: waiting.iter().map(|range| range.1.since(range.0) as usize).sum(),

@@ -149,7 +149,7 @@ impl Engine {
             let mss = (mtu - 40 - options).min(u32::from(u16::MAX)) as u16;
             if mss < flow.mss {
                 flow.mss = mss;
-                flow.nxt = flow.una;
+                self.lose_all(index);
                 self.metrics.icmp_errors += 1;
                 self.flows.cold[index].timed_at = 0;
                 self.touch(index);

@@ -189,6 +189,7 @@ impl Engine {
         cold.ack_at = NEVER;
         cold.idle_at = NEVER;
         cold.reassembly = None;
+        cold.repair = None;
         self.flow_timers.set(index as u32, NEVER);
     }
 

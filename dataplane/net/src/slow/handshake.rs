@@ -271,12 +271,14 @@ impl Engine {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if cold.timed_at != 0 {
             cold.round_trip.sample(self.now - cold.timed_at);
+            cold.round_trip.note_least(self.now - cold.timed_at, self.now);
             cold.timed_at = 0;
         }
         // `una` steps over our SYN; data that the application queued already lie behind it.
         flow.una = cold.iss.plus(1);
         flow.nxt = flow.una;
         flow.max = flow.una;
+        cold.board.reset(flow.una);
         let shift = if segment.has(SYN) { 0 } else { flow.snd_shift };
         flow.wnd = u32::from(segment.window) << shift;
         flow.wl1 = segment.seq;

@@ -2,13 +2,14 @@
 //! (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and of half-open connections.
 
 use crate::congestion::CongestionControl;
-use crate::engine::Engine;
+use crate::engine::{Engine, Recovering};
 use crate::flow::{State, flag};
 use crate::limits::{
     KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX, SYN_ACK_RETRANSMITS,
     SYN_RETRANSMITS,
 };
 use crate::neighbour::Resolution;
+use crate::recovery::Undo;
 
 impl Engine {
     /// Runs everything whose time has come.
@@ -32,6 +33,9 @@ impl Engine {
         if self.flows.cold[index].ack_at <= now {
             self.flows.cold[index].ack_at = NEVER;
             self.acknowledge_now(index);
+        }
+        if self.flows.cold[index].repair.as_ref().is_some_and(|repair| repair.reorder_at <= now) {
+            self.reordering_due(index);
         }
         if self.flows.cold[index].retransmit_at <= now {
             self.retransmission_due(index);
@@ -64,6 +68,16 @@ impl Engine {
                 self.rearm(index);
                 self.touch(index);
             }
+            _ if std::mem::take(&mut cold.probing) && flow.wnd > 0 => {
+                if flow.has(flag::REPAIR) {
+                    // Something came out of turn meanwhile: the timeout is what is left.
+                    self.rearm(index);
+                } else {
+                    flow.flags |= flag::TAIL;
+                    self.rearm(index);
+                    self.touch(index);
+                }
+            }
             _ if flow.has(flag::PERSIST) || (flow.wnd == 0 && !flow.tx.is_empty()) => self.probe_due(index),
             _ => self.data_due(index),
         }
@@ -85,20 +99,31 @@ impl Engine {
             self.give_up(index);
             return;
         }
-        let mss = u32::from(flow.mss);
         if cold.backoff == 0 {
             cold.congestion.timed_out(flow.moment(self.now));
         }
-        flow.cwnd = cold.congestion.window().min(mss);
-        cold.backoff += 1;
-        cold.timed_at = 0;
-        cold.recover = flow.max;
-        flow.nxt = flow.una;
-        flow.duplicates = 0;
-        flow.flags &= !(flag::RECOVERY | flag::RESEND);
-        if cold.reassembly.is_none() {
-            flow.flags &= !flag::SLOW;
+        let mut repair = cold.repair.take().unwrap_or_default();
+        if !repair.is_repairing() || repair.undo.is_none() {
+            // RFC 5682: until the first answer nothing but the first segment leaves, so that the answer tells which copy it means.
+            repair.undo = Some(Undo { from: flow.una, first_only: true, ..Undo::default() });
         }
+        repair.phase = Recovering::Loss;
+        repair.probe = None;
+        repair.duplicated = 0;
+        repair.reorder_at = NEVER;
+        repair.timeouts = repair.timeouts.saturating_add(1);
+        if cold.board.is_reneged() {
+            cold.board.forget_sacked();
+            self.metrics.sack_reneges += 1;
+        }
+        cold.board.lose(u64::MAX);
+        flow.cwnd = cold.congestion.window().min(u32::from(flow.mss));
+        cold.backoff += 1;
+        cold.recover = flow.max;
+        flow.duplicates = 0;
+        flow.flags &= !flag::TAIL;
+        flow.flags |= flag::RESEND;
+        self.put_back(index, repair);
         self.metrics.timeouts += 1;
         self.rearm(index);
         self.touch(index);
@@ -114,11 +139,18 @@ impl Engine {
             return;
         }
         flow.flags |= flag::PERSIST | flag::PROBE;
-        flow.flags &= !(flag::RECOVERY | flag::RESEND);
+        flow.flags &= !(flag::RESEND | flag::TAIL);
         flow.nxt = flow.una;
         flow.duplicates = 0;
-        cold.timed_at = 0;
+        flow.cwnd = cold.congestion.window();
+        // What was sent into the closed window has to be sent again.
+        cold.board.lose(u64::MAX);
+        let mut repair = cold.repair.take().unwrap_or_default();
+        repair.phase = Recovering::Open;
+        repair.probe = None;
+        repair.duplicated = 0;
         cold.backoff = cold.backoff.saturating_add(1);
+        self.put_back(index, repair);
         self.rearm(index);
         self.touch(index);
     }

@@ -1,0 +1,136 @@
+//! What is sent again: lost bytes, and probes of the tail.
+//!
+//! 1. Lost bytes leave before new ones, the lowest first, as far as the peer's window goes and while the pipe has room in the congestion window
+//!    (RFC 6675). The first of a recovery leaves whatever the window says.
+//! 2. When the tail of what was sent has no answer for two round trips, one segment provokes one: new data if there are any, else the
+//!    last segment again (RFC 8985 section 7.3).
+
+use sietch_nic::NicQueue;
+
+use super::{Outbound, Stalled};
+use crate::engine::{Engine, Recovering};
+use crate::flow::flag;
+use crate::limits::{BURST, NEVER};
+use crate::packet::tcp::{ACK, FIN, PSH};
+use crate::recovery::TailProbe;
+use crate::sequence::Seq;
+
+impl Engine {
+    /// Sends lost bytes again. Says whether its burst is used up.
+    #[cold]
+    pub(super) fn transmit_lost<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+    ) -> Result<bool, Stalled> {
+        self.leave_persist(index);
+        for _ in 0..BURST {
+            let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+            let Some((first, last)) = cold.board.first_lost().filter(|_| flow.state.sends()) else { break };
+            let offset = first.since(flow.una);
+            let length = last.since(first).min(u32::from(flow.mss)).min(flow.wnd.saturating_sub(offset));
+            // A FIN takes no room.
+            let length = if offset as usize == flow.tx.len() { 1 } else { length };
+            let pipe = flow.outstanding().saturating_sub(cold.left_network());
+            let room = pipe == 0 || pipe.saturating_add(length) <= flow.cwnd;
+            if length == 0 || !(room || flow.has(flag::RESEND)) {
+                break;
+            }
+            self.transmit_again(queue, index, first, first.plus(length))?;
+        }
+        self.flows.hot[index].flags &= !flag::RESEND;
+        Ok(false)
+    }
+
+    /// Sends the bytes from `first` up to but without `last`, which may include our FIN, again.
+    fn transmit_again<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+        first: Seq,
+        last: Seq,
+    ) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        let offset = first.since(flow.una) as usize;
+        let bytes = last.since(first);
+        let length = (bytes as usize).min(flow.tx.len().saturating_sub(offset));
+        let fin = bytes as usize > length;
+        let ends = fin || offset + length == flow.tx.len();
+        let flags = ACK | if ends { PSH } else { 0 } | if fin { FIN } else { 0 };
+        self.transmit_segment(queue, index, Outbound { seq: first, flags, offset, length })?;
+        let stamp = self.now_ms.wrapping_add(self.flows.hot[index].ts_offset);
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        flow.flags &= !flag::RESEND;
+        cold.board.sent_again(first, last, self.now);
+        cold.retransmits += 1;
+        cold.sent_at = self.now;
+        if let Some(repair) = &mut cold.repair {
+            repair.retransmitted_bytes += u64::from(bytes);
+            repair.reduction.sent(bytes);
+            if let Some(undo) = &mut repair.undo {
+                undo.bytes = undo.bytes.saturating_add(bytes);
+                undo.stamp.get_or_insert(stamp);
+            }
+        }
+        if first == flow.una || cold.retransmit_at == NEVER {
+            cold.probing = false;
+            cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+            self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        }
+        self.metrics.retransmits += 1;
+        Ok(())
+    }
+
+    /// The window was closed and has opened: what was sent into it counts as lost, and goes first.
+    fn leave_persist(&mut self, index: usize) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        if flow.has(flag::PERSIST) && flow.wnd > 0 && flow.una != flow.max {
+            flow.flags &= !(flag::PERSIST | flag::PROBE);
+            flow.nxt = flow.max;
+            cold.backoff = 0;
+            self.arm(index);
+        }
+    }
+
+    /// Sends one segment that is to be answered.
+    pub(super) fn transmit_tail<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        let flow = &mut self.flows.hot[index];
+        let mss = u32::from(flow.mss);
+        if flow.una == flow.max || !flow.state.sends() || flow.wnd == 0 {
+            return Ok(());
+        }
+        let window = flow.cwnd;
+        flow.cwnd = window.max(flow.outstanding().saturating_add(mss));
+        let fresh = self.next_segment(index);
+        self.flows.hot[index].cwnd = window;
+        let again = fresh.is_none();
+        match fresh {
+            Some(segment) => self.transmit_data(queue, index, segment)?,
+            None => {
+                let flow = &self.flows.hot[index];
+                let bytes = flow.outstanding().min(mss);
+                self.transmit_again(queue, index, flow.max.minus(bytes), flow.max)?;
+            }
+        }
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        flow.flags |= flag::REPAIR | flag::SLOW;
+        let repair = cold.repair.get_or_insert_default();
+        repair.probe = Some(TailProbe { end: flow.max, again });
+        repair.tail_probes = repair.tail_probes.saturating_add(1);
+        cold.probing = false;
+        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+        self.flow_timers.no_later(index as u32, cold.retransmit_at);
+        self.metrics.tail_probes += 1;
+        Ok(())
+    }
+
+    /// Counts new data towards what recovery lets out.
+    #[cold]
+    pub(super) fn note_sent_in_recovery(&mut self, index: usize, bytes: u32) {
+        if let Some(repair) = &mut self.flows.cold[index].repair
+            && repair.phase == Recovering::Recovery
+        {
+            repair.reduction.sent(bytes);
+        }
+    }
+}
