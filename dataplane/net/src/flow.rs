@@ -343,6 +343,8 @@ impl Flow {
     pub fn window_gain(&self, buffer: usize) -> usize {
         let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
         let free = buffer.saturating_sub(slack).saturating_sub(self.rx.len());
+        // No more can be said in sixteen bits: without a scale, a large buffer would ask for an update after every read.
+        let free = free.min(0xffff << self.rcv_shift);
         free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)
     }
 }

@@ -32,6 +32,8 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const REMOTE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Frame buffers of the machine's queue: more than any script has in flight.
 const BUFFERS: u32 = 8192;
+/// The lowest socket number: 0 to 2 are taken in every process.
+const FIRST_FD: i32 = 3;
 /// Turns at one instant after which the engine is taken to be stuck.
 const TURNS: usize = 10_000;
 const LINK_HEADER: usize = 14;
@@ -56,6 +58,8 @@ pub struct Host {
     events: Vec<Event>,
     sockets: BTreeMap<i32, sockets::Socket>,
     settings: Settings,
+    /// The lowest number that a socket gets.
+    first_fd: i32,
 }
 
 impl Host {
@@ -72,9 +76,15 @@ impl Host {
             events: Vec::new(),
             sockets: BTreeMap::new(),
             settings: settings.clone(),
+            first_fd: FIRST_FD,
         };
         host.turn();
         host
+    }
+
+    /// Numbers sockets from `first` on.
+    pub const fn number_from(&mut self, first: i32) {
+        self.first_fd = first;
     }
 
     /// The virtual time in nanoseconds.

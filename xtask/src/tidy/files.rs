@@ -9,9 +9,9 @@ const FILE_LINES: usize = 800;
 /// may need a few more, so the hard rule stands a little higher.
 const FUNCTION_LINES: usize = 90;
 
-/// Crates that may contain `unsafe`: each block there has a SAFETY line.
-const UNSAFE_FOLDERS: [&str; 5] =
-    ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/"];
+/// Crates that may contain `unsafe`: each block there has a SAFETY line. `sim/packetdrill` is a C interface for tests.
+const UNSAFE_FOLDERS: [&str; 6] =
+    ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/", "sim/packetdrill/"];
 
 /// Module names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"];

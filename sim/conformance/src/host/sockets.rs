@@ -32,9 +32,6 @@ pub struct PollEntry {
     pub revents: i16,
 }
 
-/// The lowest socket number: 0 to 2 are taken in every process.
-const FIRST: i32 = 3;
-
 #[derive(Debug)]
 pub(super) struct Socket {
     pub nonblocking: bool,
@@ -152,7 +149,8 @@ impl Host {
     }
 
     fn open(&mut self, socket: Socket) -> i32 {
-        let fd = (FIRST..).find(|fd| !self.sockets.contains_key(fd)).unwrap_or(FIRST);
+        let first = self.first_fd;
+        let fd = (first..).find(|fd| !self.sockets.contains_key(fd)).unwrap_or(first);
         self.sockets.insert(fd, socket);
         fd
     }
