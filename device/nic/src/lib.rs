@@ -3,6 +3,7 @@
 //! An engine sees [`NicQueue`] and nothing else. Behind it stand
 //!
 //! - [`wire`]: two queues joined in memory; the simulator and the engines' own tests stand on it,
+//! - [`shm`]: one end of a link over shared memory, to another process or to the switch,
 //! - [`af_xdp`]: an AF_XDP socket over a UMEM that the control plane granted.
 //!
 //! What the control plane puts around a queue (XDP programs that filter and limit) lives in `xdp`. The
@@ -10,6 +11,7 @@
 
 pub mod af_xdp;
 pub mod queue;
+pub mod shm;
 pub mod wire;
 pub mod xdp;
 

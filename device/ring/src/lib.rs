@@ -5,6 +5,7 @@
 //! - [`spsc`]: a ring with one producer and one consumer, over any memory.
 //! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may be the kernel
 //!   or another process.
+//! - [`crossed`]: such a ring between two regions, each of which only its owner can write.
 //! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up and without
 //!   a system call that nobody asked for.
 //! - [`pool`]: which buffer of a queue belongs to whom.
@@ -14,6 +15,8 @@
 //!
 //! With `--cfg loom` the atomics come from loom, and only what is free of system calls is built.
 
+#[cfg(not(loom))]
+pub mod crossed;
 #[cfg(not(loom))]
 pub mod doorbell;
 pub mod foreign;
@@ -27,11 +30,13 @@ mod sync;
 pub mod wake;
 
 #[cfg(not(loom))]
+pub use crossed::{CrossedLayout, CrossedRing};
+#[cfg(not(loom))]
 pub use doorbell::Doorbell;
 pub use foreign::Foreign;
 #[cfg(not(loom))]
 pub use mapped::{Descriptor, MappedRing, RingLayout};
 #[cfg(not(loom))]
-pub use mapping::Mapping;
+pub use mapping::{ForeignMapping, Mapping};
 pub use pool::{BufferPool, Owner};
 pub use spsc::{Consumer, Producer, RingMemory};

@@ -5,9 +5,11 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::foreign::Foreign;
 
 /// A readable and writable shared mapping, unmapped when dropped.
 ///
@@ -125,6 +127,84 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range came from `mmap` and this is its only owner; borrows of it cannot outlive `self`.
+        let unmapped = unsafe { munmap(self.address.as_ptr().cast::<c_void>(), self.length) };
+        debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
+    }
+}
+
+/// A shared mapping that this process can only read. What lies in it belongs to somebody else and may change at any time.
+#[derive(Debug)]
+pub struct ForeignMapping {
+    address: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: as for `Mapping`.
+unsafe impl Send for ForeignMapping {}
+// SAFETY: through a shared reference one gets copies only.
+unsafe impl Sync for ForeignMapping {}
+
+impl ForeignMapping {
+    /// Maps `length` bytes of `file` from its start, and faults them in.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn of_file(file: impl AsFd, length: usize) -> io::Result<Self> {
+        let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
+        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is touched.
+        let address = unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, flags, file, 0) }?;
+        match NonNull::new(address.cast::<u8>()) {
+            Some(address) => Ok(Self { address, length }),
+            None => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: `mmap` refuses a length of zero.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The first byte. Readable for [`ForeignMapping::len`] bytes while the mapping lives.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.address.as_ptr()
+    }
+
+    /// What the word at byte `offset` says now, zero if none lies there. Not ordered with anything.
+    #[inline]
+    pub fn load(&self, offset: usize) -> u32 {
+        const SIZE: usize = size_of::<AtomicU32>();
+        if !offset.is_multiple_of(SIZE) || offset.checked_add(SIZE).is_none_or(|end| end > self.length) {
+            return 0;
+        }
+        // SAFETY: inside the mapping and aligned; only loaded, which is allowed in read-only memory.
+        unsafe { AtomicU32::from_ptr(self.address.add(offset).cast::<u32>().as_ptr()) }
+            .load(Ordering::Relaxed)
+    }
+
+    /// The bytes at `range`.
+    ///
+    /// # Panics
+    /// If `range` is not inside the mapping.
+    #[inline]
+    pub fn bytes(&self, range: Range<usize>) -> Foreign<'_> {
+        assert!(
+            range.start <= range.end && range.end <= self.length,
+            "bytes {range:?} are outside a mapping of {} bytes",
+            self.length
+        );
+        // SAFETY: inside the mapping, which outlives the borrow; this process has no way to write it.
+        unsafe { Foreign::from_raw(self.address.add(range.start).as_ptr(), range.len()) }
+    }
+}
+
+impl Drop for ForeignMapping {
+    fn drop(&mut self) {
+        // SAFETY: as for `Mapping`.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast::<c_void>(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
     }

@@ -139,6 +139,13 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
         self.submitted.wrapping_sub(self.consumed)
     }
 
+    /// Running index up to which the peer has consumed.
+    #[inline]
+    pub fn consumed(&mut self) -> u32 {
+        self.refresh();
+        self.consumed
+    }
+
     /// Whether the peer asks to be woken. Call it after [`Producer::submit`].
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
@@ -238,6 +245,16 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
             self.memory.consumer().store(self.tail, Ordering::Release);
         }
         freed
+    }
+
+    /// Gives only the oldest `slots` of what was popped back, or all if there are fewer.
+    #[inline]
+    pub fn release_oldest(&mut self, slots: u32) {
+        let freed = slots.min(self.tail.wrapping_sub(self.released));
+        if freed != 0 {
+            self.released = self.released.wrapping_add(freed);
+            self.memory.consumer().store(self.released, Ordering::Release);
+        }
     }
 
     /// Times the peer's word was impossible.

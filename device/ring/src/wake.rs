@@ -28,6 +28,38 @@ pub fn arm(word: &AtomicU32) {
     fence(Ordering::SeqCst);
 }
 
+/// As [`arm`], for a word that the ringer cannot write: it counts, and is odd while armed. Whoever rings remembers the value
+/// that it rang for ([`claim_counted`]).
+#[inline]
+pub fn arm_counted(word: &AtomicU32) {
+    if word.load(Ordering::Relaxed) & NEED_WAKEUP == 0 {
+        word.fetch_add(1, Ordering::AcqRel);
+    }
+    fence(Ordering::SeqCst);
+}
+
+/// Takes the request of [`arm_counted`] back.
+#[inline]
+pub fn disarm_counted(word: &AtomicU32) {
+    if word.load(Ordering::Relaxed) & NEED_WAKEUP != 0 {
+        word.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Called after publishing: whether the caller must ring a sleeper that used [`arm_counted`]. `load` reads the word, `rung` is the
+/// value that was last rung for (zero at first). True at most once for each value.
+#[inline]
+#[must_use = "whoever claims the word must ring, or the sleeper sleeps on"]
+pub fn claim_counted(load: impl FnOnce() -> u32, rung: &mut u32) -> bool {
+    fence(Ordering::SeqCst);
+    let value = load();
+    let wanted = value & NEED_WAKEUP != 0 && value != *rung;
+    if wanted {
+        *rung = value;
+    }
+    wanted
+}
+
 /// Takes the request back.
 #[inline]
 pub fn disarm(word: &AtomicU32) {

@@ -160,3 +160,39 @@ fn no_wake_up_is_lost() {
         pusher.join().expect("the producer has room");
     });
 }
+
+/// The same with a word that the ringer can only read.
+#[test]
+fn no_wake_up_is_lost_with_a_counted_word() {
+    loom::model(|| {
+        const ENTRIES: u32 = 2;
+        let (mut producer, mut consumer) = Watched::ends();
+        let event = Arc::new(Event { raised: Mutex::new(false), changed: Condvar::new() });
+        let bell = Arc::clone(&event);
+        let pusher = thread::spawn(move || {
+            let mut rung = 0;
+            for entry in 1..=ENTRIES {
+                producer.push(entry).expect("two slots");
+                producer.submit();
+                let load = || producer.memory().0.flags.load(loom::sync::atomic::Ordering::Relaxed);
+                if wake::claim_counted(load, &mut rung) {
+                    bell.raise();
+                }
+            }
+        });
+        let mut expected = 1;
+        while expected <= ENTRIES {
+            if let Some(entry) = consumer.pop() {
+                assert_eq!(entry, expected);
+                expected += 1;
+                continue;
+            }
+            wake::arm_counted(&consumer.memory().0.flags);
+            if consumer.ready(1) == 0 {
+                event.wait();
+            }
+            wake::disarm_counted(&consumer.memory().0.flags);
+        }
+        pusher.join().expect("the producer has room");
+    });
+}

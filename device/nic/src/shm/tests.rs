@@ -1,0 +1,335 @@
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::AsRawFd;
+
+use super::layout::{CONSUMER, PRODUCER, REVOKED, RING, WAKE};
+use super::{Endpoint, Geometry, OpenError, Pair, Revocation, create_pair};
+use crate::queue::{Frame, NicQueue};
+use sietch_ring::Mapping;
+
+const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const SMALL: Geometry = Geometry { slots: 16, data: 1 << 16 };
+
+fn ends(geometry: Geometry, mtu: usize) -> (Endpoint, Endpoint, Revocation) {
+    let Pair { near, far, revocation } = create_pair(geometry, 7).expect("memory for a link");
+    let a = Endpoint::open(near, geometry, MAC_A, mtu).expect("a fresh grant");
+    let b = Endpoint::open(far, geometry, MAC_B, mtu).expect("a fresh grant");
+    (a, b, revocation)
+}
+
+/// A frame that can be told from others of its length.
+fn content(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 256 + seed * 31) as u8).collect()
+}
+
+fn whole(queue: &Endpoint, frame: &Frame) -> Vec<u8> {
+    [queue.bytes(frame).to_vec(), queue.tail(frame).to_vec()].concat()
+}
+
+fn send(queue: &mut Endpoint, bytes: &[u8]) -> bool {
+    let Some(mut frame) = queue.allocate(bytes.len()) else { return false };
+    queue.bytes_mut(&mut frame).copy_from_slice(bytes);
+    queue.transmit(frame).expect("an allocated frame has a slot");
+    true
+}
+
+#[test]
+fn a_frame_arrives_after_flush_and_can_be_turned_around() {
+    let (mut a, mut b, _revocation) = ends(SMALL, 9000);
+    let mut frames = Vec::new();
+    for length in [14, 60, 2048, 2049, 9014] {
+        let sent = content(length, length);
+        assert!(send(&mut a, &sent));
+        assert_eq!(b.receive(&mut frames, 8), 0);
+        a.flush().expect("the link is whole");
+        assert_eq!(b.receive(&mut frames, 8), 1);
+        let mut frame = frames.pop().expect("it arrived");
+        assert_eq!((whole(&b, &frame), frame.tail_len() > 0), (sent.clone(), length > 2048));
+        b.bytes_mut(&mut frame)[0] ^= 0xff;
+        b.transmit(frame).expect("there is room");
+        b.flush().expect("the link is whole");
+        assert_eq!(a.receive(&mut frames, 8), 1);
+        let back = frames.pop().expect("it came back");
+        let mut expected = sent;
+        expected[0] ^= 0xff;
+        assert_eq!(whole(&a, &back), expected);
+        a.release(back);
+    }
+    // All came back but the slots whose consumption nobody has looked at yet.
+    assert!(a.free_buffers() >= 16 && b.free_buffers() >= 16);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(usize),
+    Transmit(usize),
+    Discard(usize),
+    Flush,
+    Receive(usize),
+    Release(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = prop_oneof![14..200_usize, 14..9014_usize];
+    prop_oneof![
+        4 => length.prop_map(Step::Allocate),
+        4 => any::<usize>().prop_map(Step::Transmit),
+        1 => any::<usize>().prop_map(Step::Discard),
+        2 => Just(Step::Flush),
+        3 => (1..6_usize).prop_map(Step::Receive),
+        4 => any::<usize>().prop_map(Step::Release),
+    ]
+}
+
+proptest! {
+    /// Frames allocated, discarded, sent and released in any order: what was sent arrives, once, whole, in the order of sending.
+    #[test]
+    fn what_was_sent_arrives_whole_and_in_order(steps in prop::collection::vec(step(), 0..400)) {
+        let (mut a, mut b, _revocation) = ends(SMALL, 9000);
+        let (mut open, mut sent, mut looked_at) = (Vec::new(), VecDeque::new(), Vec::new());
+        let mut frames = Vec::new();
+        let mut flushed = 0;
+        for (seed, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Allocate(length) => {
+                    if let Some(mut frame) = a.allocate(length) {
+                        let bytes = content(seed, length);
+                        a.bytes_mut(&mut frame).copy_from_slice(&bytes);
+                        open.push((frame, bytes));
+                    }
+                }
+                Step::Transmit(which) if !open.is_empty() => {
+                    let (frame, bytes) = open.remove(which % open.len());
+                    a.transmit(frame).expect("an allocated frame has a slot");
+                    sent.push_back(bytes);
+                }
+                Step::Discard(which) if !open.is_empty() => {
+                    let (frame, _) = open.remove(which % open.len());
+                    a.release(frame);
+                }
+                Step::Flush => {
+                    a.flush().expect("the link is whole");
+                    flushed = sent.len();
+                }
+                Step::Receive(limit) => {
+                    let count = b.receive(&mut frames, limit);
+                    prop_assert!(count <= limit && count <= flushed);
+                    flushed -= count;
+                    for frame in frames.drain(..) {
+                        let bytes = sent.pop_front().expect("no more than was sent");
+                        prop_assert_eq!(whole(&b, &frame), bytes.clone());
+                        looked_at.push((frame, bytes));
+                    }
+                }
+                Step::Release(which) if !looked_at.is_empty() => {
+                    let (frame, bytes) = looked_at.remove(which % looked_at.len());
+                    // Nobody wrote over it while it was held.
+                    prop_assert_eq!(whole(&b, &frame), bytes);
+                    b.release(frame);
+                }
+                _ => {}
+            }
+        }
+        // In the end everything comes back.
+        open.into_iter().for_each(|(frame, _)| a.release(frame));
+        looked_at.into_iter().for_each(|(frame, _)| b.release(frame));
+        a.flush().expect("the link is whole");
+        while b.receive(&mut frames, 16) > 0 {
+            for frame in frames.drain(..) {
+                prop_assert_eq!(Some(whole(&b, &frame)), sent.pop_front());
+                b.release(frame);
+            }
+        }
+        prop_assert!(sent.is_empty());
+        a.reclaim_for_test();
+        prop_assert_eq!((a.free_buffers(), b.free_buffers()), (32, 32));
+        for _ in 0..40 {
+            prop_assert!(send(&mut a, &[1; 9014]));
+            a.flush().expect("the link is whole");
+            prop_assert_eq!(b.receive(&mut frames, 1), 1);
+            b.release(frames.remove(0));
+        }
+        prop_assert_eq!(a.counters().ring_violations + b.counters().invalid_descriptors, 0);
+    }
+
+    /// A peer that writes anything anywhere in its region costs us the link at worst: no panic, no endless work, no stray access.
+    #[test]
+    fn a_peer_that_scribbles_harms_only_the_link(
+        writes in prop::collection::vec((0..6_u8, any::<u32>(), any::<u64>()), 1..200)
+    ) {
+        let Pair { near, far, revocation: _revocation } = create_pair(SMALL, 7).expect("memory for a link");
+        let own = far.own.try_clone().expect("a descriptor");
+        let theirs = Mapping::of_file(&own, 0, SMALL.region_bytes()).expect("a mapping");
+        let mut a = Endpoint::open(near, SMALL, MAC_A, 9000).expect("a fresh grant");
+        let word = |offset: usize| theirs.word(offset).expect("inside");
+        let mut frames = Vec::new();
+        for (what, place, value) in writes {
+            match what {
+                0 => word(PRODUCER).store(word(PRODUCER).load(Ordering::Relaxed).wrapping_add(place % 20), Ordering::Release),
+                1 => word(CONSUMER).store(word(CONSUMER).load(Ordering::Relaxed).wrapping_add(place % 3), Ordering::Release),
+                2 => word(WAKE).store(value as u32, Ordering::Release),
+                3 => word((place as usize % SMALL.region_bytes()) & !3).store(value as u32, Ordering::Release),
+                4 => word(PRODUCER).store(value as u32, Ordering::Release),
+                _ => {
+                    // A descriptor near the bounds.
+                    let slot = RING + (place as usize % 16) * 8;
+                    word(slot).store((value as u32 % (1 << 17)) & !(value >> 40) as u32, Ordering::Release);
+                    word(slot + 4).store((value >> 32) as u32 % 10_000, Ordering::Release);
+                }
+            }
+            prop_assert!(a.receive(&mut frames, 64) <= 16);
+            for frame in frames.drain(..) {
+                prop_assert_eq!(whole(&a, &frame).len(), frame.len());
+                if place % 2 == 0 {
+                    if let Err(full) = a.transmit(frame) { a.release(full.into_frame()) }
+                } else {
+                    a.release(frame);
+                }
+            }
+            send(&mut a, &[5; 300]);
+            let _ = a.flush();
+            a.arm();
+            a.disarm();
+            prop_assert!(a.free_buffers() <= 32);
+        }
+    }
+}
+
+#[test]
+fn frames_kept_for_long_do_not_hold_others_up() {
+    let (mut a, mut b, _revocation) = ends(SMALL, 1500);
+    let kept = a.allocate(1000).expect("a fresh link");
+    let mut frames = Vec::new();
+    for round in 0..10 {
+        assert!(send(&mut a, &content(round, 100)));
+        a.flush().expect("the link is whole");
+        assert_eq!(b.receive(&mut frames, 4), 1, "round {round}");
+        frames.drain(..).for_each(|frame| b.release(frame));
+    }
+    a.release(kept);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_makes_us_wait_and_nothing_else() {
+    let (mut a, mut b, _revocation) = ends(SMALL, 1500);
+    let sent = (0..100).filter(|_| send(&mut a, &[1; 60])).count();
+    assert_eq!(sent, 16);
+    a.flush().expect("a full link is no error");
+    assert!(a.counters().tx_backpressure > 0);
+    let mut frames = Vec::new();
+    assert_eq!(b.receive(&mut frames, 4), 4);
+    assert_eq!((0..100).filter(|_| send(&mut a, &[1; 60])).count(), 4);
+    frames.drain(..).for_each(|frame| b.release(frame));
+}
+
+#[test]
+fn revocation_ends_both_sides_while_they_work() {
+    let (mut a, mut b, revocation) = ends(SMALL, 1500);
+    assert!(send(&mut a, &[1; 60]));
+    a.flush().expect("the link is whole");
+    assert!(a.is_alive() && b.is_alive());
+    revocation.revoke().expect("both regions can be written");
+    assert_eq!(b.receive(&mut Vec::new(), 4), 0);
+    assert!(a.flush().is_err() && b.flush().is_err() && !a.is_alive());
+    assert!(b.arm(), "nobody sleeps on a link that is over");
+    revocation.revoke().expect("it may be repeated");
+}
+
+#[test]
+fn a_peer_that_dies_is_noticed() {
+    let (mut a, b, _) = ends(SMALL, 1500);
+    assert!(a.is_alive());
+    drop(b);
+    let mut entries = [PollFd::new(&a, PollFlags::IN)];
+    assert_eq!(poll(&mut entries, None), Ok(1));
+    assert!(entries[0].revents().contains(PollFlags::HUP));
+    assert!(!a.is_alive());
+}
+
+#[test]
+fn a_grant_opens_once_and_only_as_what_it_is() {
+    let Pair { near, far, revocation } = create_pair(SMALL, 7).expect("memory for a link");
+    let copy = |fds: &super::EndpointFds| super::EndpointFds {
+        own: fds.own.try_clone().expect("a descriptor"),
+        peer: fds.peer.try_clone().expect("a descriptor"),
+        bell: fds.bell.try_clone().expect("a descriptor"),
+    };
+    let open = |fds, geometry| Endpoint::open(fds, geometry, MAC_A, 1500);
+    let larger = Geometry { data: 1 << 17, ..SMALL };
+    assert!(matches!(open(copy(&near), larger), Err(OpenError::Size { .. })));
+    let other = Geometry { slots: 32, ..SMALL };
+    assert!(matches!(open(copy(&near), other), Err(OpenError::Header("geometry"))));
+    let mut mixed = copy(&near);
+    mixed.peer = near.own.try_clone().expect("a descriptor");
+    assert!(matches!(open(mixed, SMALL), Err(OpenError::Header("side"))));
+    let stranger = create_pair(SMALL, 8).expect("memory for a link");
+    let mut mixed = copy(&near);
+    mixed.peer = stranger.far.own;
+    assert!(matches!(open(mixed, SMALL), Err(OpenError::Header("generation"))));
+    assert!(Endpoint::open(copy(&far), SMALL, MAC_B, 40_000).is_err(), "four such frames do not fit");
+    let mut first = open(copy(&near), SMALL).expect("a fresh grant");
+    assert!(send(&mut first, &[1; 60]));
+    first.flush().expect("the link is whole");
+    assert!(matches!(open(near, SMALL), Err(OpenError::Used)));
+    drop((far, revocation));
+}
+
+#[test]
+fn the_peers_region_cannot_be_written() {
+    let Pair { near, .. } = create_pair(SMALL, 7).expect("memory for a link");
+    // Not mapped, not written, not opened anew by a user other than the one who made it.
+    assert!(Mapping::of_file(&near.peer, 0, SMALL.region_bytes()).is_err());
+    assert!(rustix::io::pwrite(&near.peer, &[1], REVOKED as u64).is_err());
+    assert!(rustix::fs::ftruncate(&near.own, 0).is_err());
+    if !rustix::process::getuid().is_root() {
+        eprintln!("SKIPPED the_peers_region_cannot_be_written: needs root to become another user");
+        return;
+    }
+    std::thread::spawn(move || {
+        // SAFETY: changes the file system identity of this thread alone, which ends with the test.
+        unsafe { libc::setfsuid(65_534) };
+        let path = format!("/proc/thread-self/fd/{}", near.peer.as_raw_fd());
+        assert!(rustix::fs::open(path, OFlags::RDWR, Mode::empty()).is_err());
+    })
+    .join()
+    .expect("nobody else opens the region");
+}
+
+/// Two threads, each with its own mappings as two processes have them; the receiver sleeps whenever there is nothing.
+#[test]
+fn a_sleeper_is_woken_for_every_frame() {
+    let (mut a, mut b, _revocation) = ends(SMALL, 1500);
+    const FRAMES: usize = 20_000;
+    let receiver = std::thread::spawn(move || {
+        let (mut frames, mut seen) = (Vec::new(), 0);
+        while seen < FRAMES {
+            if b.receive(&mut frames, 8) == 0 {
+                if !b.arm() {
+                    let mut entries = [PollFd::new(&b, PollFlags::IN)];
+                    let _ = poll(&mut entries, None);
+                }
+                b.disarm();
+            }
+            for frame in frames.drain(..) {
+                assert_eq!(b.bytes(&frame), content(seen, 20 + seen % 300));
+                b.release(frame);
+                seen += 1;
+            }
+        }
+        b.counters()
+    });
+    for number in 0..FRAMES {
+        let bytes = content(number, 20 + number % 300);
+        while !send(&mut a, &bytes) {
+            std::thread::yield_now();
+        }
+        a.flush().expect("the receiver lives");
+    }
+    let counters = receiver.join().expect("every frame arrived whole");
+    assert_eq!((counters.rx_frames, counters.invalid_descriptors), (FRAMES as u64, 0));
+}

@@ -1,0 +1,159 @@
+//! A ring between two regions of memory, each written by one side only.
+//!
+//! ```text
+//!  producer's region:  producer -> | u32 |  ...  slots -> | u64 | u64 | ... |      (read-only for the consumer)
+//!  consumer's region:  consumer -> | u32 |                                        (read-only for the producer)
+//! ```
+//!
+//! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer can lie in its own
+//! words, which [`crate::spsc`] checks, and cannot touch ours.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use crate::mapping::{ForeignMapping, Mapping};
+use crate::spsc::RingMemory;
+
+/// Where the words of a ring lie, in bytes from the start of their regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrossedLayout {
+    /// The producer word, in the producer's region.
+    pub producer: usize,
+    /// The first slot, in the producer's region.
+    pub slots: usize,
+    /// Slots: a power of two.
+    pub capacity: u32,
+    /// The consumer word, in the consumer's region.
+    pub consumer: usize,
+}
+
+/// One side's view of such a ring. Keeps both regions mapped.
+#[derive(Debug)]
+pub struct CrossedRing {
+    producer: NonNull<u32>,
+    consumer: NonNull<u32>,
+    slots: NonNull<u64>,
+    capacity: u32,
+    /// Whoever waits here is woken otherwise.
+    flags: AtomicU32,
+    _mine: Arc<Mapping>,
+    _theirs: Arc<ForeignMapping>,
+}
+
+// SAFETY: the pointers lead into the two mappings, which are `Send` and which the ring keeps alive.
+unsafe impl Send for CrossedRing {}
+
+/// The address of `bytes` bytes at `offset` of a region, aligned for `T`.
+fn at<T>(start: *mut u8, length: usize, offset: usize, bytes: usize) -> Option<NonNull<T>> {
+    let inside = offset.is_multiple_of(align_of::<T>()) && offset.checked_add(bytes)? <= length;
+    // A region starts on a page, so an aligned offset is an aligned address.
+    if inside { NonNull::new(start.wrapping_add(offset).cast::<T>()) } else { None }
+}
+
+impl CrossedRing {
+    /// The ring that we produce, or `None` if it does not fit the regions.
+    ///
+    /// # Safety
+    /// It is used for one producer only, and nothing else in this process uses its words and slots.
+    pub unsafe fn outgoing(
+        mine: &Arc<Mapping>,
+        theirs: &Arc<ForeignMapping>,
+        layout: CrossedLayout,
+    ) -> Option<Self> {
+        let (start, length) = (mine.as_ptr(), mine.len());
+        Self::new(
+            at(start, length, layout.producer, 4)?,
+            at(theirs.as_ptr().cast_mut(), theirs.len(), layout.consumer, 4)?,
+            at(start, length, layout.slots, 8 * layout.capacity as usize)?,
+            layout.capacity,
+            mine,
+            theirs,
+        )
+    }
+
+    /// The ring that the peer produces, or `None` if it does not fit the regions.
+    ///
+    /// # Safety
+    /// It is used for one consumer only, and nothing else in this process uses its words.
+    pub unsafe fn incoming(
+        mine: &Arc<Mapping>,
+        theirs: &Arc<ForeignMapping>,
+        layout: CrossedLayout,
+    ) -> Option<Self> {
+        let (start, length) = (theirs.as_ptr().cast_mut(), theirs.len());
+        Self::new(
+            at(start, length, layout.producer, 4)?,
+            at(mine.as_ptr(), mine.len(), layout.consumer, 4)?,
+            at(start, length, layout.slots, 8 * layout.capacity as usize)?,
+            layout.capacity,
+            mine,
+            theirs,
+        )
+    }
+
+    fn new(
+        producer: NonNull<u32>,
+        consumer: NonNull<u32>,
+        slots: NonNull<u64>,
+        capacity: u32,
+        mine: &Arc<Mapping>,
+        theirs: &Arc<ForeignMapping>,
+    ) -> Option<Self> {
+        let (_mine, _theirs) = (Arc::clone(mine), Arc::clone(theirs));
+        let flags = AtomicU32::new(0);
+        capacity.is_power_of_two().then_some(Self {
+            producer,
+            consumer,
+            slots,
+            capacity,
+            flags,
+            _mine,
+            _theirs,
+        })
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> *mut u64 {
+        let slot = index & (self.capacity - 1);
+        // SAFETY: masked, so below the capacity, and the constructors found all slots inside their region.
+        unsafe { self.slots.add(slot as usize).as_ptr() }
+    }
+}
+
+impl RingMemory<u64> for CrossedRing {
+    #[inline]
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: aligned, inside a region that `self` keeps mapped; every access in this process is atomic, and only the
+        // side that owns the region stores (the constructors' contract).
+        unsafe { AtomicU32::from_ptr(self.producer.as_ptr()) }
+    }
+
+    #[inline]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.consumer.as_ptr()) }
+    }
+
+    #[inline]
+    fn flags(&self) -> &AtomicU32 {
+        &self.flags
+    }
+
+    #[inline]
+    fn read(&self, index: u32) -> u64 {
+        // SAFETY: inside its region and aligned. Volatile: the peer may write at the same time, and the value is copied once.
+        unsafe { self.slot(index).read_volatile() }
+    }
+
+    #[inline]
+    fn write(&self, index: u32, entry: u64) {
+        // SAFETY: as in `read`; only a producer writes, and its slots lie in our own region.
+        unsafe { self.slot(index).write_volatile(entry) }
+    }
+}
