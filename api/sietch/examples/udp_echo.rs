@@ -1,50 +1,30 @@
-//! Echoes UDP datagrams over a VNIC: `udp_echo [VNIC] [PORT]`.
+//! UDP echo: sends every datagram back. Poll-style.
 //!
-//! It needs a daemon and a VNIC whose `udp_ports` has the port. The process itself needs no privilege.
-//!
-//! 1. Ask for the VNIC; from there on the daemon is not part of anything.
-//! 2. Each turn: take what arrived, answer all of it, ring the doorbell once.
-//! 3. Sleep on the queue's doorbell and the lease's, until the engine's next deadline.
+//! `cargo run --release -p sietch --example udp_echo -- --vnic NAME [--port 7]`
+#![forbid(unsafe_code)]
 
-use std::error::Error;
-use std::time::{Duration, Instant};
+use sietch::net::EventKind;
+use sietch::nic::NicQueue;
+use sietch::{Arguments, Stack};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sietch::{Client, socket_path};
-
-fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let name = arguments.next().unwrap_or_else(|| "echo".to_owned());
-    let port: u16 = arguments.next().as_deref().unwrap_or("7").parse()?;
-
-    let mut client = Client::connect(&socket_path(), "udp-echo")?;
-    let mut vnic = client.acquire_vnic(&name)?;
-    let lease = client.hold()?;
-    let mut secret = [0; 16];
-    rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
-    let mut engine = vnic.engine(secret);
-    engine.udp_bind(port)?;
-    println!("echo on {}:{port}, {}", vnic.description.address, vnic.grant.protection());
-
-    let started = Instant::now();
-    while !vnic.grant.is_revoked() {
-        let now = u64::try_from(started.elapsed().as_nanos())?;
-        engine.receive(&mut vnic.queue, now);
-        while let Some(datagram) = engine.udp_receive(port) {
-            // A datagram that finds no room is lost, as datagrams are.
-            let _ = engine.udp_send(port, datagram.remote, &datagram.payload);
+/// Answers what has arrived in the last turn.
+pub fn answer<Q: NicQueue>(stack: &mut Stack<Q>) {
+    while let Some(event) = stack.next_event() {
+        let EventKind::Datagram { port } = event.kind else { continue };
+        while let Some(datagram) = stack.engine.udp_receive(port) {
+            // A full queue loses the answer, as any link may.
+            let _ = stack.engine.udp_send(port, datagram.remote, &datagram.payload);
         }
-        engine.emit(&mut vnic.queue, now)?;
-
-        let limit = engine.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let limit = limit.map(Timespec::try_from).transpose()?;
-        let mut doorbells = [
-            PollFd::new(&vnic.queue, PollFlags::IN),
-            PollFd::from_borrowed_fd(lease.doorbell(), PollFlags::IN),
-        ];
-        poll(&mut doorbells, limit.as_ref())?;
-        lease.clear_doorbell();
     }
-    println!("VNIC {name} was revoked");
-    Ok(())
+}
+
+#[allow(dead_code, reason = "the tests take this file as a module")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::from_env()?;
+    let mut stack = Stack::open(&arguments)?;
+    stack.engine.udp_bind(arguments.value("--port")?.unwrap_or(7))?;
+    loop {
+        stack.poll(None)?;
+        answer(&mut stack);
+    }
 }

@@ -71,7 +71,7 @@ pub use lease::Lease;
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
 pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
 pub use ready::{MAX_LINE as READY_MAX_LINE, Ready};
-pub use rest::Held;
+pub use rest::{Held, Rest};
 pub use runtime::{
     Aborted, Disk, DurableLog, Elapsed, Interval, JoinHandle, Net, ReadHalf, Runtime, Sleep, TcpListener,
     TcpStream, UdpSocket, WriteHalf,

@@ -45,14 +45,41 @@ impl Held {
     }
 }
 
-/// Spinning and sleeping of one loop.
+/// Spinning and sleeping of one loop. [`crate::Stack`] and [`crate::Runtime`] have their own; this is for who drives a queue without
+/// an engine.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub struct Rest {
     pub(crate) spin: Spin,
     pub(crate) held: Option<Held>,
 }
 
 impl Rest {
+    /// Ends with an error when what is held is taken back.
+    pub fn holding(held: Held) -> Self {
+        Self { spin: Spin::default(), held: Some(held) }
+    }
+
+    /// To be called after each turn, which began at `now`. If it was not `busy`, spins for a moment, or sleeps until `queue` rings or
+    /// `deadline` has come.
+    ///
+    /// # Errors
+    /// The control plane took something back, or the doorbell cannot be slept on.
+    pub fn after<Q: Doorbell>(
+        &mut self,
+        queue: &mut Q,
+        now: u64,
+        busy: bool,
+        deadline: Option<u64>,
+    ) -> io::Result<()> {
+        self.check()?;
+        if busy {
+            self.spin.busy(now);
+        } else if self.is_sleepy(now, deadline) {
+            self.sleep(queue, now, deadline, &[])?;
+        }
+        Ok(())
+    }
+
     /// An error if what the loop stands on was taken back.
     #[inline]
     pub(crate) fn check(&self) -> io::Result<()> {

@@ -30,6 +30,8 @@ pub(super) struct Connection {
     reader: Waiting,
     writer: Waiting,
     connected: Cell<bool>,
+    /// The peer sends nothing more.
+    ended: Cell<bool>,
     over: Cell<Option<CloseReason>>,
 }
 
@@ -40,13 +42,18 @@ impl Connection {
             reader: Waiting::default(),
             writer: Waiting::default(),
             connected: Cell::new(connected),
+            ended: Cell::new(false),
             over: Cell::new(None),
         })
     }
 
     fn happened(&self, kind: EventKind) {
         match kind {
-            EventKind::Readable | EventKind::PeerClosed => self.reader.wake(),
+            EventKind::Readable => self.reader.wake(),
+            EventKind::PeerClosed => {
+                self.ended.set(true);
+                self.reader.wake();
+            }
             EventKind::Writable => self.writer.wake(),
             EventKind::Connected => {
                 self.connected.set(true);
@@ -235,6 +242,23 @@ impl Half {
         }
     }
 
+    fn poll_more_than(&self, bytes: usize, context: &Context<'_>) -> Poll<io::Result<bool>> {
+        let engine = self.net.0.engine.borrow();
+        let (first, second) = engine.received(self.connection.flow);
+        if first.len() + second.len() > bytes {
+            return Poll::Ready(Ok(true));
+        }
+        match self.connection.over.get() {
+            Some(CloseReason::Normal) => Poll::Ready(Ok(false)),
+            Some(_) => Poll::Ready(Err(self.failure())),
+            None if self.connection.ended.get() => Poll::Ready(Ok(false)),
+            None => {
+                self.connection.reader.set(context);
+                Poll::Pending
+            }
+        }
+    }
+
     async fn readable(&self) -> io::Result<bool> {
         std::future::poll_fn(|context| self.poll_readable(context)).await
     }
@@ -338,6 +362,15 @@ macro_rules! reading {
                 self.half.readable().await
             }
 
+            /// Waits until more than `bytes` bytes wait to be consumed: true; or until no more will come: false. Ask for less than
+            /// the receive buffer holds.
+            ///
+            /// # Errors
+            /// As for `readable`.
+            pub async fn more_than(&mut self, bytes: usize) -> io::Result<bool> {
+                std::future::poll_fn(|context| self.half.poll_more_than(bytes, context)).await
+            }
+
             /// Lets `look` see what has arrived and was not consumed, where it lies: in two pieces, the second empty unless the
             /// ring wraps.
             pub fn peek<R>(&self, look: impl FnOnce(&[u8], &[u8]) -> R) -> R {
@@ -426,7 +459,7 @@ impl TcpStream {
 
     /// The peer's address, as long as the connection lives.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.info().map(|info| info.remote.into())
+        self.info().map(|info| info.remote)
     }
 
     /// Probes a peer that has been silent for `idle`; `None` stops that.
