@@ -1,4 +1,5 @@
 //! The examples do what they say: each runs here, on hosts joined by a switch, in virtual time.
+#![allow(clippy::duplicate_mod, reason = "examples stand on their own, and some share a file")]
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
