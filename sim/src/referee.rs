@@ -113,6 +113,11 @@ impl Half {
         if segment.has(RST) {
             return;
         }
+        let stray = |iss: u32| segment.ack != iss.wrapping_add(1);
+        if segment.has(SYN) && segment.has(ACK) && self.iss.is_some_and(stray) {
+            // It answers a SYN that is not ours: an old one, or one that somebody sent in our name.
+            return;
+        }
         if segment.has(SYN) {
             let options = segment.read_options();
             if self.offers.len() >= 8 {
