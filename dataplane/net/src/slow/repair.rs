@@ -183,9 +183,17 @@ impl Engine {
         } else {
             if news.duplicate {
                 flow.duplicates = flow.duplicates.saturating_add(1);
-                delivered += mss;
-                let most = flow.outstanding().saturating_sub(cold.board.lost()).saturating_sub(mss);
-                repair.duplicated = (repair.duplicated + mss).min(most);
+                // No more of them can be honest than segments were in flight when the first came: each beyond would let another out
+                // (Savage et al., DupACK spoofing).
+                let sent = if repair.is_repairing() {
+                    cold.recover.since(flow.una)
+                } else {
+                    flow.outstanding().min(4 * mss)
+                };
+                let most = sent.saturating_sub(cold.board.lost()).saturating_sub(mss);
+                let counted = (repair.duplicated + mss).min(most.max(repair.duplicated));
+                delivered += counted - repair.duplicated;
+                repair.duplicated = counted;
             }
             if news.advanced {
                 // One of them was the segment that was missing; the others had been counted.
