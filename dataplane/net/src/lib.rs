@@ -42,6 +42,7 @@ mod siphash;
 mod slow;
 mod time_wait;
 pub mod timers;
+pub mod timing_wheel;
 mod transmit;
 mod udp;
 

@@ -1,0 +1,217 @@
+//! Deadlines that come up for good: a hashed hierarchical timing wheel (Varghese and Lauck, SOSP 1987).
+//!
+//! 1. Time is cut into ticks of 1024 ns. A deadline is rounded up to one: nothing comes up early, nothing more than a tick late.
+//! 2. The lowest of three wheels has a slot for each of the next 256 ticks, the next one for each of the next 256 turns of the lowest,
+//!    and so on. A thing stands in the slot of the lowest wheel that reaches its deadline: inserting and cancelling are O(1).
+//! 3. When time enters a slot of a higher wheel, its things move to lower ones: each thing moves twice at most. What lies beyond the
+//!    highest wheel (17 s) stands in its last slot and is put back when that comes up.
+//! 4. A bit for each slot says whether anything is in it, so time jumps from one occupied slot to the next.
+//!
+//! `timers` is a heap for deadlines that nearly always move before they come up; this is for those that do come up, thousands
+//! of times a second: the sending times of paced flows. `docs/adr` has the measurements.
+
+use crate::limits::NEVER;
+
+/// Nanoseconds in a tick, as a power of two.
+const TICK_BITS: u32 = 10;
+/// Slots of one wheel, as a power of two.
+const SLOT_BITS: u32 = 8;
+const SLOTS: usize = 1 << SLOT_BITS;
+const WHEELS: usize = 3;
+/// Ticks that the wheels reach ahead: all slots of the highest but the one that time is in, for that one's turn is over.
+const REACH: u64 = (1 << (SLOT_BITS * WHEELS as u32)) - (1 << (SLOT_BITS * (WHEELS as u32 - 1)));
+/// No thing, or no slot.
+const NONE: u32 = u32::MAX;
+
+/// A thing in the list of its slot.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    due: u64,
+    next: u32,
+    previous: u32,
+    /// Wheel and slot in one number, or [`NONE`].
+    slot: u32,
+}
+
+const ABSENT: Entry = Entry { due: 0, next: NONE, previous: NONE, slot: NONE };
+
+/// Deadlines of things that are numbered from zero.
+#[derive(Debug)]
+pub struct TimingWheel {
+    /// The first thing of each slot, wheel by wheel.
+    first: Box<[u32; WHEELS * SLOTS]>,
+    occupied: [[u64; SLOTS / 64]; WHEELS],
+    entries: Vec<Entry>,
+    /// All slots before this tick are empty.
+    tick: u64,
+    count: usize,
+}
+
+impl Default for TimingWheel {
+    fn default() -> Self {
+        Self {
+            first: Box::new([NONE; WHEELS * SLOTS]),
+            occupied: [[0; SLOTS / 64]; WHEELS],
+            entries: Vec::new(),
+            tick: 0,
+            count: 0,
+        }
+    }
+}
+
+impl TimingWheel {
+    /// When [`TimingWheel::pop`] must be called next, or [`NEVER`]. Far deadlines are rounded down to the slot of a higher wheel.
+    #[inline]
+    pub fn earliest(&self) -> u64 {
+        if self.count == 0 {
+            NEVER
+        } else {
+            self.next_occupied().map_or(NEVER, |(tick, _)| tick << TICK_BITS)
+        }
+    }
+
+    /// Things with a deadline.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nothing has a deadline.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Gives `thing` this deadline in place of the one it had.
+    pub fn insert(&mut self, thing: u32, deadline: u64) {
+        let index = thing as usize;
+        if self.entries.len() <= index {
+            self.entries.resize(index + 1, ABSENT);
+        }
+        self.cancel(thing);
+        self.entries[index].due = deadline.div_ceil(1 << TICK_BITS);
+        self.link(thing);
+        self.count += 1;
+    }
+
+    /// Takes `thing`'s deadline away, if it has one.
+    pub fn cancel(&mut self, thing: u32) {
+        if self.entries.get(thing as usize).is_some_and(|entry| entry.slot != NONE) {
+            self.unlink(thing);
+            self.count -= 1;
+        }
+    }
+
+    /// Takes a thing whose time has come.
+    #[inline]
+    pub fn pop(&mut self, now: u64) -> Option<u32> {
+        if self.count == 0 {
+            self.tick = self.tick.max(now >> TICK_BITS);
+            return None;
+        }
+        self.advance(now >> TICK_BITS)
+    }
+
+    fn advance(&mut self, now: u64) -> Option<u32> {
+        while let Some((tick, wheel)) = self.next_occupied() {
+            if tick > now {
+                break;
+            }
+            self.tick = self.tick.max(tick);
+            let slot = wheel * SLOTS + slot_of(wheel, tick);
+            let thing = self.first[slot];
+            if wheel == 0 {
+                self.unlink(thing);
+                self.count -= 1;
+                return Some(thing);
+            }
+            // Time enters the slot of a higher wheel: all in it find their places lower down.
+            let mut next = thing;
+            while next != NONE {
+                let thing = next;
+                next = self.entries[thing as usize].next;
+                self.unlink(thing);
+                self.link(thing);
+            }
+        }
+        self.tick = self.tick.max(now);
+        None
+    }
+
+    /// The start of the first occupied slot, and its wheel. Of two that start at once the higher one's comes first: what is in it may be
+    /// due at that very tick, and it must move before time goes on.
+    fn next_occupied(&self) -> Option<(u64, usize)> {
+        let mut best: Option<(u64, usize)> = None;
+        for wheel in 0..WHEELS {
+            let turn = self.tick >> (SLOT_BITS * wheel as u32);
+            let from = slot_of(wheel, self.tick);
+            if let Some(distance) = self.distance(wheel, from) {
+                let start = (turn + distance) << (SLOT_BITS * wheel as u32);
+                if best.is_none_or(|(tick, _)| start <= tick) {
+                    best = Some((start, wheel));
+                }
+            }
+        }
+        best
+    }
+
+    /// Slots from `from` to the next occupied one, around the wheel.
+    fn distance(&self, wheel: usize, from: usize) -> Option<u64> {
+        let words = &self.occupied[wheel];
+        let (word, bit) = (from / 64, from % 64);
+        let ahead = words[word] >> bit;
+        if ahead != 0 {
+            return Some(u64::from(ahead.trailing_zeros()));
+        }
+        for step in 1..=words.len() {
+            let found = words[(word + step) % words.len()];
+            if found != 0 {
+                let distance = 64 * step - bit + found.trailing_zeros() as usize;
+                return Some(distance as u64);
+            }
+        }
+        None
+    }
+
+    /// Puts a thing into the slot of its deadline.
+    fn link(&mut self, thing: u32) {
+        let due = self.entries[thing as usize].due.clamp(self.tick, self.tick + REACH - 1);
+        // The highest bit in which deadline and present differ says which wheel is the first to tell them apart.
+        // (Past the end of the highest wheel's turn, its slots from the start again stand for the next turn.)
+        let differing = (u64::BITS - (due ^ self.tick).leading_zeros()).div_ceil(SLOT_BITS) as usize;
+        let wheel = differing.clamp(1, WHEELS) - 1;
+        let at = slot_of(wheel, due);
+        let slot = wheel * SLOTS + at;
+        let head = std::mem::replace(&mut self.first[slot], thing);
+        if head != NONE {
+            self.entries[head as usize].previous = thing;
+        }
+        let entry = &mut self.entries[thing as usize];
+        (entry.next, entry.previous, entry.slot) = (head, NONE, slot as u32);
+        self.occupied[wheel][at / 64] |= 1 << (at % 64);
+    }
+
+    fn unlink(&mut self, thing: u32) {
+        let Entry { next, previous, slot, .. } = self.entries[thing as usize];
+        if previous == NONE {
+            self.first[slot as usize] = next;
+            if next == NONE {
+                let (wheel, at) = (slot as usize / SLOTS, slot as usize % SLOTS);
+                self.occupied[wheel][at / 64] &= !(1 << (at % 64));
+            }
+        } else {
+            self.entries[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.entries[next as usize].previous = previous;
+        }
+        let entry = &mut self.entries[thing as usize];
+        (entry.next, entry.previous, entry.slot) = (NONE, NONE, NONE);
+    }
+}
+
+#[inline]
+fn slot_of(wheel: usize, tick: u64) -> usize {
+    (tick >> (SLOT_BITS * wheel as u32)) as usize & (SLOTS - 1)
+}
+
+#[cfg(test)]
+mod tests;
