@@ -32,6 +32,7 @@ use crate::packet::{Malformed, Payload, arp, ethernet, icmp, ipv4, tcp, udp};
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
+use crate::timing_wheel::TimingWheel;
 use crate::transmit::Reply;
 
 mod api;
@@ -143,6 +144,8 @@ pub struct Engine {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) flow_timers: Timers,
     pub(crate) embryo_timers: Timers,
+    /// Paced flows that wait for their time to send.
+    pub(crate) paced: TimingWheel,
     pub(crate) time_wait_timers: Timers,
     pub(crate) neighbours: Neighbours,
     /// Flows whose next hop is being asked for.
@@ -201,6 +204,7 @@ impl Engine {
             listeners: Vec::new(),
             flow_timers: Timers::default(),
             embryo_timers: Timers::default(),
+            paced: TimingWheel::default(),
             time_wait_timers: Timers::default(),
             neighbours: Neighbours::new(),
             unresolved: Vec::new(),
@@ -279,6 +283,7 @@ impl Engine {
             .flow_timers
             .earliest()
             .min(self.embryo_timers.earliest())
+            .min(self.paced.earliest())
             .min(self.time_wait_timers.earliest())
             .min(self.neighbours.deadline());
         (earliest != limits::NEVER).then_some(earliest)

@@ -154,6 +154,10 @@ impl Engine {
         if grow {
             flow.cwnd = cold.congestion.window();
         }
+        if flow.has(flag::PACED) {
+            self.refresh_pace(index);
+        }
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.una == flow.max {
             cold.retransmit_at = NEVER;
             cold.probing = false;

@@ -124,6 +124,10 @@ pub(crate) mod flag {
     pub const REPAIR: u32 = 1 << 26;
     /// Probe the tail of what was sent at the next emission.
     pub const TAIL: u32 = 1 << 27;
+    /// The flow has a rate, or may have one (`pacing`).
+    pub const PACED: u32 = 1 << 30;
+    /// It waits for its time to send.
+    pub const PACE_WAIT: u32 = 1 << 29;
     /// The congestion window, or the pace, is what holds the sender back.
     pub const LIMITED: u32 = 1 << 31;
 }
@@ -223,6 +227,11 @@ pub(crate) struct Cold {
     pub reason: crate::events::CloseReason,
     pub congestion: Algorithm,
     pub user: u64,
+    /// Bytes a second at which the flow is paced, and the application's limit on that; the largest number if there is none.
+    pub rate: u64,
+    pub most_rate: u64,
+    /// When a paced flow may send next.
+    pub release_at: u64,
 
     pub round_trip: RoundTrip,
     /// When keepalive, FIN-WAIT-2 or the challenge spacing next needs a look.
@@ -269,6 +278,9 @@ impl Default for Cold {
             reason: crate::events::CloseReason::Normal,
             congestion: Algorithm::new(Kind::Cubic, 0),
             user: 0,
+            rate: u64::MAX,
+            most_rate: u64::MAX,
+            release_at: 0,
             round_trip: RoundTrip::default(),
             idle_at: NEVER,
             keepalive: 0,

@@ -32,6 +32,7 @@ pub mod limits;
 mod listener;
 mod metrics;
 mod neighbour;
+mod pacing;
 pub mod packet;
 pub mod reassembly;
 mod recovery;

@@ -105,6 +105,9 @@ impl Engine {
             }
             return None;
         }
+        if flow.has(flag::PACED) && !self.may_leave(index) {
+            return None;
+        }
         let mut flags = ACK;
         if last {
             flags |= PSH;
@@ -112,7 +115,7 @@ impl Engine {
                 flags |= FIN;
             }
         }
-        Some(Outbound { seq: flow.nxt, flags, offset, length })
+        Some(Outbound { seq: self.flows.hot[index].nxt, flags, offset, length })
     }
 
     /// Notes whether the congestion window is what holds the flow back: only then may it grow.
@@ -145,6 +148,9 @@ impl Engine {
             flow.cwnd = cold.congestion.window();
         }
         self.transmit_segment(queue, index, segment)?;
+        if self.flows.hot[index].has(flag::PACED) {
+            self.charge_pace(index, segment.length);
+        }
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.nxt = segment.seq.plus(segment.length as u32 + u32::from(segment.flags & FIN != 0));
         let mut tail = false;

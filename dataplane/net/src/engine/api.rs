@@ -348,6 +348,10 @@ impl Engine {
         if !flow.has(flag::RECOVERY) {
             flow.cwnd = cold.congestion.window();
         }
+        if kind == Kind::Timely {
+            flow.flags |= flag::PACED;
+        }
+        self.refresh_pace(index);
     }
 
     /// `(flows, half-open passive connections, connections in TIME-WAIT, bytes in buffers)` right now.

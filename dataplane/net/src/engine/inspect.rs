@@ -163,7 +163,7 @@ impl Engine {
             congestion: cold.congestion.kind(),
             congestion_window: flow.cwnd,
             slow_start_threshold: cold.congestion.threshold(),
-            pacing_rate: cold.congestion.pacing_rate().unwrap_or(0),
+            pacing_rate: if cold.rate == u64::MAX { 0 } else { cold.rate },
             peer_window: flow.wnd,
             receive_window: flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned(),
             round_trip: cold.round_trip.smoothed(),

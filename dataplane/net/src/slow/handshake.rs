@@ -1,6 +1,6 @@
 //! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a connection in TIME-WAIT.
 
-use crate::congestion::Algorithm;
+use crate::congestion::{Algorithm, Kind};
 use crate::engine::Engine;
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
@@ -264,6 +264,9 @@ impl Engine {
         }
         flow.mss = mss;
         flow.cwnd = cold.start_congestion(mss);
+        if cold.congestion.kind() == Kind::Timely {
+            flow.flags |= flag::PACED;
+        }
     }
 
     /// SYN-RECEIVED becomes ESTABLISHED with this segment.

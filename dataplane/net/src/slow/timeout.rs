@@ -24,6 +24,7 @@ impl Engine {
         while let Some(index) = self.time_wait_timers.pop(now) {
             self.forget_time_wait(index);
         }
+        self.wake_paced();
         self.run_neighbours();
     }
 

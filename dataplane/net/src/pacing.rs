@@ -1,0 +1,70 @@
+//! Pacing: a flow with a rate sends a little at a time, and not a window at once.
+//!
+//! 1. The rate is the smallest of what congestion control wants (`CongestionControl::pacing_rate`) and of the limit that the
+//!    application set ([`Engine::set_max_pacing_rate`]). A flow with neither is not marked and pays one test of its flags a segment.
+//! 2. A flow has a time at which it may send next. Each segment moves it on by what the segment takes at the rate.
+//! 3. Before that time the flow waits in the timing wheel, which marks it as having something to send when the time has come.
+//! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most [`CREDIT`]: bursts stay small.
+
+use crate::congestion::CongestionControl;
+use crate::engine::Engine;
+use crate::flow::{FlowId, flag};
+use crate::limits::SECOND;
+
+/// How much lateness is made up for: more than a sleeping thread oversleeps, less than a switch's queue.
+const CREDIT: u64 = 200_000;
+/// Shortest wait. A fast flow then sends some segments each time, and the thread need not wake for each.
+const SHORTEST_WAIT: u64 = 10_000;
+
+impl Engine {
+    /// Lets a flow send at most `rate` bytes of payload a second; `None` lifts the limit.
+    pub fn set_max_pacing_rate(&mut self, flow: FlowId, rate: Option<u64>) {
+        let Some(index) = self.flows.index(flow) else { return };
+        self.flows.cold[index].most_rate = rate.map_or(u64::MAX, |rate| rate.max(1));
+        self.flows.hot[index].flags |= flag::PACED;
+        self.refresh_pace(index);
+        self.touch(index);
+    }
+
+    /// Works the rate out again: congestion control may have changed its mind.
+    #[cold]
+    pub(crate) fn refresh_pace(&mut self, index: usize) {
+        let cold = &mut self.flows.cold[index];
+        cold.rate = cold.congestion.pacing_rate().unwrap_or(u64::MAX).min(cold.most_rate);
+    }
+
+    /// Whether a paced flow may send a segment now. If not, it is woken when it may.
+    #[cold]
+    pub(crate) fn may_leave(&mut self, index: usize) -> bool {
+        let cold = &self.flows.cold[index];
+        if cold.rate == u64::MAX || cold.release_at <= self.now {
+            return true;
+        }
+        let at = cold.release_at.max(self.now + SHORTEST_WAIT);
+        self.flows.hot[index].flags |= flag::LIMITED | flag::PACE_WAIT;
+        self.paced.insert(index as u32, at);
+        false
+    }
+
+    /// A paced flow has sent `bytes`.
+    #[cold]
+    pub(crate) fn charge_pace(&mut self, index: usize, bytes: usize) {
+        let cold = &mut self.flows.cold[index];
+        let earliest = self.now.saturating_sub(CREDIT);
+        // At most 65,535 bytes: the product fits.
+        let takes = bytes as u64 * SECOND / cold.rate;
+        cold.release_at = cold.release_at.max(earliest).saturating_add(takes);
+    }
+
+    /// Marks the flows whose time to send has come.
+    pub(crate) fn wake_paced(&mut self) {
+        while let Some(index) = self.paced.pop(self.now) {
+            let flow = &mut self.flows.hot[index as usize];
+            // A flow that is over lost its mark; its place's next owner may be woken for nothing.
+            if flow.has(flag::PACE_WAIT) {
+                flow.flags &= !flag::PACE_WAIT;
+                self.touch(index as usize);
+            }
+        }
+    }
+}
