@@ -31,6 +31,20 @@ impl Doorbell for sietch_nic::af_xdp::Queue {
     }
 }
 
+impl Doorbell for sietch_nic::shm::Endpoint {
+    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        !Self::arm(self)
+    }
+
+    fn disarm(&mut self) {
+        Self::disarm(self);
+    }
+}
+
 impl Doorbell for WireQueue {
     fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -251,3 +251,27 @@ fn middlebox_spreads_flows_over_servers_without_a_connection_of_its_own() {
     lan.until(task);
     assert_eq!(*counts.borrow(), [3, 3]);
 }
+
+#[test]
+fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
+    use sietch::nic::shm::{Endpoint, EndpointFds, Geometry, create_pair};
+    let geometry = Geometry::for_mtu(1500);
+    let pair = create_pair(geometry, 1).expect("memory and descriptors are left");
+    let runtime = move |fds: EndpointFds, host: usize| {
+        let queue = Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, host as u8], 1500).expect("it is new");
+        // Without spinning every pause is a sleep, and every frame has to ring.
+        Runtime::new(queue, &config(host))
+            .expect("there are descriptors left")
+            .spinning(sietch::Spin::up_to(0))
+    };
+    let (near, far) = (pair.near, pair.far);
+    let server = std::thread::spawn(move || {
+        // It serves until its peer is gone, or the link is taken back.
+        runtime(far, 2).run(|net| rpc_server::serve(net, 7000))
+    });
+    let report = runtime(near, 1).run(|net| rpc_client::call(net, address(2, 7000), 2000, 8));
+    assert_eq!(report.expect("the link is whole").expect("all calls are answered").calls, 2000);
+    pair.revocation.revoke().expect("the regions are there");
+    let ended = server.join().expect("it does not panic");
+    assert!(ended.is_err(), "a revoked link ends the loop");
+}
