@@ -28,7 +28,9 @@ const REPORT: Duration = Duration::from_secs(60);
 /// What the threads of a run share.
 struct Run<'a, T> {
     name: &'a str,
-    seeds: Vec<u64>,
+    regressions: &'a [u64],
+    /// The first fresh seed, and how many there are.
+    fresh: (u64, u64),
     test: T,
     started: Instant,
     limit: Duration,
@@ -50,11 +52,10 @@ pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) +
     }
     let count = number("SIETCH_SIM_SEEDS").unwrap_or(budget.seeds);
     let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    // Small numbers are easier to repeat; fresh ones must differ from run to run.
-    let fresh = (0..count).map(|step| (fresh / 1000).wrapping_add(step) % 1_000_000_000_000);
     let run = Run {
         name,
-        seeds: regressions.iter().copied().chain(fresh).collect(),
+        regressions,
+        fresh: (fresh / 1000, count),
         test,
         started: Instant::now(),
         limit: Duration::from_secs(number("SIETCH_SIM_SECONDS").unwrap_or(budget.seconds)),
@@ -81,12 +82,22 @@ pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) +
 }
 
 impl<T: Fn(u64) + Sync> Run<'_, T> {
+    /// Seed `place`, if there are that many.
+    fn seed(&self, place: usize) -> Option<u64> {
+        if let Some(seed) = self.regressions.get(place) {
+            return Some(*seed);
+        }
+        let step = (place - self.regressions.len()) as u64;
+        // Small numbers are easier to repeat; fresh ones must differ from run to run.
+        (step < self.fresh.1).then(|| self.fresh.0.wrapping_add(step) % 1_000_000_000_000)
+    }
+
     fn work(&self) {
         while self.started.elapsed() < self.limit
-            && let Some(&seed) = self.seeds.get(self.next.fetch_add(1, Ordering::Relaxed))
+            && let Some(seed) = self.seed(self.next.fetch_add(1, Ordering::Relaxed))
         {
             if let Err(cause) = catch_unwind(AssertUnwindSafe(|| (self.test)(seed))) {
-                self.next.store(self.seeds.len(), Ordering::Relaxed);
+                self.next.store(usize::MAX / 2, Ordering::Relaxed);
                 let (file, function) = self.name.split_once(' ').unwrap_or((self.name, ""));
                 // Cargo tells a test whose it is.
                 let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "sietch-sim".to_owned());
@@ -108,7 +119,8 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
         let (elapsed, minute) = (self.started.elapsed(), REPORT.as_secs());
         let turn = elapsed.as_secs() / minute;
         if turn > self.reported.fetch_max(turn, Ordering::Relaxed) {
-            let (done, all) = (self.done.load(Ordering::Relaxed), self.seeds.len());
+            let (done, all) =
+                (self.done.load(Ordering::Relaxed), self.regressions.len() as u64 + self.fresh.1);
             eprintln!("{}: {done} of {all} seeds in {} s", self.name, elapsed.as_secs());
         }
     }

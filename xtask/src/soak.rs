@@ -7,45 +7,53 @@ use std::path::Path;
 
 use crate::ci::cargo;
 
-/// One suite: its name, the simulator's test file that it runs, and which of the file's tests (empty: all). One test has the
-/// whole matrix of the network.
-const SUITES: [(&str, &str, &str); 3] =
-    [("net", "tcp", "every_cell"), ("storage", "durability", ""), ("kv", "system", "")];
+/// One suite.
+struct Suite {
+    name: &'static str,
+    package: &'static str,
+    /// The test file that it runs.
+    file: &'static str,
+    /// Which of the file's tests; empty for all.
+    filter: &'static str,
+    /// Seeds of each test.
+    seeds: &'static str,
+    /// Seconds after which a test ends even if seeds are left.
+    seconds: &'static str,
+}
 
-/// Seeds of a suite: a night's worth on two cores for the network, some hours for the others.
-const SEEDS: &str = "100000";
+/// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target.
+const SUITES: [Suite; 4] = [
+    // One test has the whole matrix of the network.
+    Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
+    Suite::of("storage", "sietch-sim", "durability"),
+    Suite::of("kv", "sietch-sim", "system"),
+    Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-net", "fuzz") },
+];
 
-/// Seconds after which a suite ends even if seeds are left.
-const SECONDS: &str = "36000";
+impl Suite {
+    const fn of(name: &'static str, package: &'static str, file: &'static str) -> Self {
+        Self { name, package, file, filter: "", seeds: "100000", seconds: "36000" }
+    }
+}
 
 /// Runs the suite of that name, or all of them.
 pub fn run(root: &Path, suite: &str) -> Result<(), String> {
-    let chosen: Vec<_> = SUITES.iter().filter(|(name, ..)| suite == "all" || suite == *name).collect();
+    let chosen: Vec<_> = SUITES.iter().filter(|each| suite == "all" || suite == each.name).collect();
     if chosen.is_empty() {
-        let names: Vec<_> = SUITES.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<_> = SUITES.iter().map(|each| each.name).collect();
         return Err(format!("soak: no suite `{suite}`; there are: {}, all", names.join(", ")));
     }
-    let seeds = std::env::var("SIETCH_SIM_SEEDS").unwrap_or_else(|_| SEEDS.to_owned());
-    let seconds = std::env::var("SIETCH_SIM_SECONDS").unwrap_or_else(|_| SECONDS.to_owned());
-    let threads = std::env::var("SIETCH_SIM_THREADS").unwrap_or_else(|_| {
-        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string()
-    });
-    for (name, test, filter) in chosen {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
+    let set =
+        |variable: &str, otherwise: &str| std::env::var(variable).unwrap_or_else(|_| otherwise.to_owned());
+    let threads = set("SIETCH_SIM_THREADS", &threads);
+    for Suite { name, package, file, filter, seeds, seconds } in chosen {
+        let (seeds, seconds) = (set("SIETCH_SIM_SEEDS", seeds), set("SIETCH_SIM_SECONDS", seconds));
         println!("== soak {name}: {seeds} seeds a test, at most {seconds} s each, on {threads} threads");
+        let test = ["test", "--release", "-p", package, "--test", file, "--", filter];
         cargo(
             root,
-            &[
-                "test",
-                "--release",
-                "-p",
-                "sietch-sim",
-                "--test",
-                test,
-                "--",
-                filter,
-                "--nocapture",
-                "--test-threads=1",
-            ],
+            &[&test[..], &["--nocapture", "--test-threads=1"]].concat(),
             &[
                 ("SIETCH_SIM_SEEDS", &seeds),
                 ("SIETCH_SIM_SECONDS", &seconds),
