@@ -24,6 +24,7 @@ pub mod netlink;
 pub mod offload;
 pub mod pass;
 pub mod receive;
+pub mod software;
 pub mod transmit;
 pub mod uplink;
 pub mod vnic;

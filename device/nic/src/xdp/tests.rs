@@ -6,3 +6,4 @@ mod kernel;
 mod live;
 mod machine;
 mod oracle;
+mod plain;

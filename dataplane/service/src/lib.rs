@@ -1,0 +1,14 @@
+//! Service cores: what stands after the rings of applications that are not trusted with a device.
+//!
+//! - [`switch`]: a software switch, sans-I/O, over any [`sietch_nic::NicQueue`].
+//! - [`run`]: the loop that drives one over shared-memory links: spins while traffic flows, sleeps when it does not.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod rate;
+pub mod run;
+pub mod switch;
+
+pub use counters::PortCounters;
+pub use run::{Command, PortReport, run};
+pub use switch::{AddError, PortId, Switch};

@@ -1,0 +1,317 @@
+//! The software switch: ports, rules, and who is next. Sans-I/O: queues are a trait, time is an argument.
+//!
+//! One turn:
+//!
+//! 1. Every port in rotation gets [`QUANTUM`] bytes of credit (deficit round robin). A frame costs its length and
+//!    [`FRAME_COST`], so neither large nor many small frames buy a port more than its share. A port with nothing waiting saves nothing.
+//! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. What passes goes to the port that the control plane's
+//!    table names for its destination MAC, or, if it is an ARP broadcast, for the address that it asks about. Nothing is ever
+//!    learnt from a frame.
+//! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue. The head that is copied is the very
+//!    bytes that were judged: the sender cannot change them in between.
+//! 4. A port without room loses the frame (it is counted); nobody waits for it.
+//! 5. Ports that were handed something are flushed, once. A port whose queue fails is taken out.
+//!
+//! No turn does more than [`BATCH`] frames a port.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use sietch_nic::xdp::{Reason, VnicSpec, XdpError, software};
+use sietch_nic::{Frame, NicQueue};
+
+use crate::counters::PortCounters;
+use crate::rate::Bucket;
+
+/// Bytes that a port may send in a turn before the next has its turn: more than the largest frame costs, so every turn
+/// moves something; little enough that a hundred busy ports all have theirs within a millisecond.
+pub const QUANTUM: u32 = 72 << 10;
+/// What a frame costs beside its bytes: about what forwarding one takes, in the time of copying so many bytes.
+pub const FRAME_COST: u32 = 512;
+/// Most frames taken from a port at a time.
+pub const BATCH: usize = 64;
+/// Most ports.
+pub const PORTS: usize = 256;
+
+const _: () = assert!(QUANTUM > 65_535 + 14 + FRAME_COST);
+
+/// What the control plane calls a port: the number of its grant.
+pub type PortId = u64;
+
+/// Why a port was not added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// The rules cannot be enforced.
+    #[error("port {0}: its rules cannot be enforced")]
+    Rules(PortId, #[source] XdpError),
+    /// Another port has its name, MAC or address.
+    #[error("port {0}: port {1} has the same number, MAC or address; give each VNIC its own")]
+    Taken(PortId, PortId),
+    /// There are too many.
+    #[error("port {0}: the switch has {PORTS} ports already; start another service core")]
+    Full(PortId),
+    /// The medium needs checksums that frames on the switch do not have.
+    #[error("port {0}: its queue is not over memory; the switch joins shared-memory links only")]
+    Medium(PortId),
+}
+
+#[derive(Debug)]
+struct Port<Q> {
+    id: PortId,
+    spec: VnicSpec,
+    bucket: Option<Bucket>,
+    queue: Q,
+    /// Frames received and not yet looked at.
+    waiting: VecDeque<Frame>,
+    credit: u32,
+    /// Something was handed to it since its last flush.
+    touched: bool,
+    counters: PortCounters,
+}
+
+/// A switch over queues of one kind. One thread owns it.
+#[derive(Debug)]
+pub struct Switch<Q> {
+    ports: Vec<Port<Q>>,
+    by_mac: HashMap<[u8; 6], usize, RandomState>,
+    by_address: HashMap<Ipv4Addr, usize, RandomState>,
+    /// Who is first in the next turn.
+    first: usize,
+    batch: Vec<Frame>,
+    dead: Vec<PortId>,
+}
+
+impl<Q: NicQueue> Default for Switch<Q> {
+    fn default() -> Self {
+        Self {
+            ports: Vec::new(),
+            by_mac: HashMap::default(),
+            by_address: HashMap::default(),
+            first: 0,
+            batch: Vec::with_capacity(BATCH),
+            dead: Vec::new(),
+        }
+    }
+}
+
+fn bucket(spec: &VnicSpec) -> Option<Bucket> {
+    spec.rate.map(|rate| Bucket::new(rate, spec.burst))
+}
+
+impl<Q: NicQueue> Switch<Q> {
+    /// Adds a port: the queue's other end belongs to the holder of grant `id`, whom `spec` confines.
+    ///
+    /// # Errors
+    /// [`AddError`] says why not; the queue is dropped, which ends its link.
+    pub fn add(&mut self, id: PortId, spec: VnicSpec, queue: Q) -> Result<(), AddError> {
+        spec.validate().map_err(|error| AddError::Rules(id, error))?;
+        if !queue.offloads().checksums {
+            return Err(AddError::Medium(id));
+        }
+        if self.ports.len() >= PORTS {
+            return Err(AddError::Full(id));
+        }
+        self.check_free(id, &spec, None)?;
+        self.ports.push(Port {
+            id,
+            bucket: bucket(&spec),
+            spec,
+            queue,
+            waiting: VecDeque::with_capacity(BATCH),
+            credit: 0,
+            touched: false,
+            counters: PortCounters::default(),
+        });
+        self.index();
+        Ok(())
+    }
+
+    /// Gives a port other rules. False if there is no such port.
+    ///
+    /// # Errors
+    /// As [`Switch::add`]; the old rules stay.
+    pub fn update(&mut self, id: PortId, spec: VnicSpec) -> Result<bool, AddError> {
+        spec.validate().map_err(|error| AddError::Rules(id, error))?;
+        let Some(at) = self.ports.iter().position(|port| port.id == id) else { return Ok(false) };
+        self.check_free(id, &spec, Some(at))?;
+        let port = &mut self.ports[at];
+        port.bucket = bucket(&spec);
+        port.spec = spec;
+        self.index();
+        Ok(true)
+    }
+
+    /// Takes a port out and returns its queue: what its holder writes from now on nobody reads.
+    pub fn remove(&mut self, id: PortId) -> Option<Q> {
+        let at = self.ports.iter().position(|port| port.id == id)?;
+        let mut port = self.ports.remove(at);
+        for frame in port.waiting.drain(..) {
+            port.queue.release(frame);
+        }
+        self.index();
+        Some(port.queue)
+    }
+
+    /// What a port counted.
+    pub fn counters(&self, id: PortId) -> Option<PortCounters> {
+        self.ports.iter().find(|port| port.id == id).map(|port| port.counters)
+    }
+
+    /// The ports' numbers.
+    pub fn ids(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.ports.iter().map(|port| port.id)
+    }
+
+    /// The ports' queues, for who sleeps on their doorbells.
+    pub fn queues_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Q)> {
+        self.ports.iter_mut().map(|port| (port.id, &mut port.queue))
+    }
+
+    /// The ports' queues.
+    pub fn queues(&self) -> impl Iterator<Item = &Q> {
+        self.ports.iter().map(|port| &port.queue)
+    }
+
+    /// Ports that were taken out since the last call because their queue failed.
+    pub fn take_dead(&mut self) -> Vec<PortId> {
+        std::mem::take(&mut self.dead)
+    }
+
+    fn check_free(&self, id: PortId, spec: &VnicSpec, but: Option<usize>) -> Result<(), AddError> {
+        let same = |(at, port): &(usize, &Port<Q>)| {
+            Some(*at) != but
+                && (port.id == id || port.spec.mac == spec.mac || port.spec.address == spec.address)
+        };
+        match self.ports.iter().enumerate().find(same) {
+            Some((_, other)) => Err(AddError::Taken(id, other.id)),
+            None => Ok(()),
+        }
+    }
+
+    fn index(&mut self) {
+        self.by_mac = self.ports.iter().enumerate().map(|(at, port)| (port.spec.mac, at)).collect();
+        self.by_address = self.ports.iter().enumerate().map(|(at, port)| (port.spec.address, at)).collect();
+    }
+
+    /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes back. Returns whether there was anything.
+    pub fn turn(&mut self, now: u64) -> bool {
+        let count = self.ports.len();
+        if count == 0 {
+            return false;
+        }
+        self.first = (self.first + 1) % count;
+        let mut busy = false;
+        for step in 0..count {
+            let from = (self.first + step) % count;
+            busy |= self.serve(from, now);
+        }
+        self.flush();
+        busy
+    }
+
+    fn serve(&mut self, from: usize, now: u64) -> bool {
+        let port = &mut self.ports[from];
+        if port.waiting.is_empty() {
+            port.queue.receive(&mut self.batch, BATCH);
+            port.waiting.extend(self.batch.drain(..));
+        }
+        if port.waiting.is_empty() {
+            port.credit = 0;
+            return false;
+        }
+        port.credit = port.credit.saturating_add(QUANTUM).min(2 * QUANTUM);
+        loop {
+            let port = &mut self.ports[from];
+            let Some(frame) = port.waiting.front() else {
+                port.credit = 0;
+                break;
+            };
+            // A frame is no longer than the largest MTU: it fits.
+            let cost = frame.len() as u32 + FRAME_COST;
+            let Some(credit) = port.credit.checked_sub(cost) else { break };
+            port.credit = credit;
+            if let Some(frame) = port.waiting.pop_front() {
+                self.forward(from, frame, now);
+            }
+        }
+        true
+    }
+
+    fn forward(&mut self, from: usize, frame: Frame, now: u64) {
+        let port = &mut self.ports[from];
+        let (head, length) = (port.queue.bytes(&frame), frame.len());
+        let allowed = software::transmit(&port.spec, head, length)
+            .and_then(|()| {
+                let passes = port.bucket.as_mut().is_none_or(|bucket| bucket.take(length, now));
+                if passes { Ok(()) } else { Err(Reason::Rate) }
+            })
+            .and_then(|()| {
+                self.by_mac
+                    .get(&head[..6])
+                    // Judged to be long enough: only ARP may be a broadcast, and it has 42 bytes.
+                    .or_else(|| asked_about(head).and_then(|address| self.by_address.get(&address)))
+                    .copied()
+                    .filter(|to| *to != from)
+                    .ok_or(Reason::Target)
+            });
+        match allowed {
+            Ok(to) => self.hand_over(from, to, &frame),
+            Err(reason) => port.counters.send_drops[reason as usize] += 1,
+        }
+        self.ports[from].queue.release(frame);
+    }
+
+    fn hand_over(&mut self, from: usize, to: usize, frame: &Frame) {
+        let Ok([source, target]) = self.ports.get_disjoint_mut([from, to]) else { return };
+        let (head, length) = (source.queue.bytes(frame), frame.len());
+        if let Err(reason) = software::receive(&target.spec, head, length) {
+            target.counters.receive_drops[reason as usize] += 1;
+            return;
+        }
+        if length > target.queue.mtu() + 14 {
+            target.counters.receive_oversize += 1;
+            return;
+        }
+        let Some(mut copy) = target.queue.allocate(length) else {
+            target.counters.receive_full += 1;
+            return;
+        };
+        let (near, far) = target.queue.bytes_mut(&mut copy).split_at_mut(head.len());
+        near.copy_from_slice(head);
+        source.queue.tail(frame).copy_to(0, far);
+        if let Err(full) = target.queue.transmit(copy) {
+            target.queue.release(full.into_frame());
+            target.counters.receive_full += 1;
+            return;
+        }
+        target.touched = true;
+        target.counters.received_frames += 1;
+        target.counters.received_bytes += length as u64;
+        source.counters.sent_frames += 1;
+        source.counters.sent_bytes += length as u64;
+    }
+
+    fn flush(&mut self) {
+        let mut failed = Vec::new();
+        for port in &mut self.ports {
+            if std::mem::take(&mut port.touched) && port.queue.flush().is_err() {
+                failed.push(port.id);
+            }
+        }
+        for id in failed {
+            self.remove(id);
+            self.dead.push(id);
+        }
+    }
+}
+
+/// The address that an ARP broadcast asks about.
+fn asked_about(head: &[u8]) -> Option<Ipv4Addr> {
+    let target = head.get(38..)?.first_chunk::<4>()?;
+    (head[..6] == [0xff; 6]).then(|| Ipv4Addr::from(*target))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+use std::net::Ipv4Addr;
+
+use proptest::prelude::*;
+use sietch_nic::NicQueue;
+use sietch_nic::wire::{Medium, WireQueue, WireTap, tapped, tapped_with};
+use sietch_nic::xdp::{Ipv4Prefix, Reason, VnicSpec};
+
+use super::{AddError, Switch};
+
+const MTU: usize = 9000;
+
+fn mac(last: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, last]
+}
+
+fn spec(last: u8) -> VnicSpec {
+    VnicSpec {
+        mac: mac(last),
+        address: Ipv4Addr::new(10, 0, 0, last),
+        tcp_ports: vec![0..=u16::MAX],
+        udp_ports: vec![7000..=7999],
+        peers: Vec::new(),
+        rate: None,
+        burst: 0,
+        uplink: None,
+        host_mac: [2, 0, 0, 0, 0xff, last],
+        generation: 1,
+    }
+}
+
+/// A UDP datagram of `length` bytes in all.
+fn datagram(from: u8, to: u8, length: usize) -> Vec<u8> {
+    let mut frame = vec![from ^ 0x55; length];
+    frame[..6].copy_from_slice(&mac(to));
+    frame[6..12].copy_from_slice(&mac(from));
+    frame[12..14].copy_from_slice(&[8, 0]);
+    let total = ((length - 14) as u16).to_be_bytes();
+    frame[14..24].copy_from_slice(&[0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, from, 10, 0, 0, to]);
+    frame[34..38].copy_from_slice(&[0x1b, 0x58, 0x1b, 0x58]);
+    frame
+}
+
+fn question(from: u8, about: u8) -> Vec<u8> {
+    let mut frame = vec![0; 42];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&mac(from));
+    frame[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame[22..28].copy_from_slice(&mac(from));
+    frame[28..32].copy_from_slice(&[10, 0, 0, from]);
+    frame[38..42].copy_from_slice(&[10, 0, 0, about]);
+    frame
+}
+
+fn switch(specs: impl IntoIterator<Item = VnicSpec>) -> (Switch<WireQueue>, Vec<WireTap>) {
+    let (mut switch, mut taps) = (Switch::default(), Vec::new());
+    for (id, spec) in specs.into_iter().enumerate() {
+        let (queue, tap) = tapped_with(spec.host_mac, MTU, 512, Medium::SHARED_MEMORY);
+        switch.add(id as u64 + 1, spec, queue).expect("its own MAC and address");
+        taps.push(tap);
+    }
+    (switch, taps)
+}
+
+fn arrived(tap: &WireTap) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| tap.take_transmitted()).collect()
+}
+
+#[test]
+fn a_frame_goes_to_whom_it_names_whole_and_to_nobody_else() {
+    let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
+    for length in [60, 300, 9014] {
+        let frame = datagram(1, 2, length);
+        assert!(taps[0].deliver(&frame) && switch.turn(0));
+        assert_eq!((arrived(&taps[1]), arrived(&taps[2]).len()), (vec![frame], 0));
+    }
+    // A question goes to whose address it asks about.
+    assert!(taps[0].deliver(&question(1, 3)) && switch.turn(0));
+    assert_eq!((arrived(&taps[1]).len(), arrived(&taps[2])), (0, vec![question(1, 3)]));
+    // To itself, and to nobody.
+    assert!(taps[0].deliver(&datagram(1, 1, 60)) && taps[0].deliver(&datagram(1, 9, 60)) && switch.turn(0));
+    assert!(taps[0].deliver(&question(1, 9)) && switch.turn(0) && !switch.turn(0));
+    assert_eq!(taps.iter().map(|tap| arrived(tap).len()).sum::<usize>(), 0);
+    let counters = switch.counters(1).expect("it is there");
+    assert_eq!((counters.sent_frames, counters.send_drop(Reason::Target)), (4, 3));
+    assert!(switch.queues().all(|queue| queue.free_buffers() == 512));
+}
+
+#[test]
+fn both_sides_rules_hold_and_change_while_it_runs() {
+    let stranger = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 3), 32).expect("32 bits");
+    let picky = VnicSpec { peers: vec![stranger], ..spec(2) };
+    let (mut switch, taps) = switch([spec(1), picky, spec(3)]);
+    let mut forged = datagram(1, 3, 60);
+    forged[11] = 2;
+    let mut address = datagram(1, 3, 60);
+    address[29] = 2;
+    let mut port = datagram(1, 3, 60);
+    port[34] = 0;
+    for frame in [&forged, &address, &port, &datagram(1, 2, 60)] {
+        assert!(taps[0].deliver(frame));
+    }
+    assert!(switch.turn(0));
+    assert_eq!(taps.iter().map(|tap| arrived(tap).len()).sum::<usize>(), 0);
+    let sender = switch.counters(1).expect("it is there");
+    for reason in [Reason::SourceMac, Reason::Address, Reason::Port] {
+        assert_eq!(sender.send_drop(reason), 1, "{reason:?}");
+    }
+    assert_eq!(switch.counters(2).expect("it is there").receive_drop(Reason::Peer), 1);
+    assert!(switch.update(2, spec(2)).expect("its own still"));
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.turn(0));
+    assert_eq!(arrived(&taps[1]).len(), 1);
+}
+
+#[test]
+fn names_are_unique_and_the_medium_is_memory() {
+    let (mut switch, _taps) = switch([spec(1)]);
+    let queue = || tapped_with(mac(9), MTU, 8, Medium::SHARED_MEMORY).0;
+    assert!(matches!(switch.add(1, spec(2), queue()), Err(AddError::Taken(1, 1))));
+    assert!(matches!(switch.add(2, spec(1), queue()), Err(AddError::Taken(2, 1))));
+    assert!(matches!(switch.add(2, spec(2), tapped(mac(9), MTU, 8).0), Err(AddError::Medium(2))));
+    assert!(matches!(switch.add(2, VnicSpec { mac: [1; 6], ..spec(2) }, queue()), Err(AddError::Rules(..))));
+    assert!(!switch.update(5, spec(5)).expect("sound rules"));
+}
+
+#[test]
+fn a_rate_is_kept_over_time_and_a_burst_at_once() {
+    let limited = VnicSpec { rate: Some(1_000_000), burst: 10_000, ..spec(1) };
+    let (mut switch, taps) = switch([limited, spec(2)]);
+    let mut passed = 0;
+    // A second in steps of a millisecond, with ten times what is granted.
+    for step in 0..1000_u64 {
+        for _ in 0..10 {
+            assert!(taps[0].deliver(&datagram(1, 2, 1000)));
+        }
+        switch.turn(step * 1_000_000);
+        passed += arrived(&taps[1]).len();
+        if step == 0 {
+            assert_eq!(passed, 10);
+        }
+    }
+    assert!((1000..=1012).contains(&passed), "{passed} frames of 1000 bytes in a second");
+    let dropped = switch.counters(1).expect("it is there").send_drop(Reason::Rate);
+    assert_eq!(dropped as usize, 10_000 - passed);
+}
+
+#[test]
+fn who_floods_gets_no_more_than_a_share() {
+    let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
+    let mut bytes = [0_usize; 4];
+    for turn in 0..200 {
+        // One sends large frames, one small ones, both more than can be served.
+        while taps[0].deliver(&datagram(1, 3, 9014)) {}
+        while taps[1].deliver(&datagram(2, 3, 60)) {}
+        assert!(switch.turn(turn));
+        for frame in arrived(&taps[2]) {
+            bytes[usize::from(frame[11])] += frame.len() + super::FRAME_COST as usize;
+        }
+    }
+    // Small frames meet the batch first: 64 a turn. Neither is starved, and the large ones get no more than a quantum.
+    assert!(bytes[1] <= 200 * super::QUANTUM as usize + 9526 && bytes[1] >= 190 * 60_000, "{bytes:?}");
+    assert!(bytes[2] >= 200 * 60 * (60 + super::FRAME_COST as usize), "{bytes:?}");
+}
+
+#[test]
+fn a_port_that_is_full_or_dead_costs_itself_only() {
+    let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
+    taps[1].limit_transmitted(0);
+    for turn in 0..50 {
+        for _ in 0..32 {
+            assert!(taps[0].deliver(&datagram(1, 2, 60)));
+            assert!(taps[0].deliver(&datagram(1, 3, 60)));
+        }
+        switch.turn(turn);
+        assert_eq!(arrived(&taps[2]).len(), 32);
+    }
+    assert!(switch.counters(2).expect("it is there").receive_full > 0);
+    taps[1].cut();
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && taps[0].deliver(&datagram(1, 3, 60)));
+    // What waited for the full port has filled it; a question of its own makes it be flushed.
+    switch.turn(50);
+    assert_eq!(arrived(&taps[2]).len(), 1);
+    assert!(switch.remove(2).is_some() || switch.take_dead() == [2]);
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.turn(51));
+    assert_eq!(switch.counters(1).expect("it is there").send_drop(Reason::Target), 1);
+}
+
+#[test]
+fn a_port_whose_queue_fails_is_taken_out_and_told() {
+    let (mut switch, taps) = switch([spec(1), spec(2)]);
+    taps[1].cut();
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.turn(0));
+    assert_eq!((switch.take_dead(), switch.ids().collect::<Vec<_>>()), (vec![2], vec![1]));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_judged_and_no_buffer_is_lost(
+        frames in prop::collection::vec((0..3_usize, prop::collection::vec(any::<u8>(), 0..200), 0..60_usize), 1..100),
+    ) {
+        let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
+        for (port, noise, keep) in frames {
+            let mut frame = datagram(port as u8 + 1, (port as u8 + 1) % 3 + 1, 60);
+            frame.truncate(keep);
+            frame.extend_from_slice(&noise);
+            taps[port].deliver(&frame);
+            switch.turn(0);
+            taps.iter().for_each(|tap| drop(arrived(tap)));
+        }
+        prop_assert!(switch.queues().all(|queue| queue.free_buffers() == 512));
+    }
+}

@@ -1,0 +1,43 @@
+//! The rules in plain Rust, as the switch applies them, against the same oracle as the programs.
+
+use proptest::prelude::*;
+
+use super::{frames, oracle};
+use crate::queue::LEAST_HEAD;
+use crate::xdp::frame::Direction;
+use crate::xdp::{VnicSpec, software};
+
+fn agree(spec: &VnicSpec, direction: Direction, frame: &[u8]) {
+    let head = &frame[..frame.len().min(LEAST_HEAD)];
+    let (verdict, expected) = match direction {
+        Direction::Receive => (software::receive(spec, head, frame.len()), oracle::receive(spec, frame)),
+        Direction::Transmit => (software::transmit(spec, head, frame.len()), oracle::transmit(spec, frame)),
+    };
+    assert_eq!(verdict, expected.map(|_| ()), "{frame:02x?}");
+}
+
+#[test]
+fn known_frames_are_judged_as_by_the_programs() {
+    for spec in frames::rules(5).map(|spec| VnicSpec { uplink: Some(5), ..spec }) {
+        for direction in [Direction::Receive, Direction::Transmit] {
+            let hostile = frames::hostile(direction).into_iter().map(|(_, frame, _)| frame);
+            for frame in frames::legal(direction).into_iter().chain(hostile) {
+                agree(&spec, direction, &frame);
+                (0..frame.len()).for_each(|length| agree(&spec, direction, &frame[..length]));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn damaged_frames_are_judged_as_by_the_programs(
+        which in 0..4_usize, received in frames::damaged(Direction::Receive), sent in frames::damaged(Direction::Transmit),
+    ) {
+        let spec = VnicSpec { uplink: Some(5), ..frames::rules(5)[which].clone() };
+        agree(&spec, Direction::Receive, &received);
+        agree(&spec, Direction::Transmit, &sent);
+    }
+}
