@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use harness::{Host, SECOND, SERVER_PORT};
 use sietch_net::FlowId;
-use sietch_sim::segment::{ACK, Macs, Options, PSH, SYN, Segment};
+use sietch_sim::segment::{ACK, FIN, Macs, Options, PSH, RST, SYN, Segment, icmp_error};
 
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
@@ -111,4 +111,136 @@ fn an_acknowledgement_on_repeated_data_brings_its_window_along() {
     while wire.host.poll(wire.now) {}
     let beyond: Vec<Sent> = wire.sent().into_iter().filter(|sent| sent.from + sent.length > 8000).collect();
     assert_eq!(beyond, [], "the peer said 5000 + 3000");
+}
+
+impl Wire {
+    /// A stranger's blind segments in the name of the peer: numbers all over the space, none of them right.
+    fn blind(&mut self, flags: u8, payload: &[u8]) {
+        for step in 1..64u32 {
+            let away = step << 26;
+            self.put(
+                flags,
+                self.iss.wrapping_add(1 + away),
+                self.irs.wrapping_add(1 + away),
+                &Options::default(),
+                payload,
+            );
+        }
+    }
+
+    /// The connection carries bytes both ways, of which so many have passed already.
+    fn assert_alive(&mut self, flow: FlowId, said: u32, heard: u32) {
+        self.window = 8000;
+        self.say(said, heard, ACK | PSH, b"alive");
+        assert_eq!(self.host.read_all(flow), b"alive");
+        assert_eq!(self.host.engine.send(flow, b"answer"), 6);
+        while self.host.poll(self.now) {}
+        let carries = |sent: &Sent| sent.from == heard && sent.length == 6;
+        assert!(self.sent().iter().any(carries), "nothing comes back");
+    }
+}
+
+#[test]
+fn blind_resets_syns_and_data_neither_end_nor_change_a_connection() {
+    let (mut wire, flow) = Wire::connected();
+    for flags in [RST, RST | ACK, SYN, SYN | ACK, ACK | PSH, FIN | ACK] {
+        wire.blind(flags, if flags & PSH != 0 { b"forged" } else { b"" });
+    }
+    assert!(!wire.host.saw_any_close(), "a blind segment ended it");
+    assert_eq!(wire.host.read_all(flow), b"", "a blind segment brought data");
+    // Challenges are few, however many ask for one (RFC 5961 section 10): hundreds of segments came within an instant.
+    let answers = wire.sent().len();
+    assert!(answers < 300, "{answers} frames in answer to 378");
+    wire.assert_alive(flow, 0, 0);
+}
+
+#[test]
+fn a_reset_in_the_window_is_challenged_and_an_exact_one_is_believed() {
+    let (mut wire, flow) = Wire::connected();
+    wire.say(500, 0, RST, &[]);
+    let answer = wire.sent();
+    assert_eq!(answer.len(), 1, "{answer:?}");
+    assert_eq!((answer[0].flags, answer[0].ack), (ACK, 0));
+    wire.now += SECOND;
+    wire.say(0, 0, SYN, &[]);
+    assert_eq!(wire.sent().len(), 1, "a SYN is challenged as well");
+    wire.assert_alive(flow, 0, 0);
+    wire.say(5, 6, RST, &[]);
+    assert!(wire.host.saw_any_close());
+}
+
+#[test]
+fn a_lie_about_the_path_makes_segments_small_and_no_smaller() {
+    let (mut wire, flow) = Wire::connected();
+    wire.host.engine.send(flow, &[1; 5000]);
+    while wire.host.poll(wire.now) {}
+    let frames = wire.frames();
+    let macs = Macs { from: STRANGER, to: wire.host.mac };
+    for mtu in [68, 0, 1] {
+        let router = "192.0.2.1".parse().expect("legal");
+        let lie = icmp_error(macs, router, 3, 4, mtu, &frames[0]).expect("it quotes a packet");
+        wire.host.tap.deliver(&lie);
+        while wire.host.poll(wire.now) {}
+    }
+    wire.sent();
+    wire.say(0, 5000, ACK, &[]);
+    wire.host.engine.send(flow, &[2; 3000]);
+    while wire.host.poll(wire.now) {}
+    let sent = wire.sent();
+    let bytes: u32 = sent.iter().map(|sent| sent.length).sum();
+    assert!(bytes > 0 && sent.len() <= 3000 / 40, "{} segments for {bytes} bytes", sent.len());
+    wire.say(0, 8000, ACK, &[]);
+}
+
+#[test]
+fn acknowledgements_in_crumbs_let_no_more_into_the_network() {
+    let grown = |crumbs: u32| {
+        let (mut wire, flow) = Wire::connected();
+        wire.window = 65_535;
+        wire.host.engine.send(flow, &[1; 200_000]);
+        wire.say(0, 0, ACK, &[]);
+        wire.sent();
+        for step in 1..=crumbs {
+            wire.say(0, 4000 / crumbs * step, ACK, &[]);
+        }
+        wire.sent().iter().map(|sent| sent.from + sent.length).max().unwrap_or(0)
+    };
+    // RFC 3465: the window grows by bytes acknowledged, not by acknowledgements.
+    let (whole, split) = (grown(4), grown(400));
+    assert!(split <= whole + 2000, "{split} against {whole}");
+}
+
+#[test]
+fn a_window_that_is_closed_for_ever_costs_little_and_the_connection_lives() {
+    let (mut wire, flow) = Wire::connected();
+    wire.host.engine.send(flow, &[1; 4000]);
+    wire.window = 0;
+    wire.say(0, 0, ACK, &[]);
+    wire.sent();
+    let mut probes = 0;
+    for _ in 0..3600 {
+        wire.now += SECOND;
+        while wire.host.poll(wire.now) {}
+        let sent = wire.sent();
+        probes += sent.len();
+        if !sent.is_empty() {
+            wire.window = 0;
+            wire.say(0, 0, ACK, &[]);
+        }
+    }
+    assert!(!wire.host.saw_any_close(), "RFC 9293 section 3.8.6.1: it lives while the peer answers");
+    assert!((30..500).contains(&probes), "{probes} probes in an hour");
+    assert!(wire.host.engine.population().3 <= 64 << 10);
+}
+
+#[test]
+fn data_in_single_bytes_out_of_order_fill_no_memory() {
+    let (mut wire, flow) = Wire::connected();
+    for step in 0..4000u32 {
+        wire.say(2 + step * 2, 0, ACK, &[7]);
+        assert!(wire.sent().len() <= 2, "more than an answer a segment");
+    }
+    assert!(wire.host.engine.population().3 <= 1 << 20, "{:?}", wire.host.engine.population());
+    wire.sent();
+    wire.assert_alive(flow, 0, 0);
 }
