@@ -34,6 +34,10 @@ impl RoundTrip {
         if self.smoothed == 0 {
             self.smoothed = time;
             self.variation = time / 2;
+            // The handshake's: without it, the first reordering would pass for a loss (RFC 8985 section 6.2 step 4).
+            if self.least == 0 {
+                self.least = time;
+            }
         } else {
             self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
             self.smoothed = (7 * self.smoothed + time) / 8;

@@ -206,7 +206,9 @@ impl Engine {
 
     /// The flow is off the fast path while data wait out of order or losses are repaired.
     fn refresh_slow(&mut self, index: usize) {
-        let waiting = self.flows.cold[index].reassembly.is_some();
+        // A FIN that came early waits too: the fast path would pass it by when the gap before it is filled.
+        let cold = &self.flows.cold[index];
+        let waiting = cold.reassembly.is_some() || cold.peer_fin.is_some();
         let flow = &mut self.flows.hot[index];
         if waiting || flow.has(flag::REPAIR) {
             flow.flags |= flag::SLOW;
@@ -315,6 +317,7 @@ impl Engine {
                 cold.peer_fin = Some(fin);
             }
             if fin != flow.rcv_nxt {
+                self.refresh_slow(index);
                 self.acknowledge_now(index);
             }
         }

@@ -1,5 +1,6 @@
 //! Socket options, as far as the engine has what they name. Anything else is `ENOPROTOOPT`, never silently taken.
 
+use sietch_net::congestion::Kind as Congestion;
 use sietch_net::{FlowId, FlowInfo, State};
 
 use super::sockets::{Errno, Kind, Outcome};
@@ -27,12 +28,20 @@ pub(super) struct Chosen {
     /// Seconds of SO_LINGER, if it is on.
     pub linger: Option<i32>,
     reuse_address: bool,
+    congestion: Option<Congestion>,
 }
 
 impl Chosen {
     pub(super) const fn new(nagle: bool) -> Self {
         // Two hours, as RFC 1122 section 4.2.3.6 asks.
-        Self { nodelay: !nagle, keepalive: false, keepalive_idle: 7200, linger: None, reuse_address: false }
+        Self {
+            nodelay: !nagle,
+            keepalive: false,
+            keepalive_idle: 7200,
+            linger: None,
+            reuse_address: false,
+            congestion: None,
+        }
     }
 }
 
@@ -40,6 +49,9 @@ impl Host {
     pub(super) fn apply_options(&mut self, flow: FlowId, chosen: &Chosen) {
         self.engine.set_nagle(flow, !chosen.nodelay);
         let idle = u64::try_from(chosen.keepalive_idle).unwrap_or(0) * SECOND;
+        if let Some(kind) = chosen.congestion {
+            self.engine.set_congestion(flow, kind);
+        }
         self.engine.set_keepalive(flow, chosen.keepalive.then_some(idle));
     }
 
@@ -66,6 +78,12 @@ impl Host {
                 chosen.keepalive_idle =
                     number.filter(|seconds| (1..=32_767).contains(seconds)).ok_or(invalid)?;
             }
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => match value {
+                OptionValue::Text(name) => {
+                    chosen.congestion = Some(name.parse().map_err(|_| Errno(libc::ENOENT))?);
+                }
+                _ => return Err(invalid),
+            },
             _ => return Err(Errno(libc::ENOPROTOOPT)),
         }
         let chosen = chosen.clone();
@@ -122,6 +140,7 @@ impl Host {
             "tcpi_state" => i64::from(linux_state(info.as_ref(), false)),
             "tcpi_snd_mss" => mss,
             "tcpi_snd_cwnd" => cwnd / mss,
+            "tcpi_snd_ssthresh" => get(|info| info.slow_start_threshold.into()) / mss,
             "tcpi_rtt" => get(|info| (info.round_trip / 1000).cast_signed()),
             "tcpi_rto" => get(|info| (info.retransmission_timeout / 1000).cast_signed()),
             "tcpi_total_retrans" => get(|info| info.retransmits.cast_signed()),

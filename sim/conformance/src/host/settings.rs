@@ -7,11 +7,13 @@
 //! | `mtu` | bytes of the largest IP packet |
 //! | `receive_buffer`, `send_buffer` | most bytes in a flow's buffers |
 //! | `flows`, `embryos`, `time_waits` | most flows, half-open connections, connections in TIME-WAIT |
+//! | `congestion` | the congestion control of new flows, by its name |
 //! | `nagle` | `0`: small segments do not wait by default |
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sietch_net::Config;
+use sietch_net::congestion::Kind;
 
 /// What a machine is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,7 @@ pub struct Settings {
     flows: Option<usize>,
     embryos: Option<usize>,
     time_waits: Option<usize>,
+    congestion: Option<Kind>,
 }
 
 /// A setting that cannot be.
@@ -59,6 +62,7 @@ impl Default for Settings {
             flows: None,
             embryos: None,
             time_waits: None,
+            congestion: None,
         }
     }
 }
@@ -80,6 +84,7 @@ impl Settings {
                 "flows" => number().map(|number| self.flows = Some(number)),
                 "embryos" => number().map(|number| self.embryos = Some(number)),
                 "time_waits" => number().map(|number| self.time_waits = Some(number)),
+                "congestion" => value.parse().map(|kind| self.congestion = Some(kind)).ok(),
                 "nagle" => number().map(|number| self.nagle = number != 0),
                 _ => return Err(SettingsError::Name(name.into())),
             };
@@ -95,6 +100,7 @@ impl Settings {
         config.receive_buffer = self.receive_buffer.unwrap_or(config.receive_buffer);
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         config.flows = self.flows.unwrap_or(config.flows);
+        config.congestion = self.congestion.unwrap_or(config.congestion);
         config.embryos = self.embryos.unwrap_or(config.embryos);
         config.time_waits = self.time_waits.unwrap_or(config.time_waits);
         config
