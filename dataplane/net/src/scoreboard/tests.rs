@@ -23,6 +23,19 @@ impl Bytes {
     fn flight(&mut self) -> &mut [Byte] {
         &mut self.bytes[self.una as usize..]
     }
+
+    fn detect(&mut self, latest: u64, patience: u64, now: u64) -> (u32, Option<u64>) {
+        let (mut marked, mut later) = (0, None);
+        for byte in self.flight().iter_mut().filter(|byte| byte.sent < latest && !byte.sacked && !byte.lost) {
+            if byte.sent + patience <= now {
+                byte.lost = true;
+                marked += 1;
+            } else {
+                later = later.max(Some(byte.sent + patience));
+            }
+        }
+        (marked, later)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -123,20 +136,7 @@ proptest! {
                 }
                 Step::Detect(patience) => {
                     let latest = (now - 50, base.plus(end));
-                    let (marked, next) = board.detect(latest, patience, now);
-                    let mut expected = 0;
-                    let mut later = None;
-                    for byte in oracle.flight() {
-                        if byte.sent < latest.0 && !byte.sacked && !byte.lost {
-                            if byte.sent + patience <= now {
-                                byte.lost = true;
-                                expected += 1;
-                            } else {
-                                later = later.max(Some(byte.sent + patience));
-                            }
-                        }
-                    }
-                    prop_assert_eq!((marked, next), (expected, later));
+                    prop_assert_eq!(board.detect(latest, patience, now), oracle.detect(latest.0, patience, now));
                 }
                 Step::Lose(ago) => {
                     board.lose(now - ago.min(now));
