@@ -8,7 +8,7 @@
 //!
 //! Run as root it moves into a network namespace of its own first. As an ordinary user it measures loopback alone.
 
-mod client;
+pub(crate) mod client;
 mod report;
 mod servers;
 

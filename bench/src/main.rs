@@ -10,6 +10,7 @@
 
 mod error;
 mod kv;
+mod load;
 mod machine;
 mod plot;
 mod process;
@@ -28,11 +29,14 @@ struct Arguments {
 enum Bench {
     /// redis-server and Sietch kv under redis-benchmark, behind a veth pair and on kernel sockets
     Kv(kv::Arguments),
+    /// The store behind a link of shared memory under a load generator of our own, beside redis-server on loopback
+    Load(load::Arguments),
 }
 
 fn main() -> miette::Result<()> {
     let outcome = match Arguments::parse().bench {
         Bench::Kv(arguments) => kv::run(&arguments),
+        Bench::Load(arguments) => load::run(&arguments),
     };
     outcome.map_err(|cause| miette::miette!("{cause}"))
 }
