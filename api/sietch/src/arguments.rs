@@ -1,6 +1,6 @@
 //! The command line of a program that is nothing but a server: which device, and the program's own options.
 //!
-//! 1. `--vnic NAME` or `--link NAME` names the device; `--socket PATH` the daemon, where it is not found by itself.
+//! 1. `--vnic NAME` names the device; `--socket PATH` the daemon, where it is not found by itself.
 //! 2. Every other `--name VALUE` is the program's own, asked for with [`Arguments::value`]; what does not begin with `--` is in
 //!    [`Arguments::rest`].
 //! 3. From there [`Stack::open`] and [`Runtime::open`] acquire the device, hold it, and make an engine with fresh randomness.

@@ -20,7 +20,7 @@
 //!
 //! ```no_run
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let runtime = sietch::Runtime::from_args()?; // --vnic NAME or --link NAME
+//!     let runtime = sietch::Runtime::from_args()?; // --vnic NAME
 //!     runtime.run(async |net| {
 //!         let mut listener = net.listen(7, 128)?;
 //!         loop {

@@ -12,7 +12,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use sietch::net::EventKind;
 //!
-//! let mut stack = sietch::Stack::from_args()?; // --vnic NAME or --link NAME
+//! let mut stack = sietch::Stack::from_args()?; // --vnic NAME
 //! stack.engine.listen(7, 128)?;
 //! loop {
 //!     stack.poll(None)?;
