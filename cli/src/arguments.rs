@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sietch_daemon::configuration::POLICIES;
 
 /// The port of the store, as every Redis client expects it.
 pub const DEFAULT_PORT: u16 = 6379;
@@ -181,6 +180,18 @@ impl std::str::FromStr for Bytes {
             .ok_or_else(|| format!("{text:?} is no size; write a number with a unit, as in 512mb"))
     }
 }
+
+/// What the store does when `maxmemory` is reached.
+const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+];
 
 /// The options of the store that `up` and `kv` share. What is not given is what `[kv]` in sietch.toml says, for
 /// `up`, or the default.

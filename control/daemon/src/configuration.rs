@@ -45,7 +45,15 @@ pub enum ConfigurationError {
         /// Why it failed.
         source: std::io::Error,
     },
-    /// It is no TOML, has a key or value that does not belong there, or makes no sense.
+    /// It is no TOML, or has a key or value that does not belong there.
+    #[error("{}: {source}correct that line; docs/spec/sietch-toml.md explains every key", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and cause.
+        source: Box<toml::de::Error>,
+    },
+    /// It is understood but makes no sense.
     #[error("{}:{line}: {what}: {cause}; {mend}", path.display())]
     Rule {
         /// The file.
@@ -211,8 +219,8 @@ const fn usual_mtu() -> u32 {
     1500
 }
 
-/// The policies Redis has for a memory that is full, the default first.
-pub const POLICIES: [&str; 8] = [
+/// The policies Redis has.
+const POLICIES: [&str; 8] = [
     "noeviction",
     "allkeys-lru",
     "allkeys-lfu",
@@ -265,8 +273,9 @@ impl Configuration {
     /// # Errors
     /// See [`ConfigurationError`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigurationError> {
+        let parsed: Text = toml::from_str(text)
+            .map_err(|source| ConfigurationError::Text { path: path.into(), source: Box::new(source) })?;
         let rules = Rules { text, path };
-        let parsed: Text = toml::from_str(text).map_err(|error| rules.not_understood(&error))?;
         rules.count("vnic", parsed.vnic.len())?;
         rules.count("vsa", parsed.vsa.len())?;
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
@@ -309,14 +318,6 @@ impl Rules<'_> {
             cause: cause.into(),
             mend: mend.into(),
         }
-    }
-
-    /// The parser's own errors, in the form of all others.
-    fn not_understood(&self, error: &toml::de::Error) -> ConfigurationError {
-        let at = error.span().map_or(0, |span| span.start);
-        let cause = error.message().trim_end().replace('\n', ", ");
-        let mend = "correct that line; docs/spec/sietch-toml.md explains every key";
-        self.refuse(at, "cannot be understood".to_owned(), cause, mend)
     }
 
     fn count(&self, table: &str, count: usize) -> Result<(), ConfigurationError> {

@@ -29,10 +29,10 @@ fn every_mistake_is_told_with_its_file_and_line() {
     let vnic = "[[vnic]]\nname = \"a\"\nuid = 1\naddress = \"10.0.0.2/24\"\nhost_address = \"10.0.0.1\"\n";
     let vsa = "[[vsa]]\nname = \"a\"\nuid = 1\nsize = \"1MiB\"\n";
     let cases: [(String, &str, &str); 13] = [
-        ("[[vnic]\n".into(), ":1:", ""),
-        (format!("{vnic}speed = 1\n"), ":6:", "speed"),
-        (format!("{vnic}rate = \"fast\"\n"), ":6:", "Gbit/s"),
-        (format!("{vnic}tcp_ports = [\"0\"]\n"), ":6:", "6379"),
+        ("[[vnic]\n".into(), "line 1", ""),
+        (format!("{vnic}speed = 1\n"), "line 6", "speed"),
+        (format!("{vnic}rate = \"fast\"\n"), "line 6", "Gbit/s"),
+        (format!("{vnic}tcp_ports = [\"0\"]\n"), "line 6", "6379"),
         (format!("{vnic}mtu = 9000\n"), ":2:", "3498"),
         (format!("{vnic}mac = \"01:00:00:00:00:01\"\n"), ":2:", "even"),
         (format!("{vnic}{vnic}"), ":7:", "twice"),
