@@ -34,8 +34,9 @@ impl RoundTrip {
         if self.smoothed == 0 {
             self.smoothed = time;
             self.variation = time / 2;
-            // The handshake's: without it, the first reordering would pass for a loss (RFC 8985 section 6.2 step 4).
-            if self.least == 0 {
+            // The handshake's: without it, the first reordering would pass for a loss (RFC 8985 section 6.2 step 4). One within a turn of the
+            // clock measures nothing.
+            if self.least == 0 && time > 1 {
                 self.least = time;
             }
         } else {
