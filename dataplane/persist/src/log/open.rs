@@ -4,7 +4,9 @@
 //!    the end leaves a blank copy, and nothing readable or the whole of it.
 //! 2. Opening scans (see `scan`), then flushes: what was read may have been in a volatile cache, and the next superblock
 //!    promises that it exists. Then it writes the superblock of the next epoch, durably, and only then can append.
-//! 3. Opening skips two generations: a superblock write of the former owner that lands late never has the newest one.
+//! 3. Opening skips two generations and writes two, so that all four copies are its own. A former owner that died has at
+//!    most two superblock writes in flight, both of one generation: wherever they land, however late, a copy of ours stays
+//!    and is newer.
 //! 4. A run without records is forgotten, so that restarts alone do not fill the superblock or the area.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
@@ -149,6 +151,8 @@ impl<D: DiskQueue> Log<D> {
         next.runs.retain(|run| run.first < first);
         let segment = (next.runs.len() < MAX_RUNS).then(|| space.take()).flatten();
         next.runs.extend(segment.map(|segment| Run { epoch, segment, position: 0, first }));
+        write_superblock(&mut disk, &next)?;
+        next.generation += 1;
         write_superblock(&mut disk, &next)?;
 
         let mut stream = Stream::new(&next, KIND_LOG, log_stream(epoch), first, segment.unwrap_or_default());
