@@ -1,4 +1,4 @@
-//! The engine: one queue, one address, all its flows. It never waits, reads no clock and owns no thread.
+//! The engine: one queue, its addresses, all its flows. It never waits, reads no clock and owns no thread.
 //!
 //! One turn of the loop that drives it:
 //!
@@ -17,10 +17,11 @@ use std::net::Ipv4Addr;
 
 use sietch_nic::{Foreign, Frame, NicQueue};
 
+use crate::addresses::Addresses;
 use crate::buffers::Pool;
 use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
-use crate::flow_table::{Directory, Entry, Flows, key};
+use crate::flow_table::{Directory, Entry, Flows, Name};
 use crate::limits::{
     self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH,
     RECEIVE_BUFFER, SEND_BUFFER, TIME_WAITS,
@@ -28,7 +29,7 @@ use crate::limits::{
 use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
-use crate::packet::{Malformed, Payload, arp, ethernet, icmp, ipv4, tcp, udp};
+use crate::packet::{Address, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
@@ -46,7 +47,7 @@ pub use inspect::{FlowInfo, Recovering, SocketInfo, SocketKind};
 /// What an engine is told once.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Our address. The engine answers for no other.
+    /// Our IPv4 address; `0.0.0.0` for none. The engine answers for no other.
     pub address: Ipv4Addr,
     /// Bits of the address that name the network on the link.
     pub prefix: u8,
@@ -114,14 +115,35 @@ enum Disposition {
     },
 }
 
-/// A TCP/IP engine for one address on one queue.
+/// Where a packet comes from, and to which of our addresses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// The link address from which it came.
+    pub mac: [u8; 6],
+    pub remote: Address,
+    /// The place of its destination among our addresses.
+    pub local: u8,
+}
+
+impl Origin {
+    /// The name of the connection to which a segment belongs.
+    #[inline]
+    pub fn name(&self, segment: &tcp::Segment<'_>) -> Name {
+        Name {
+            remote: self.remote,
+            remote_port: segment.source,
+            local_port: segment.destination,
+            local: self.local,
+        }
+    }
+}
+
+/// A TCP/IP engine for the addresses of one queue.
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) address: u32,
+    pub(crate) addresses: Addresses,
     pub(crate) mac: [u8; 6],
     pub(crate) mtu: usize,
-    pub(crate) prefix: u8,
-    pub(crate) gateway: Option<u32>,
     pub(crate) secret: Key,
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
@@ -161,7 +183,7 @@ pub struct Engine {
     pub(crate) starved: Vec<u32>,
     /// Segments that belong to no flow.
     pub(crate) replies: Vec<Reply>,
-    pub(crate) arp_due: Vec<u32>,
+    pub(crate) arp_due: Vec<Address>,
     pub(crate) echo_bucket: Bucket,
     pub(crate) reset_bucket: Bucket,
     pub(crate) unreachable_bucket: Bucket,
@@ -182,11 +204,12 @@ impl Engine {
         let own_shift = (0..14).find(|shift| receive_buffer >> shift <= 0xffff).unwrap_or(14);
         let secret = Key::new(config.secret);
         Self {
-            address: config.address.to_bits(),
+            addresses: Addresses::new(
+                (config.address.into(), config.prefix),
+                config.gateway.map(Address::from),
+            ),
             mac,
             mtu: mtu.clamp(576, 65_535),
-            prefix: config.prefix.min(32),
-            gateway: config.gateway.map(Ipv4Addr::to_bits),
             secret,
             receive_buffer,
             send_buffer: bound(config.send_buffer),
@@ -351,27 +374,25 @@ impl Engine {
             Ok(parsed) => parsed,
             Err(reason) => return self.malformed(reason),
         };
-        if header.destination != self.address || !self.may_be_source(header.source) {
+        let (remote, local) = (Address::v4(header.source), Address::v4(header.destination));
+        if local != self.addresses.v4() || !self.addresses.may_be_source(&remote) {
             self.metrics.foreign_address += 1;
             return Disposition::Release;
         }
+        let origin = Origin { mac: link.source, remote, local: 0 };
         if header.fragment {
             self.metrics.fragments += 1;
             return Disposition::Release;
         }
         match header.protocol {
-            ipv4::TCP => {
-                match tcp::Segment::parse(payload, header.source, header.destination, self.unchecked) {
-                    Ok(segment) => self.dispatch_segment(link.source, header.source, &segment),
-                    Err(reason) => return self.malformed(reason),
-                }
-            }
-            ipv4::UDP => {
-                match udp::Datagram::parse(payload, header.source, header.destination, self.unchecked) {
-                    Ok(datagram) => self.receive_datagram(link.source, header.source, &datagram, packet.head),
-                    Err(reason) => return self.malformed(reason),
-                }
-            }
+            ipv4::TCP => match tcp::Segment::parse(payload, &remote, &local, self.unchecked) {
+                Ok(segment) => self.dispatch_segment(&origin, &segment),
+                Err(reason) => return self.malformed(reason),
+            },
+            ipv4::UDP => match udp::Datagram::parse(payload, &remote, &local, self.unchecked) {
+                Ok(datagram) => self.receive_datagram(&origin, &datagram, packet.head),
+                Err(reason) => return self.malformed(reason),
+            },
             ipv4::ICMP => match icmp::Message::parse(payload) {
                 Ok(message) => {
                     return self.receive_icmp(
@@ -388,9 +409,9 @@ impl Engine {
     }
 
     #[inline]
-    fn dispatch_segment(&mut self, mac: [u8; 6], remote: u32, segment: &tcp::Segment<'_>) {
+    fn dispatch_segment(&mut self, origin: &Origin, segment: &tcp::Segment<'_>) {
         self.metrics.segments_received += 1;
-        match self.directory.find(key(remote, segment.source, segment.destination)) {
+        match self.directory.find(&origin.name(segment)) {
             Some(Entry::Flow(index)) => {
                 let index = index as usize;
                 if self.fast_receive(index, segment) {
@@ -399,9 +420,9 @@ impl Engine {
                     self.slow_receive(index, segment);
                 }
             }
-            Some(Entry::Embryo(index)) => self.embryo_receive(index, mac, segment),
-            Some(Entry::TimeWait(index)) => self.time_wait_receive(index, mac, remote, segment),
-            None => self.stranger_receive(mac, remote, segment),
+            Some(Entry::Embryo(index)) => self.embryo_receive(index, origin, segment),
+            Some(Entry::TimeWait(index)) => self.time_wait_receive(index, origin, segment),
+            None => self.stranger_receive(origin, segment),
         }
     }
 
@@ -428,30 +449,30 @@ impl Engine {
         Disposition::Release
     }
 
-    /// Whether a packet may come from `source`: not from ourselves, nobody, everybody, a group or a loopback.
-    fn may_be_source(&self, source: u32) -> bool {
-        let first = source >> 24;
-        source != self.address && first != 0 && first != 127 && first < 224
+    /// Bytes of network and transport headers without options in packets to `remote`.
+    fn headers(remote: &Address) -> usize {
+        tcp::HEADER + if remote.is_v4() { ipv4::HEADER } else { ipv6::HEADER }
     }
 
-    /// Whether `address` is on our link.
-    fn on_link(&self, address: u32) -> bool {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-        address & mask == self.address & mask
-    }
-
-    /// Where packets for `remote` go first.
-    pub(crate) fn next_hop(&self, remote: u32) -> Option<u32> {
-        if self.on_link(remote) { Some(remote) } else { self.gateway }
-    }
-
-    /// Largest segment that we take.
-    pub(crate) fn own_mss(&self) -> u16 {
-        u16::try_from(self.mtu - 40).unwrap_or(u16::MAX)
+    /// Largest segment that we take from `remote`.
+    pub(crate) fn own_mss(&self, remote: &Address) -> u16 {
+        u16::try_from(self.mtu - Self::headers(remote)).unwrap_or(u16::MAX)
     }
 
     /// Payload of our full segments to a peer.
-    pub(crate) fn payload_size(&self, peer_mss: Option<u16>, timestamps: bool) -> u16 {
-        payload_size(peer_mss, self.mtu, timestamps)
+    pub(crate) fn payload_size(&self, remote: &Address, peer_mss: Option<u16>, timestamps: bool) -> u16 {
+        payload_size(peer_mss, self.mtu, Self::headers(remote), timestamps)
+    }
+
+    /// The way of frames of a connection whose next hop has this link address.
+    pub(crate) fn path(&self, name: &Name, next_hop: [u8; 6]) -> Path {
+        Path {
+            mac: self.mac,
+            next_hop,
+            local: self.addresses.get(name.local),
+            remote: name.remote,
+            local_port: name.local_port,
+            remote_port: name.remote_port,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the engine tells the application.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use crate::flow::FlowId;
 
@@ -24,7 +24,7 @@ pub enum EventKind {
         /// The listening port.
         port: u16,
         /// The peer.
-        remote: SocketAddrV4,
+        remote: SocketAddr,
     },
     /// An outgoing connection is there.
     Connected,

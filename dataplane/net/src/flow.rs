@@ -1,7 +1,5 @@
 //! The state of a connection: hot (two cache lines, touched by every segment) and cold.
 
-use std::net::SocketAddrV4;
-
 use crate::buffers::Ring;
 use crate::congestion::{Algorithm, CongestionControl, Kind, Moment};
 use crate::limits::{NEVER, SMALLEST_MSS};
@@ -116,6 +114,8 @@ pub(crate) mod flag {
     pub const FIN_QUEUED: u32 = 1 << 16;
     /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the list of those who wait.
     pub const WANTS_MEMORY: u32 = 1 << 17;
+    /// The place belongs to a flow.
+    pub const TAKEN: u32 = 1 << 18;
     /// Both sides understand selective acknowledgements.
     pub const SACK: u32 = 1 << 24;
     /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.
@@ -142,15 +142,13 @@ pub(crate) mod event {
     pub const CLOSED: u8 = 1 << 5;
 }
 
-/// What every segment touches. First line: the receive side and what names the flow. Second line: the send side.
+/// What every segment touches. First line: the receive side. Second line: the send side. What names the
+/// flow and its next hop is a third line that only sending reads ([`crate::packet::Template`]).
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Flow {
     /// Bytes received in order and not consumed; behind them, out-of-order bytes at their place.
     pub rx: Ring,
-    pub remote: u32,
-    pub remote_port: u16,
-    pub local_port: u16,
     /// Next byte expected.
     pub rcv_nxt: Seq,
     /// Right edge of the window that we have announced. It never moves back.
@@ -173,6 +171,8 @@ pub(crate) struct Flow {
     /// Duplicate acknowledgements in a row.
     pub duplicates: u8,
     pub generation: u32,
+    /// Room in this line.
+    pub spare: [u8; 8],
 
     /// Bytes to send, the first of which is `una` (once our SYN is acknowledged).
     pub tx: Ring,
@@ -191,11 +191,8 @@ pub(crate) struct Flow {
     pub cwnd: u32,
     /// What is added to the clock for our timestamps.
     pub ts_offset: u32,
-    /// The next hop's link address.
-    pub next_hop: [u8; 6],
     /// Duplicate acknowledgements to send: one for each segment that came out of order.
     pub owed: u8,
-    pub spare: u8,
 }
 
 const _: () = assert!(size_of::<Flow>() == 128);
@@ -305,24 +302,6 @@ impl Flow {
         self.flags & flags != 0
     }
 
-    /// What every frame of the flow has in common.
-    #[inline]
-    pub const fn path(&self, mac: [u8; 6], local: u32) -> tcp::Path {
-        tcp::Path {
-            mac,
-            next_hop: self.next_hop,
-            local,
-            remote: self.remote,
-            local_port: self.local_port,
-            remote_port: self.remote_port,
-        }
-    }
-
-    /// The peer's address and port.
-    pub fn remote_address(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.remote.into(), self.remote_port)
-    }
-
     /// What congestion control is told when something happens to the flow.
     pub const fn moment(&self, now: u64) -> Moment {
         Moment { in_flight: self.outstanding(), mss: self.mss as u32, now }
@@ -382,9 +361,10 @@ impl Cold {
     }
 }
 
-/// The payload of our full segments to a peer that takes segments of `mss` bytes.
-pub(crate) fn payload_size(peer_mss: Option<u16>, mtu: usize, timestamps: bool) -> u16 {
-    let own = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
+/// The payload of our full segments to a peer that takes segments of `mss` bytes, over packets of at most `mtu` bytes of which
+/// `headers` are not TCP's payload or options.
+pub(crate) fn payload_size(peer_mss: Option<u16>, mtu: usize, headers: usize, timestamps: bool) -> u16 {
+    let own = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let size = peer_mss.unwrap_or(crate::limits::DEFAULT_MSS).clamp(SMALLEST_MSS, own.max(SMALLEST_MSS));
     if timestamps { size - tcp::TIMESTAMP_OPTION as u16 } else { size }
 }

@@ -1,24 +1,49 @@
 //! Where flows live, and how a segment finds its own.
 //!
-//! 1. A segment is named by the peer's address and port and our port (our address is one). These 64 bits are the key;
-//!    a keyed hash of them places it in one table.
+//! 1. A segment is named by the peer's address and port, our port, and the place of our address among ours. A keyed hash of
+//!    that places it in one table: of one word for IPv4, of three for IPv6. A peer without the key cannot aim at one place.
 //! 2. The table says what stands behind the key: a full flow, a half-open passive one (`listener`), or one in TIME-WAIT
 //!    (`time_wait`). One look-up tells all three apart.
-//! 3. Hot and cold state are two arrays with the same index. A freed index is used again with another generation.
+//! 3. Hot and cold state and the headers to send are arrays with the same index. A freed index is used again with another generation.
 
 use hashbrown::HashTable;
 
 use crate::buffers::Pool;
-use crate::flow::{Cold, Flow, FlowId, State};
+use crate::flow::{Cold, Flow, FlowId, flag};
+use crate::packet::{Address, Template};
 use crate::siphash::Key;
 
 /// What names a connection.
-#[inline]
-pub(crate) const fn key(remote: u32, remote_port: u16, local_port: u16) -> u64 {
-    (remote as u64) << 32 | (remote_port as u64) << 16 | local_port as u64
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub remote: Address,
+    pub remote_port: u16,
+    pub local_port: u16,
+    /// The place of our address (`addresses`). There is one IPv4 address, in place 0.
+    pub local: u8,
 }
 
-/// What a key stands for: an index into the flows, the embryos, or the connections in TIME-WAIT.
+impl Name {
+    #[inline]
+    fn hash(&self, secret: &Key) -> u64 {
+        let ports = u64::from(self.remote_port) << 16 | u64::from(self.local_port);
+        if self.remote.is_v4() {
+            return secret.hash_word(u64::from(self.remote.low()) << 32 | ports);
+        }
+        let bits = self.remote.bits();
+        secret.hash_triple([(bits >> 64) as u64, bits as u64, u64::from(self.local) << 32 | ports])
+    }
+}
+
+impl Template {
+    /// The name of the connection whose frames these are.
+    pub(crate) fn name(&self) -> Name {
+        let (remote_port, local_port) = (self.remote_port(), self.local_port());
+        Name { remote: self.remote(), remote_port, local_port, local: self.local_index }
+    }
+}
+
+/// What a name stands for: an index into the flows, the embryos, or the connections in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Flow(u32),
@@ -26,12 +51,15 @@ pub(crate) enum Entry {
     TimeWait(u32),
 }
 
-/// From keys to entries.
+/// From names to entries.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    table: HashTable<(u64, Entry)>,
+    table: HashTable<(Name, Entry)>,
     secret: Key,
 }
+
+/// Half a cache line, so that one probe costs one miss.
+const _: () = assert!(size_of::<(Name, Entry)>() == 32);
 
 impl Directory {
     pub fn new(secret: Key) -> Self {
@@ -39,25 +67,26 @@ impl Directory {
     }
 
     #[inline]
-    pub fn find(&self, key: u64) -> Option<Entry> {
-        self.table.find(self.secret.hash_word(key), |entry| entry.0 == key).map(|entry| entry.1)
+    pub fn find(&self, name: &Name) -> Option<Entry> {
+        self.table.find(name.hash(&self.secret), |entry| entry.0 == *name).map(|entry| entry.1)
     }
 
-    /// Sets what `key` stands for, in place of what it stood for before.
-    pub fn insert(&mut self, key: u64, entry: Entry) {
-        let hash = self.secret.hash_word(key);
-        match self.table.find_mut(hash, |entry| entry.0 == key) {
+    /// Sets what `name` stands for, in place of what it stood for before.
+    pub fn insert(&mut self, name: Name, entry: Entry) {
+        let secret = self.secret;
+        let hash = name.hash(&secret);
+        match self.table.find_mut(hash, |entry| entry.0 == name) {
             Some(found) => found.1 = entry,
             None => {
-                let secret = self.secret;
-                self.table.insert_unique(hash, (key, entry), |entry| secret.hash_word(entry.0));
+                self.table.insert_unique(hash, (name, entry), |entry| entry.0.hash(&secret));
             }
         }
     }
 
-    /// Forgets `key` if it stands for `entry`.
-    pub fn remove(&mut self, key: u64, entry: Entry) {
-        if let Ok(found) = self.table.find_entry(self.secret.hash_word(key), |found| *found == (key, entry)) {
+    /// Forgets `name` if it stands for `entry`.
+    pub fn remove(&mut self, name: &Name, entry: Entry) {
+        let found = self.table.find_entry(name.hash(&self.secret), |found| *found == (*name, entry));
+        if let Ok(found) = found {
             found.remove();
         }
     }
@@ -68,13 +97,15 @@ impl Directory {
 pub(crate) struct Flows {
     pub hot: Vec<Flow>,
     pub cold: Vec<Cold>,
+    /// Addresses, ports and next hop, as headers to be copied.
+    pub path: Vec<Template>,
     free: Vec<u32>,
     limit: usize,
 }
 
 impl Flows {
     pub fn new(limit: usize) -> Self {
-        Self { hot: Vec::new(), cold: Vec::new(), free: Vec::new(), limit }
+        Self { hot: Vec::new(), cold: Vec::new(), path: Vec::new(), free: Vec::new(), limit }
     }
 
     /// Flows that exist.
@@ -91,12 +122,17 @@ impl Flows {
         if self.is_full() {
             return None;
         }
-        if let Some(index) = self.free.pop() {
-            return Some(index);
-        }
-        self.hot.push(Flow::default());
-        self.cold.push(Cold::default());
-        u32::try_from(self.hot.len() - 1).ok()
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.hot.push(Flow::default());
+                self.cold.push(Cold::default());
+                self.path.push(Template::default());
+                u32::try_from(self.hot.len() - 1).ok()?
+            }
+        };
+        self.hot[index as usize].flags = flag::TAKEN;
+        Some(index)
     }
 
     /// Frees a place. Ids with its generation are stale from now on.
@@ -113,9 +149,8 @@ impl Flows {
     #[inline]
     pub fn index(&self, id: FlowId) -> Option<usize> {
         let flow = self.hot.get(id.index as usize)?;
-        let live = flow.generation == id.generation
-            && !flow.has(crate::flow::flag::DETACHED)
-            && (flow.state != State::Closed || flow.remote != 0);
+        let live =
+            flow.generation == id.generation && flow.flags & (flag::TAKEN | flag::DETACHED) == flag::TAKEN;
         live.then_some(id.index as usize)
     }
 

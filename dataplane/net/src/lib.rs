@@ -1,10 +1,10 @@
-//! The TCP/IP engine: sans-I/O, for one address on one [`sietch_nic::NicQueue`].
+//! The TCP/IP engine: sans-I/O, for the addresses of one [`sietch_nic::NicQueue`].
 //!
 //! # The walk of a packet
 //!
 //! 1. `engine`: [`Engine::receive`] takes a batch of frames. Each is read in place (`packet`): link, network and
 //!    transport headers, every checksum verified.
-//! 2. `flow_table`: a keyed hash of the peer's address and port and of our port finds the flow.
+//! 2. `flow_table`: a keyed hash of the peer's address and port and of our own finds the flow.
 //! 3. `fast`: if the segment is the next one of an established flow, its acknowledgement frees send buffer and its
 //!    payload goes to the receive ring (`buffers`). The application hears of it once a batch (`events`).
 //! 4. `slow`: everything else. Handshakes and strangers, recovery from loss, bytes out of order (`reassembly`), closing, resets,
@@ -21,6 +21,7 @@
 //! does the two halves at once.
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod buffers;
 pub mod congestion;
 mod engine;

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use crate::flow_table::Name;
 use crate::sequence::Seq;
 
 /// A listening port.
@@ -23,9 +24,7 @@ pub(crate) struct Listener {
 /// A half-open passive connection: SYN-RECEIVED.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Embryo {
-    pub remote: u32,
-    pub remote_port: u16,
-    pub local_port: u16,
+    pub name: Name,
     pub irs: Seq,
     pub iss: Seq,
     pub mac: [u8; 6],

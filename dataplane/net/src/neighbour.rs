@@ -8,6 +8,7 @@
 use hashbrown::HashMap;
 
 use crate::limits::{ARP_INTERVAL, ARP_TRIES, NEIGHBOUR_LIFETIME, NEIGHBOURS, NEVER};
+use crate::packet::Address;
 
 #[derive(Debug)]
 struct Entry {
@@ -28,7 +29,7 @@ pub(crate) enum Resolution {
 /// The cache.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    entries: HashMap<u32, Entry, foldhash::fast::RandomState>,
+    entries: HashMap<Address, Entry, foldhash::fast::RandomState>,
     next: u64,
 }
 
@@ -43,7 +44,7 @@ impl Neighbours {
     }
 
     /// The link address of `address`, or the start of a question for it.
-    pub fn resolve(&mut self, address: u32, now: u64) -> Resolution {
+    pub fn resolve(&mut self, address: Address, now: u64) -> Resolution {
         if !self.entries.contains_key(&address) {
             self.make_room();
             self.entries.insert(address, Entry { mac: None, confirmed_at: now, ask_at: now, asked: 0 });
@@ -59,7 +60,7 @@ impl Neighbours {
     }
 
     /// Learns from an ARP packet. `asked_us` says that it was a request for our own address. Returns whether an open question was answered.
-    pub fn learn(&mut self, address: u32, mac: [u8; 6], asked_us: bool, now: u64) -> bool {
+    pub fn learn(&mut self, address: Address, mac: [u8; 6], asked_us: bool, now: u64) -> bool {
         if asked_us && !self.entries.contains_key(&address) {
             self.make_room();
             self.entries.insert(address, Entry { mac: None, confirmed_at: now, ask_at: NEVER, asked: 0 });
@@ -81,7 +82,7 @@ impl Neighbours {
     }
 
     /// Collects the addresses to ask for now, and those that have not answered.
-    pub fn due(&mut self, now: u64, ask: &mut Vec<u32>, failed: &mut Vec<u32>) {
+    pub fn due(&mut self, now: u64, ask: &mut Vec<Address>, failed: &mut Vec<Address>) {
         if now < self.next {
             return;
         }

@@ -27,13 +27,25 @@ impl Key {
         Self { low: wide as u64, high: (wide >> 64) as u64 }
     }
 
-    /// SipHash-2-4 of two words of eight bytes: 128 bits of message.
-    pub fn hash_pair(&self, first: u64, second: u64) -> u64 {
+    /// SipHash-2-4 of words of eight bytes.
+    pub fn hash_words(&self, words: &[u64]) -> u64 {
         let mut state = State::new(self);
-        state.absorb::<2>(first);
-        state.absorb::<2>(second);
-        state.absorb::<2>(16 << 56);
+        for &word in words {
+            state.absorb::<2>(word);
+        }
+        state.absorb::<2>((words.len() as u64 * 8) << 56);
         state.finish::<4>()
+    }
+
+    /// SipHash-1-3 of three words of eight bytes.
+    #[inline]
+    pub fn hash_triple(&self, words: [u64; 3]) -> u64 {
+        let mut state = State::new(self);
+        for word in words {
+            state.absorb::<1>(word);
+        }
+        state.absorb::<1>(24 << 56);
+        state.finish::<3>()
     }
 
     /// SipHash-1-3 of one word of eight bytes.

@@ -6,14 +6,13 @@
 //! 3. A new SYN that cannot be an old duplicate (a later timestamp, or a later sequence number) opens a new connection.
 //! 4. There is a bound; the oldest is forgotten first.
 
+use crate::flow_table::Name;
 use crate::sequence::Seq;
 
 /// A connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeWait {
-    pub remote: u32,
-    pub remote_port: u16,
-    pub local_port: u16,
+    pub name: Name,
     pub snd_nxt: Seq,
     pub rcv_nxt: Seq,
     pub window: u16,

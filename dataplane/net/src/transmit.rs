@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::flow::{State, flag};
 use crate::limits::{BURST, NEVER};
 use crate::packet::tcp::{self, ACK, FIN, Fields, Options, PSH, SYN};
+use crate::packet::{Path, Template, ipv4};
 use crate::sequence::Seq;
 
 mod again;
@@ -25,7 +26,7 @@ pub(crate) struct Stalled;
 /// A segment that belongs to no flow: a reset, a SYN-ACK of an embryo, an ACK from TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pub path: tcp::Path,
+    pub path: Path,
     pub fields: Fields,
 }
 
@@ -194,13 +195,14 @@ impl Engine {
         } else {
             Options::None
         };
-        let mut frame = self.allocate(queue, tcp::frame_length(&options, segment.length))?;
+        let mut frame =
+            self.allocate(queue, tcp::frame_length(&self.flows.path[index], &options, segment.length))?;
         let flow = &mut self.flows.hot[index];
         let window = flow.announce(self.receive_buffer);
         let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
-        let path = flow.path(self.mac, self.address);
+        let path = &self.flows.path[index];
         let payload = flow.tx.slices_at(segment.offset, segment.length);
-        tcp::emit(queue.bytes_mut(&mut frame), &path, &fields, payload, !self.unchecked);
+        tcp::emit(queue.bytes_mut(&mut frame), path, &fields, payload, !self.unchecked);
         self.queue_frame(queue, frame)?;
         let flow = &mut self.flows.hot[index];
         flow.last_ack = flow.rcv_nxt;
@@ -278,12 +280,13 @@ impl Engine {
         if !flow.has(flag::SYN_DUE) {
             return Ok(());
         }
+        let mss = self.own_mss(&self.flows.path[index].remote());
         let flow = &self.flows.hot[index];
         let cold = &self.flows.cold[index];
         let answering = flow.state == State::SynReceived;
         let stamp = (self.now_ms.wrapping_add(flow.ts_offset), flow.ts_recent);
         let options = Options::Syn {
-            mss: u16::try_from(self.mtu - 40).unwrap_or(u16::MAX),
+            mss,
             shift: (!answering || flow.rcv_shift > 0).then_some(self.own_shift),
             sack: !answering || flow.has(flag::SACK),
             timestamps: (!answering || flow.has(flag::TIMESTAMPS)).then_some(stamp),
@@ -292,9 +295,11 @@ impl Engine {
         let window = self.receive_buffer.min(0xffff) as u16;
         let flags = if answering { SYN | ACK } else { SYN };
         let fields = Fields { seq: cold.iss, ack: flow.rcv_nxt, flags, window, options };
-        let path = flow.path(self.mac, self.address);
-        let mut frame = self.allocate(queue, tcp::frame_length(&options, 0))?;
-        tcp::emit(queue.bytes_mut(&mut frame), &path, &fields, (&[], &[]), !self.unchecked);
+        let path = &self.flows.path[index];
+        let length = tcp::frame_length(path, &options, 0);
+        let mut frame = self.allocate(queue, length)?;
+        let path = &self.flows.path[index];
+        tcp::emit(queue.bytes_mut(&mut frame), path, &fields, (&[], &[]), !self.unchecked);
         self.queue_frame(queue, frame)?;
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.flags &= !(flag::SYN_DUE | flag::ACK_NOW);
@@ -317,9 +322,10 @@ impl Engine {
         queue: &mut Q,
         reply: &Reply,
     ) -> Result<(), Stalled> {
-        let mut frame = self.allocate(queue, tcp::frame_length(&reply.fields.options, 0))?;
+        let path = Template::new(&reply.path, ipv4::TCP);
+        let mut frame = self.allocate(queue, tcp::frame_length(&path, &reply.fields.options, 0))?;
         let bytes = queue.bytes_mut(&mut frame);
-        tcp::emit(bytes, &reply.path, &reply.fields, (&[], &[]), !self.unchecked);
+        tcp::emit(bytes, &path, &reply.fields, (&[], &[]), !self.unchecked);
         self.queue_frame(queue, frame)?;
         self.metrics.segments_sent += 1;
         Ok(())

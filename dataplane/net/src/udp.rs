@@ -1,13 +1,15 @@
 //! UDP ports: bounded queues of datagrams in both directions.
 
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
+
+use crate::packet::Address;
 
 /// A datagram that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Who sent it.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
     /// What it carries.
     pub payload: Vec<u8>,
 }
@@ -29,7 +31,7 @@ pub enum DatagramError {
     NotBound(u16),
     /// There is no way to the destination.
     #[error("no route to {0}: it is off the link and there is no gateway")]
-    NoRoute(std::net::Ipv4Addr),
+    NoRoute(std::net::IpAddr),
 }
 
 /// A bound port.
@@ -43,7 +45,7 @@ pub(crate) struct Port {
 /// A datagram or an ICMP message on its way out.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub remote: u32,
+    pub remote: Address,
     pub next_hop: NextHop,
     pub body: Body,
 }
@@ -52,7 +54,7 @@ pub(crate) struct Outgoing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NextHop {
     Link([u8; 6]),
-    Address(u32),
+    Address(Address),
 }
 
 /// What it is.

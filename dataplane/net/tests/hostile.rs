@@ -8,7 +8,7 @@ use std::rc::Rc;
 use harness::peer::Peer;
 use harness::{Fate, From, Network, SECOND};
 use proptest::prelude::*;
-use sietch_net::packet::{checksum, ethernet, icmp, ipv4};
+use sietch_net::packet::{Address, checksum, ethernet, icmp, ipv4};
 use sietch_nic::NicQueue;
 
 /// The frames that a client sends in a conversation with data both ways.
@@ -42,10 +42,11 @@ fn mend(frame: &mut [u8]) {
     let check = checksum::finish(checksum::sum(&frame[14..34]));
     frame[24..26].copy_from_slice(&check);
     if frame[23] == ipv4::TCP {
-        let address =
-            |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
-        let length = (total - 20) as u16;
-        let pseudo = checksum::pseudo_header(address(26), address(30), ipv4::TCP, length);
+        let address = |at: usize| {
+            Address::v4(u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]))
+        };
+        let length = (total - 20) as u32;
+        let pseudo = checksum::pseudo_header(&address(26), &address(30), ipv4::TCP, length);
         frame[50..52].fill(0);
         let check = checksum::finish(pseudo + checksum::sum(&frame[34..14 + total]));
         frame[50..52].copy_from_slice(&check);

@@ -338,7 +338,7 @@ fn both_open_at_once() {
     peer.flow = peer
         .host
         .engine
-        .connect("10.0.0.1:5555".parse().expect("an address"), peer.now)
+        .connect(std::net::SocketAddr::from(([10, 0, 0, 1], 5555)), peer.now)
         .expect("there is a route");
     peer.engine_port = 40_000;
     peer.turn();

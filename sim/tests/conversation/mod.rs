@@ -269,7 +269,7 @@ impl World {
         }
         let flow = host.engine.connect(remote, self.now).expect("there is a route, a port and a flow");
         host.engine.set_keepalive(flow, Some(KEEPALIVE));
-        let port = host.engine.flow_info(flow).expect("it was just made").local_port;
+        let port = host.engine.flow_info(flow).expect("it was just made").local.port();
         self.ports.insert((opener, port), number);
         self.add(opener, number, flow, script, true);
     }

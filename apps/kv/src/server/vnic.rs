@@ -115,7 +115,7 @@ impl<Q: NicQueue> Door<Q> {
         match (event.kind, known) {
             (EventKind::Accepted { .. }, _) if self.stopped => self.engine.abort(event.flow),
             (EventKind::Accepted { remote, .. }, _) => {
-                match shard.connect(remote.into(), self.address, now) {
+                match shard.connect(remote, self.address, now) {
                     Ok(id) => {
                         self.engine.set_user(event.flow, word(id));
                         routes.insert(id, Place::Flow(event.flow));

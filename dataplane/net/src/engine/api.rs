@@ -1,16 +1,16 @@
 //! What applications call.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use super::Engine;
 use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
-use crate::flow_table::{Entry, key};
+use crate::flow_table::{Entry, Name};
 use crate::limits::{LISTENERS, NEVER, SMALLEST_BUFFER, UDP_PORTS, UDP_SEND_QUEUE};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
-use crate::packet::{ethernet, ipv4, udp as udp_format};
+use crate::packet::{Address, Template, ethernet, ipv4, udp as udp_format};
 use crate::sequence::Seq;
 use crate::udp::{Body, Datagram, DatagramError, NextHop, Outgoing, Port};
 
@@ -19,10 +19,10 @@ use crate::udp::{Body, Datagram, DatagramError, NextHop, Outgoing, Port};
 pub enum ConnectError {
     /// The peer is off the link and there is no gateway, or it is ourselves.
     #[error("no route to {0}: it is off the link and there is no gateway")]
-    NoRoute(Ipv4Addr),
+    NoRoute(IpAddr),
     /// All source ports are in use towards this peer.
     #[error("every source port towards {0} is in use: close connections, or allow more ports")]
-    NoPort(SocketAddrV4),
+    NoPort(SocketAddr),
     /// All flows are in use.
     #[error("all flows are in use: close some, or raise the engine's limit")]
     NoFlow,
@@ -64,61 +64,66 @@ impl Engine {
     ///
     /// # Errors
     /// See [`ConnectError`]. Everything that happens later comes as an event.
-    pub fn connect(&mut self, remote: SocketAddrV4, now: u64) -> Result<FlowId, ConnectError> {
+    pub fn connect(&mut self, remote: impl Into<SocketAddr>, now: u64) -> Result<FlowId, ConnectError> {
         self.set_time(now);
-        let address = remote.ip().to_bits();
-        if !self.may_be_source(address) {
-            return Err(ConnectError::NoRoute(*remote.ip()));
-        }
-        let hop = self.next_hop(address).ok_or(ConnectError::NoRoute(*remote.ip()))?;
+        let remote = remote.into();
+        let address = Address::from(remote.ip());
+        let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
+        let way = way.filter(|_| self.addresses.may_be_source(&address));
+        let (hop, local) = way.ok_or(ConnectError::NoRoute(remote.ip()))?;
         if self.flows.is_full() {
             return Err(ConnectError::NoFlow);
         }
-        let local_port = self.choose_port(remote).ok_or(ConnectError::NoPort(remote))?;
+        let name = Name { remote: address, remote_port: remote.port(), local_port: 0, local };
+        let local_port = self.choose_port(name).ok_or(ConnectError::NoPort(remote))?;
+        let name = Name { local_port, ..name };
         let index = self.flows.allocate().ok_or(ConnectError::NoFlow)?;
-        let (iss, ts_offset) = self.initial_sequence(address, remote.port(), local_port);
+        let (iss, ts_offset) = self.initial_sequence(&name);
+        self.flows.path[index as usize] = self.template(&name, [0; 6]);
         let flow = &mut self.flows.hot[index as usize];
-        flow.remote = address;
-        flow.remote_port = remote.port();
-        flow.local_port = local_port;
         flow.state = State::SynSent;
         flow.ts_offset = ts_offset;
         flow.una = iss;
         flow.nxt = iss;
         flow.max = iss;
         flow.rcv_shift = self.own_shift;
-        flow.flags = flag::SYN_DUE;
+        flow.flags |= flag::SYN_DUE;
         let cold = &mut self.flows.cold[index as usize];
         cold.iss = iss;
         cold.recover = iss;
         cold.congestion = Algorithm::new(self.congestion, 0);
         cold.heard_at = self.now;
         match self.neighbours.resolve(hop, self.now) {
-            Resolution::Known(mac) => flow.next_hop = mac,
+            Resolution::Known(mac) => self.flows.path[index as usize].set_next_hop(mac),
             Resolution::Pending => {
                 flow.flags |= flag::UNRESOLVED;
                 self.unresolved.push(index);
                 self.run_neighbours();
             }
         }
-        self.directory.insert(key(address, remote.port(), local_port), Entry::Flow(index));
+        self.directory.insert(name, Entry::Flow(index));
         self.touch(index as usize);
         Ok(self.flows.id(index))
     }
 
-    /// A port that is free towards `remote`: a keyed hash of the peer says where to begin, a counter moves on (RFC 6056 algorithm 3).
-    fn choose_port(&mut self, remote: SocketAddrV4) -> Option<u16> {
+    /// The headers of a connection's frames.
+    pub(crate) fn template(&self, name: &Name, next_hop: [u8; 6]) -> Template {
+        let mut template = Template::new(&self.path(name, next_hop), ipv4::TCP);
+        template.local_index = name.local;
+        template
+    }
+
+    /// A port that makes `name` free: a keyed hash of the peer says where to begin, a counter moves on (RFC 6056 algorithm 3).
+    fn choose_port(&mut self, name: Name) -> Option<u16> {
         let (first, last) = self.source_ports;
         let count = u64::from(last.checked_sub(first)?) + 1;
-        let begin = self
-            .secret
-            .hash_pair(u64::from(remote.ip().to_bits()) << 16 | u64::from(remote.port()), 0x706f_7274);
+        let bits = name.remote.bits();
+        let begin = self.secret.hash_triple([(bits >> 64) as u64, bits as u64, u64::from(name.remote_port)]);
         for _ in 0..count {
             self.connects += 1;
             let port = first + (begin.wrapping_add(self.connects) % count) as u16;
-            let name = key(remote.ip().to_bits(), remote.port(), port);
             let listening = self.listeners.iter().any(|listener| listener.port == port);
-            if !listening && self.directory.find(name).is_none() {
+            if !listening && self.directory.find(&Name { local_port: port, ..name }).is_none() {
                 return Some(port);
             }
         }
@@ -127,8 +132,12 @@ impl Engine {
 
     /// The initial sequence number of a connection (RFC 6528) and the offset of its timestamps (RFC 7323 section 5.4): a keyed hash of its name,
     /// the former plus a clock of four microseconds.
-    pub(crate) fn initial_sequence(&self, remote: u32, remote_port: u16, local_port: u16) -> (Seq, u32) {
-        let hash = self.secret.hash_pair(key(remote, remote_port, local_port), u64::from(self.address));
+    pub(crate) fn initial_sequence(&self, name: &Name) -> (Seq, u32) {
+        let (remote, local) = (name.remote.bits(), self.addresses.get(name.local).bits());
+        let ports = u64::from(name.remote_port) << 16 | u64::from(name.local_port);
+        let half = |bits: u128| [(bits >> 64) as u64, bits as u64];
+        let ([a, b], [c, d]) = (half(remote), half(local));
+        let hash = self.secret.hash_words(&[a, b, c, d, ports]);
         (Seq((hash as u32).wrapping_add((self.now >> 12) as u32)), (hash >> 32) as u32)
     }
 
@@ -155,7 +164,6 @@ impl Engine {
         }
         flow.flags &= !flag::READY;
         let events = std::mem::take(&mut flow.events);
-        let (remote, port) = (flow.remote_address(), flow.local_port);
         let cold = &mut self.flows.cold[index as usize];
         let (user, reason) = (cold.user, cold.reason);
         let flow = self.flows.id(index);
@@ -164,7 +172,11 @@ impl Engine {
                 out.push(Event { flow, user, kind });
             }
         };
-        push(event::ACCEPTED, EventKind::Accepted { port, remote });
+        if events & event::ACCEPTED != 0 {
+            let path = &self.flows.path[index as usize];
+            let remote = SocketAddr::new(path.remote().into(), path.remote_port());
+            push(event::ACCEPTED, EventKind::Accepted { port: path.local_port(), remote });
+        }
         push(event::CONNECTED, EventKind::Connected);
         push(event::READABLE, EventKind::Readable);
         push(event::WRITABLE, EventKind::Writable);
@@ -181,7 +193,7 @@ impl Engine {
     /// A connection no longer waits to be taken by the application.
     pub(crate) fn settle_accept(&mut self, index: usize) {
         if std::mem::take(&mut self.flows.cold[index].pending_accept) {
-            let port = self.flows.hot[index].local_port;
+            let port = self.flows.path[index].local_port();
             if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
                 listener.waiting = listener.waiting.saturating_sub(1);
             }
@@ -391,7 +403,7 @@ impl Engine {
     pub fn udp_send(
         &mut self,
         source: u16,
-        remote: SocketAddrV4,
+        remote: impl Into<SocketAddr>,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
         let limit = self.mtu - ipv4::HEADER - udp_format::HEADER;
@@ -404,9 +416,11 @@ impl Engine {
         if self.outgoing.len() >= UDP_SEND_QUEUE {
             return Err(DatagramError::QueueFull);
         }
-        let address = remote.ip().to_bits();
-        let hop = self.next_hop(address).filter(|_| self.may_be_source(address));
-        let next_hop = NextHop::Address(hop.ok_or(DatagramError::NoRoute(*remote.ip()))?);
+        let remote = remote.into();
+        let address = Address::from(remote.ip());
+        let hop = self.addresses.next_hop(&address);
+        let hop = hop.filter(|_| address.is_v4() && self.addresses.may_be_source(&address));
+        let next_hop = NextHop::Address(hop.ok_or(DatagramError::NoRoute(remote.ip()))?);
         let body = Body::Datagram { source, destination: remote.port(), payload: payload.to_vec() };
         self.outgoing.push_back(Outgoing { remote: address, next_hop, body });
         self.pending = true;

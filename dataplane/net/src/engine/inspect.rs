@@ -2,11 +2,12 @@
 //!
 //! Everything here is computed when it is asked for; the counters behind it are words that the engine keeps anyway.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::Engine;
 use crate::congestion::{CongestionControl, Kind};
 use crate::flow::{FlowId, State, flag};
+use crate::flow_table::Name;
 use crate::recovery::Repair;
 
 /// What recovery is doing.
@@ -130,11 +131,12 @@ pub struct SocketInfo {
 
 impl Engine {
     fn own_end(&self, port: u16) -> SocketAddr {
-        SocketAddr::new(Ipv4Addr::from_bits(self.address).into(), port)
+        SocketAddr::new(self.addresses.v4().into(), port)
     }
 
-    fn other_end(address: u32, port: u16) -> SocketAddr {
-        SocketAddr::new(Ipv4Addr::from_bits(address).into(), port)
+    fn ends(&self, name: &Name) -> (SocketAddr, SocketAddr) {
+        let local = SocketAddr::new(self.addresses.get(name.local).into(), name.local_port);
+        (local, SocketAddr::new(name.remote.into(), name.remote_port))
     }
 
     /// What there is to know about a flow, or `None` if the id is stale.
@@ -143,15 +145,15 @@ impl Engine {
     }
 
     fn describe(&self, index: usize) -> FlowInfo {
-        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let (flow, cold, path) = (&self.flows.hot[index], &self.flows.cold[index], &self.flows.path[index]);
         let untroubled = Repair::default();
         let repair = cold.repair.as_deref().unwrap_or(&untroubled);
         let waiting = cold.reassembly.as_deref().map_or(&[][..], |reassembly| reassembly.ranges());
         FlowInfo {
             state: flow.state,
-            local: self.own_end(flow.local_port),
-            remote: Self::other_end(flow.remote, flow.remote_port),
-            local_port: flow.local_port,
+            local: SocketAddr::new(path.local().into(), path.local_port()),
+            remote: SocketAddr::new(path.remote().into(), path.remote_port()),
+            local_port: path.local_port(),
             user: cold.user,
             orphaned: flow.has(flag::DETACHED),
             timestamps: flow.has(flag::TIMESTAMPS),
@@ -200,10 +202,7 @@ impl Engine {
 
     /// All flows, those included that the application has let go of, and how they are doing.
     pub fn flows(&self) -> impl Iterator<Item = (FlowId, FlowInfo)> + '_ {
-        let live = |index: &usize| {
-            let flow = &self.flows.hot[*index];
-            flow.state != State::Closed || flow.remote_port != 0
-        };
+        let live = |index: &usize| self.flows.hot[*index].has(flag::TAKEN);
         let indices = (0..self.flows.hot.len()).filter(live);
         indices.map(|index| (self.flows.id(index as u32), self.describe(index)))
     }
@@ -216,24 +215,18 @@ impl Engine {
             remote: None,
             flow: None,
         });
-        let half_open = self.embryos.iter().map(|embryo| SocketInfo {
-            kind: SocketKind::HalfOpen,
-            local: self.own_end(embryo.local_port),
-            remote: Some(Self::other_end(embryo.remote, embryo.remote_port)),
-            flow: None,
-        });
+        let named = |kind, name| {
+            let (local, remote) = self.ends(name);
+            SocketInfo { kind, local, remote: Some(remote), flow: None }
+        };
+        let half_open = self.embryos.iter().map(move |embryo| named(SocketKind::HalfOpen, &embryo.name));
         let flows = self.flows().map(|(id, info)| SocketInfo {
             kind: SocketKind::Flow(id),
             local: info.local,
             remote: Some(info.remote),
             flow: Some(info),
         });
-        let waiting = self.time_waits.iter().map(|waiting| SocketInfo {
-            kind: SocketKind::TimeWait,
-            local: self.own_end(waiting.local_port),
-            remote: Some(Self::other_end(waiting.remote, waiting.remote_port)),
-            flow: None,
-        });
+        let waiting = self.time_waits.iter().map(move |waiting| named(SocketKind::TimeWait, &waiting.name));
         let ports = self.ports.iter().map(|port| SocketInfo {
             kind: SocketKind::Udp { waiting: port.received.len() },
             local: self.own_end(port.port),

@@ -1,14 +1,14 @@
 //! ARP, ICMP and UDP as they arrive.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use super::output::write_arp;
-use super::{Disposition, Engine};
+use super::{Disposition, Engine, Origin};
 use crate::events::CloseReason;
 use crate::flow::{State, flag};
-use crate::flow_table::{Entry, key};
+use crate::flow_table::{Entry, Name};
 use crate::limits::{UDP_RECEIVE_QUEUE, UDP_SEND_QUEUE};
-use crate::packet::{arp, ethernet, icmp, ipv4, udp};
+use crate::packet::{Address, arp, ethernet, icmp, ipv4, udp};
 use crate::udp::{Body, Datagram, NextHop, Outgoing};
 
 /// Smallest MTU that an ICMP message may name (RFC 879's 576 less slack for what Linux accepts): a forged one must not shrink us to nothing.
@@ -20,17 +20,17 @@ impl Engine {
             self.metrics.malformed += 1;
             return Disposition::Release;
         };
+        let (own, sender) = (self.addresses.v4(), Address::v4(packet.sender));
         // A group address or our own as the sender is a forgery, or a conflict that we cannot solve.
-        let sane =
-            packet.sender_mac[0] & 1 == 0 && packet.sender_mac != self.mac && packet.sender != self.address;
+        let sane = packet.sender_mac[0] & 1 == 0 && packet.sender_mac != self.mac && sender != own;
         if !sane {
             self.metrics.foreign_address += 1;
             return Disposition::Release;
         }
-        let asks_us = packet.request && packet.target == self.address;
-        let usable = self.on_link(packet.sender) && self.may_be_source(packet.sender);
-        if usable && self.neighbours.learn(packet.sender, packet.sender_mac, asks_us, self.now) {
-            self.resolved(packet.sender, packet.sender_mac);
+        let asks_us = packet.request && Address::v4(packet.target) == own && !own.is_unspecified();
+        let usable = self.addresses.on_link(&sender) && self.addresses.may_be_source(&sender);
+        if usable && self.neighbours.learn(sender, packet.sender_mac, asks_us, self.now) {
+            self.resolved(sender, packet.sender_mac);
             self.pending |= !self.outgoing.is_empty();
         }
         if asks_us { Disposition::AnswerArp(packet) } else { Disposition::Release }
@@ -40,7 +40,7 @@ impl Engine {
         let answer = arp::Packet {
             request: false,
             sender_mac: self.mac,
-            sender: self.address,
+            sender: self.addresses.v4().low(),
             target_mac: question.sender_mac,
             target: question.sender,
         };
@@ -49,16 +49,17 @@ impl Engine {
     }
 
     /// A next hop became known: flows that waited for it may send.
-    fn resolved(&mut self, hop: u32, mac: [u8; 6]) {
+    fn resolved(&mut self, hop: Address, mac: [u8; 6]) {
         let waiting = std::mem::take(&mut self.unresolved);
         for index in waiting {
             let flow = &self.flows.hot[index as usize];
             if !flow.has(flag::UNRESOLVED) {
                 continue;
             }
-            if self.next_hop(flow.remote) == Some(hop) {
+            let path = &mut self.flows.path[index as usize];
+            if self.addresses.next_hop(&path.remote()) == Some(hop) {
+                path.set_next_hop(mac);
                 let flow = &mut self.flows.hot[index as usize];
-                flow.next_hop = mac;
                 flow.flags &= !flag::UNRESOLVED;
                 self.touch(index as usize);
             } else {
@@ -79,7 +80,8 @@ impl Engine {
             let waiting = std::mem::take(&mut self.unresolved);
             for index in waiting {
                 let flow = &self.flows.hot[index as usize];
-                if flow.has(flag::UNRESOLVED) && self.next_hop(flow.remote) == Some(hop) {
+                let remote = self.flows.path[index as usize].remote();
+                if flow.has(flag::UNRESOLVED) && self.addresses.next_hop(&remote) == Some(hop) {
                     self.metrics.connections_failed += 1;
                     self.finish(index as usize, CloseReason::Unreachable);
                 } else if flow.has(flag::UNRESOLVED) {
@@ -119,7 +121,8 @@ impl Engine {
         let remote = u32::from_be_bytes([network[12], network[13], network[14], network[15]]);
         link.copy_within(6..12, 0);
         link[6..12].copy_from_slice(&self.mac);
-        ipv4::emit(network, self.address, remote, ipv4::ICMP, length - ethernet::HEADER - ipv4::HEADER);
+        let body_length = length - ethernet::HEADER - ipv4::HEADER;
+        ipv4::emit(network, self.addresses.v4().low(), remote, ipv4::ICMP, body_length);
         icmp::turn_echo(body);
         self.metrics.echo_replies += 1;
     }
@@ -130,12 +133,16 @@ impl Engine {
             self.metrics.malformed += 1;
             return;
         };
-        if quote.protocol != ipv4::TCP || quote.source != self.address {
+        if quote.protocol != ipv4::TCP || Address::v4(quote.source) != self.addresses.v4() {
             return;
         }
-        let Some(Entry::Flow(index)) =
-            self.directory.find(key(quote.destination, quote.ports.1, quote.ports.0))
-        else {
+        let name = Name {
+            remote: Address::v4(quote.destination),
+            remote_port: quote.ports.1,
+            local_port: quote.ports.0,
+            local: 0,
+        };
+        let Some(Entry::Flow(index)) = self.directory.find(&name) else {
             return;
         };
         let index = index as usize;
@@ -167,15 +174,9 @@ impl Engine {
         // On an established flow these are soft errors (RFC 1122 section 4.2.3.9): the retransmission decides.
     }
 
-    pub(super) fn receive_datagram(
-        &mut self,
-        mac: [u8; 6],
-        remote: u32,
-        datagram: &udp::Datagram<'_>,
-        packet: &[u8],
-    ) {
+    pub(super) fn receive_datagram(&mut self, origin: &Origin, datagram: &udp::Datagram<'_>, packet: &[u8]) {
         let Some(port) = self.ports.iter_mut().find(|port| port.port == datagram.destination) else {
-            self.refuse_datagram(mac, remote, packet);
+            self.refuse_datagram(origin, packet);
             return;
         };
         if port.received.len() >= UDP_RECEIVE_QUEUE {
@@ -185,12 +186,12 @@ impl Engine {
         self.metrics.datagrams_received += 1;
         port.ready = true;
         port.received.push_back(Datagram {
-            remote: SocketAddrV4::new(remote.into(), datagram.source),
+            remote: SocketAddr::new(origin.remote.into(), datagram.source),
             payload: datagram.payload.to_vec(),
         });
     }
 
-    fn refuse_datagram(&mut self, mac: [u8; 6], remote: u32, packet: &[u8]) {
+    fn refuse_datagram(&mut self, origin: &Origin, packet: &[u8]) {
         if self.outgoing.len() >= UDP_SEND_QUEUE || !self.unreachable_bucket.take(self.now) {
             self.metrics.rate_limited += 1;
             return;
@@ -198,8 +199,8 @@ impl Engine {
         // The header and eight bytes are what RFC 792 asks for; 28 bytes are that for a packet without options.
         let quote = packet[..packet.len().min(ipv4::HEADER + 8)].to_vec();
         self.outgoing.push_back(Outgoing {
-            remote,
-            next_hop: NextHop::Link(mac),
+            remote: origin.remote,
+            next_hop: NextHop::Link(origin.mac),
             body: Body::PortUnreachable { quote },
         });
     }

@@ -96,9 +96,9 @@ impl Engine {
             let question = arp::Packet {
                 request: true,
                 sender_mac: self.mac,
-                sender: self.address,
+                sender: self.addresses.v4().low(),
                 target_mac: [0; 6],
-                target,
+                target: target.low(),
             };
             write_arp(bytes, ethernet::BROADCAST, &question);
             self.queue_frame(queue, frame)?;
@@ -147,11 +147,12 @@ impl Engine {
             && let Some((network, body)) = rest.split_first_chunk_mut()
         {
             header.emit(link);
-            ipv4::emit(network, self.address, out.remote, protocol, length);
+            let local = self.addresses.v4();
+            ipv4::emit(network, local.low(), out.remote.low(), protocol, length);
             match &out.body {
                 Body::Datagram { source, destination, payload } => {
-                    let addresses = (self.address, out.remote);
-                    udp::emit(body, addresses, (*source, *destination), payload, !self.unchecked);
+                    let (addresses, ports) = ((&local, &out.remote), (*source, *destination));
+                    udp::emit(body, addresses, ports, payload, !self.unchecked);
                 }
                 Body::PortUnreachable { quote } => {
                     body[icmp::HEADER..].copy_from_slice(quote);

@@ -6,6 +6,8 @@
 //!    loop into vector instructions.
 //! 3. Carries are folded once, at the end.
 
+use super::Address;
+
 /// Adds up `bytes`, padded with a zero byte to an even length. Not folded.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
@@ -83,11 +85,18 @@ pub const fn is_valid(sum: u64) -> bool {
     fold(sum) == 0xffff
 }
 
-/// The pseudo-header's sum (RFC 9293 section 3.1, RFC 768).
+/// The pseudo-header's sum (RFC 9293 section 3.1, RFC 768, RFC 8200 section 8.1). The two mapped IPv4 addresses add `0xffff` each, which is
+/// nothing in ones' complement.
 #[inline]
-pub const fn pseudo_header(source: u32, destination: u32, protocol: u8, length: u16) -> u64 {
-    u32::from_ne_bytes(source.to_be_bytes()) as u64
-        + u32::from_ne_bytes(destination.to_be_bytes()) as u64
-        + u16::from_ne_bytes([0, protocol]) as u64
-        + u16::from_ne_bytes(length.to_be_bytes()) as u64
+pub fn pseudo_header(source: &Address, destination: &Address, protocol: u8, length: u32) -> u64 {
+    sum_words(source.octets())
+        + sum_words(destination.octets())
+        + u64::from(u32::from_ne_bytes([0, 0, 0, protocol]))
+        + u64::from(u32::from_ne_bytes(length.to_be_bytes()))
+}
+
+#[inline]
+fn sum_words(bytes: &[u8; 16]) -> u64 {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()
 }

@@ -9,6 +9,8 @@
 pub const HEADER: usize = 14;
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const IPV6: u16 = 0x86dd;
 /// EtherType of ARP.
 pub const ARP: u16 = 0x0806;
 /// Everybody's address.

@@ -33,6 +33,8 @@ pub struct Header {
     pub fragment: bool,
     /// Bytes in the header, options included.
     pub header_length: usize,
+    /// The two bits of explicit congestion notification (RFC 3168).
+    pub ecn: u8,
 }
 
 impl Header {
@@ -64,6 +66,7 @@ impl Header {
             protocol: fixed[9],
             fragment: u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0,
             header_length,
+            ecn: fixed[1] & 3,
         };
         Ok((header, packet.take(total).skip(header_length)))
     }

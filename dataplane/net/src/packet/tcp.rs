@@ -5,7 +5,7 @@
 //!  | source | destination | seq | ack | offset | flags | window | checksum | urgent | options | payload
 //! ```
 
-use super::{Malformed, Payload, checksum, ethernet, ipv4};
+use super::{Address, Malformed, Payload, Template, checksum, ipv4};
 use crate::sequence::Seq;
 
 mod options;
@@ -14,8 +14,6 @@ pub use options::{Options, ROOM, Received, SackBlocks, TIMESTAMP_OPTION};
 
 /// Bytes in a header without options.
 pub const HEADER: usize = 20;
-/// Bytes of link, network and transport headers before the options.
-pub const ALL_HEADERS: usize = ethernet::HEADER + ipv4::HEADER + HEADER;
 
 /// No more data from the sender.
 pub const FIN: u8 = 0x01;
@@ -62,8 +60,8 @@ impl<'a> Segment<'a> {
     #[inline]
     pub fn parse(
         packet: impl Into<Payload<'a>>,
-        source: u32,
-        destination: u32,
+        source: &Address,
+        destination: &Address,
         verified: bool,
     ) -> Result<Self, Malformed> {
         let packet = packet.into();
@@ -75,7 +73,7 @@ impl<'a> Segment<'a> {
             return Err(Malformed::Header);
         }
         if !verified {
-            let pseudo = checksum::pseudo_header(source, destination, ipv4::TCP, length);
+            let pseudo = checksum::pseudo_header(source, destination, ipv4::TCP, u32::from(length));
             if !checksum::is_valid(pseudo + packet.sum()) {
                 return Err(Malformed::Checksum);
             }
@@ -112,23 +110,6 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Who talks to whom: all that the headers of one flow have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Our link address.
-    pub mac: [u8; 6],
-    /// The next hop's link address.
-    pub next_hop: [u8; 6],
-    /// Our address.
-    pub local: u32,
-    /// The peer's address.
-    pub remote: u32,
-    /// Our port.
-    pub local_port: u16,
-    /// The peer's port.
-    pub remote_port: u16,
-}
-
 /// The fields of a segment that we send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
@@ -146,26 +127,21 @@ pub struct Fields {
 
 /// Bytes of the whole frame.
 #[inline]
-pub const fn frame_length(options: &Options, payload: usize) -> usize {
-    ALL_HEADERS + options.length() + payload
+pub const fn frame_length(template: &Template, options: &Options, payload: usize) -> usize {
+    template.network_end() + HEADER + options.length() + payload
 }
 
-/// Writes a whole frame: link, network and transport headers, options, and the payload in its two pieces, copied and
-/// summed in one go. Without `checksums` it is only copied, and the checksum left zero.
+/// Writes a whole frame: the template, transport header, options, and the payload in its two pieces, copied and summed in
+/// one go. Without `checksums` it is only copied, and the checksum left zero.
 ///
 /// # Panics
 /// If `out` is not [`frame_length`] bytes long.
 #[inline]
-pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8]), checksums: bool) {
+pub fn emit(out: &mut [u8], template: &Template, fields: &Fields, payload: (&[u8], &[u8]), checksums: bool) {
     let header_length = HEADER + fields.options.length();
-    let (link, rest) =
-        out.split_first_chunk_mut::<{ ethernet::HEADER }>().expect("the caller sized the frame");
-    ethernet::Header { destination: path.next_hop, source: path.mac, ethertype: ethernet::IPV4 }.emit(link);
-    let (network, segment) =
-        rest.split_first_chunk_mut::<{ ipv4::HEADER }>().expect("the caller sized the frame");
-    ipv4::emit(network, path.local, path.remote, ipv4::TCP, segment.len());
-    let length = u16::try_from(segment.len()).unwrap_or(u16::MAX);
-    let (header, data) = segment.split_at_mut(header_length);
+    let length = out.len() - template.network_end();
+    let pseudo = template.write(out, length);
+    let (header, data) = out[template.network_end()..].split_at_mut(header_length);
     let (first, second) = data.split_at_mut(payload.0.len());
     let data_sum = if !checksums {
         first.copy_from_slice(payload.0);
@@ -181,8 +157,6 @@ pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8]
     };
     let (fixed, options) = header.split_first_chunk_mut::<HEADER>().expect("a header is at least that long");
     let ack = if fields.flags & ACK == 0 { 0 } else { fields.ack.0 };
-    fixed[..2].copy_from_slice(&path.local_port.to_be_bytes());
-    fixed[2..4].copy_from_slice(&path.remote_port.to_be_bytes());
     fixed[4..8].copy_from_slice(&fields.seq.0.to_be_bytes());
     fixed[8..12].copy_from_slice(&ack.to_be_bytes());
     // At most 40 + 20 bytes: fifteen words.
@@ -194,8 +168,6 @@ pub fn emit(out: &mut [u8], path: &Path, fields: &Fields, payload: (&[u8], &[u8]
     if !checksums {
         return;
     }
-    let sum = checksum::pseudo_header(path.local, path.remote, ipv4::TCP, length)
-        + data_sum
-        + checksum::sum(&header[..header_length]);
+    let sum = pseudo + data_sum + checksum::sum(header);
     header[16..18].copy_from_slice(&checksum::finish(sum));
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::tcp::{ACK, Fields, Options, PSH, Path, SYN, Segment};
+use super::tcp::{ACK, Fields, Options, PSH, SYN, Segment};
 use super::*;
 use crate::sequence::Seq;
 
@@ -11,6 +11,10 @@ fn by_the_letter(bytes: &[u8]) -> u16 {
         let (sum, carry) = sum.overflowing_add(word);
         sum + u16::from(carry)
     })
+}
+
+fn address(bits: u128, v6: bool) -> Address {
+    if v6 { Address::from_octets((bits | 1 << 125).to_be_bytes()) } else { Address::v4(bits as u32) }
 }
 
 proptest! {
@@ -52,6 +56,7 @@ proptest! {
     fn a_segment_reads_as_it_was_written(
         seq in any::<u32>(), ack in any::<u32>(), window in any::<u16>(),
         payload in proptest::collection::vec(any::<u8>(), 0..1448), cut in 0usize..1448, kind in 0u8..4, flip in any::<u16>(),
+        ends in any::<(u128, u128)>(), v6 in any::<bool>(),
     ) {
         let options = match kind {
             0 => Options::None,
@@ -60,21 +65,32 @@ proptest! {
             _ => Options::Syn { mss: window, shift: Some(7), sack: true, timestamps: None },
         };
         let flags = if kind > 1 { SYN | ACK } else { ACK | PSH };
-        let path = Path { mac: [2; 6], next_hop: [4; 6], local: 0x0a00_0001, remote: 0x0a00_0002, local_port: 7, remote_port: 9 };
+        let path = Path { mac: [2; 6], next_hop: [4; 6], local: address(ends.0, v6), remote: address(ends.1, v6), local_port: 7, remote_port: 9 };
+        let template = Template::new(&path, ipv4::TCP);
+        prop_assert_eq!(template.path(), path);
         let fields = Fields { seq: Seq(seq), ack: Seq(ack), flags, window, options };
-        let mut frame = vec![0xee; tcp::frame_length(&options, payload.len())];
-        tcp::emit(&mut frame, &path, &fields, payload.split_at(cut.min(payload.len())), true);
+        let mut frame = vec![0xee; tcp::frame_length(&template, &options, payload.len())];
+        tcp::emit(&mut frame, &template, &fields, payload.split_at(cut.min(payload.len())), true);
         let (link, packet) = ethernet::Header::parse(&frame).expect("it is long enough");
         prop_assert_eq!((link.source, link.destination), ([2; 6], [4; 6]));
-        let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
-        let segment = Segment::parse(bytes, header.source, header.destination, false).expect("its checksum is right");
+        let (source, destination, bytes) = if v6 {
+            let (header, bytes) = ipv6::Header::parse(packet).expect("it is long enough");
+            prop_assert_eq!(header.next_header, ipv4::TCP);
+            (header.source, header.destination, Payload::from(bytes))
+        } else {
+            let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
+            prop_assert_eq!(header.protocol, ipv4::TCP);
+            (Address::v4(header.source), Address::v4(header.destination), bytes)
+        };
+        prop_assert_eq!((source, destination), (path.local, path.remote));
+        let segment = Segment::parse(bytes, &source, &destination, false).expect("its checksum is right");
         prop_assert_eq!((segment.seq.0, segment.ack.0, segment.flags, segment.window), (seq, ack, flags, window));
         prop_assert_eq!(segment.payload.to_vec(), payload.as_slice());
         // The same bytes, of which all but the headers are foreign.
         let segment_bytes = bytes.to_vec();
         let (head, tail) = segment_bytes.split_at(segment_bytes.len() - payload.len());
         let split = Payload { head, tail: sietch_nic::Foreign::from_slice(tail) };
-        let again = Segment::parse(split, header.source, header.destination, false).expect("its checksum is right");
+        let again = Segment::parse(split, &source, &destination, false).expect("its checksum is right");
         prop_assert_eq!(again.payload.to_vec(), payload.as_slice());
         let (mss, shift, timestamps) = match options {
             Options::None => (None, None, None),
@@ -87,14 +103,13 @@ proptest! {
         let bit = usize::from(flip) % (segment_bytes.len() * 8);
         let mut wrong = segment_bytes.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
-        let verdict = Segment::parse(&wrong, header.source, header.destination, false);
+        let verdict = Segment::parse(&wrong, &source, &destination, false);
         prop_assert!(verdict.is_err());
         // And without a checksum.
-        tcp::emit(&mut frame, &path, &fields, payload.split_at(cut.min(payload.len())), false);
-        prop_assert_eq!(frame[50..52].as_ref(), &[0, 0][..]);
-        let (_, packet) = ethernet::Header::parse(&frame).expect("it is long enough");
-        let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
-        let unchecked = Segment::parse(bytes, header.source, header.destination, true).expect("nobody looks");
+        tcp::emit(&mut frame, &template, &fields, payload.split_at(cut.min(payload.len())), false);
+        let (_, bytes) = frame.split_at(template.network_end());
+        prop_assert_eq!(&bytes[16..18], &[0, 0][..]);
+        let unchecked = Segment::parse(bytes, &source, &destination, true).expect("nobody looks");
         prop_assert_eq!(unchecked.payload.to_vec(), payload.as_slice());
     }
 
@@ -103,8 +118,9 @@ proptest! {
         let _ = ethernet::Header::parse(&bytes);
         let _ = arp::Packet::parse(&bytes);
         let _ = ipv4::Header::parse(&bytes);
-        let _ = Segment::parse(&bytes, 1, 2, false);
-        let _ = udp::Datagram::parse(&bytes, 1, 2, false);
+        let _ = ipv6::Header::parse(&bytes);
+        let _ = Segment::parse(&bytes, &Address::v4(1), &Address::v4(2), false);
+        let _ = udp::Datagram::parse(&bytes, &Address::v4(1), &Address::v4(2), false);
         let _ = icmp::Message::parse(&bytes);
         let _ = icmp::Quote::parse(&bytes);
     }

@@ -5,7 +5,7 @@
 //!  | source | destination | length | checksum | payload
 //! ```
 
-use super::{Malformed, Payload, checksum, ipv4};
+use super::{Address, Malformed, Payload, checksum, ipv4};
 
 /// Bytes in a UDP header.
 pub const HEADER: usize = 8;
@@ -29,8 +29,8 @@ impl<'a> Datagram<'a> {
     /// Too short, or a wrong checksum.
     pub fn parse(
         packet: impl Into<Payload<'a>>,
-        source: u32,
-        destination: u32,
+        source: &Address,
+        destination: &Address,
         verified: bool,
     ) -> Result<Self, Malformed> {
         let packet = packet.into();
@@ -41,7 +41,7 @@ impl<'a> Datagram<'a> {
         }
         let packet = packet.take(usize::from(length));
         if !verified && header[6..8] != [0, 0] {
-            let pseudo = checksum::pseudo_header(source, destination, ipv4::UDP, length);
+            let pseudo = checksum::pseudo_header(source, destination, ipv4::UDP, u32::from(length));
             if !checksum::is_valid(pseudo + packet.sum()) {
                 return Err(Malformed::Checksum);
             }
@@ -58,7 +58,13 @@ impl<'a> Datagram<'a> {
 ///
 /// # Panics
 /// If `out` is not exactly that long.
-pub fn emit(out: &mut [u8], addresses: (u32, u32), ports: (u16, u16), payload: &[u8], checksums: bool) {
+pub fn emit(
+    out: &mut [u8],
+    addresses: (&Address, &Address),
+    ports: (u16, u16),
+    payload: &[u8],
+    checksums: bool,
+) {
     let length = u16::try_from(out.len()).unwrap_or(u16::MAX);
     out[..2].copy_from_slice(&ports.0.to_be_bytes());
     out[2..4].copy_from_slice(&ports.1.to_be_bytes());
@@ -68,7 +74,8 @@ pub fn emit(out: &mut [u8], addresses: (u32, u32), ports: (u16, u16), payload: &
     if !checksums {
         return;
     }
-    let sum = checksum::pseudo_header(addresses.0, addresses.1, ipv4::UDP, length) + checksum::sum(out);
+    let sum =
+        checksum::pseudo_header(addresses.0, addresses.1, ipv4::UDP, u32::from(length)) + checksum::sum(out);
     let check = match checksum::finish(sum) {
         [0, 0] => [0xff, 0xff],
         check => check,

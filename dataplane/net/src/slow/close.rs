@@ -12,7 +12,7 @@
 use crate::engine::Engine;
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
-use crate::flow_table::{Entry, key};
+use crate::flow_table::Entry;
 use crate::limits::{FIN_WAIT_2, NEVER, TIME_WAIT};
 use crate::packet::tcp::{ACK, Fields, Options, RST};
 use crate::sequence::Seq;
@@ -85,7 +85,7 @@ impl Engine {
             Options::None
         };
         let fields = Fields { seq, ack: flow.rcv_nxt, flags, window: 0, options };
-        let path = flow.path(self.mac, self.address);
+        let path = self.flows.path[index].path();
         self.metrics.resets_sent += 1;
         self.reply(Reply { path, fields });
     }
@@ -141,16 +141,15 @@ impl Engine {
         }
         let flow = &mut self.flows.hot[index];
         let owes = flow.has(flag::ACK_NOW);
-        let name = key(flow.remote, flow.remote_port, flow.local_port);
+        let path = &self.flows.path[index];
+        let name = path.name();
         let waiting = self.time_waits.insert(TimeWait {
-            remote: flow.remote,
-            remote_port: flow.remote_port,
-            local_port: flow.local_port,
+            name,
             snd_nxt: flow.max,
             rcv_nxt: flow.rcv_nxt,
             window: flow.announce(self.receive_buffer),
             timestamps: flow.has(flag::TIMESTAMPS).then_some((flow.ts_recent, flow.ts_offset)),
-            mac: flow.next_hop,
+            mac: path.next_hop(),
             acknowledged_at: 0,
         });
         self.directory.insert(name, Entry::TimeWait(waiting));
@@ -164,8 +163,7 @@ impl Engine {
     }
 
     fn forget_name(&mut self, index: usize) {
-        let flow = &self.flows.hot[index];
-        self.directory.remove(key(flow.remote, flow.remote_port, flow.local_port), Entry::Flow(index as u32));
+        self.directory.remove(&self.flows.path[index].name(), Entry::Flow(index as u32));
     }
 
     /// The protocol is done with the flow. If the application has still to read, the flow stays for that.

@@ -1,13 +1,13 @@
 //! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a connection in TIME-WAIT.
 
 use crate::congestion::{Algorithm, Kind};
-use crate::engine::Engine;
+use crate::engine::{Engine, Origin};
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
-use crate::flow_table::{Entry, key};
+use crate::flow_table::Entry;
 use crate::limits::{CHALLENGE_INTERVAL, REPLIES};
 use crate::listener::Embryo;
-use crate::packet::tcp::{ACK, FIN, Fields, Options, Path, RST, SYN, Segment};
+use crate::packet::tcp::{ACK, FIN, Fields, Options, RST, SYN, Segment};
 use crate::sequence::Seq;
 use crate::time_wait::TimeWait;
 use crate::transmit::Reply;
@@ -21,32 +21,21 @@ impl Engine {
         }
     }
 
-    fn path_to(&self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) -> Path {
-        Path {
-            mac: self.mac,
-            next_hop: mac,
-            local: self.address,
-            remote,
-            local_port: segment.destination,
-            remote_port: segment.source,
-        }
-    }
-
     /// A segment that belongs to nothing that exists: a SYN for a listener, or a mistake that a reset clears up
     /// (RFC 9293 section 3.10.7.1).
-    pub(crate) fn stranger_receive(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+    pub(crate) fn stranger_receive(&mut self, origin: &Origin, segment: &Segment<'_>) {
         if segment.has(RST) {
             return;
         }
         let listens = self.listeners.iter().any(|listener| listener.port == segment.destination);
         if listens && segment.flags & (SYN | ACK | FIN) == SYN {
-            self.conceive(mac, remote, segment, None);
+            self.conceive(origin, segment, None);
             return;
         }
-        self.reset_stranger(mac, remote, segment);
+        self.reset_stranger(origin, segment);
     }
 
-    fn reset_stranger(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+    fn reset_stranger(&mut self, origin: &Origin, segment: &Segment<'_>) {
         if !self.reset_bucket.take(self.now) {
             self.metrics.rate_limited += 1;
             return;
@@ -58,27 +47,26 @@ impl Engine {
         };
         self.metrics.resets_sent += 1;
         let fields = Fields { seq, ack, flags, window: 0, options: Options::None };
-        self.reply(Reply { path: self.path_to(mac, remote, segment), fields });
+        self.reply(Reply { path: self.path(&origin.name(segment), origin.mac), fields });
     }
 
     /// Makes an embryo of a SYN and answers it. The initial sequence number is beyond `above`, the last one of an earlier connection of
     /// the same name: a fast one may have outrun the clock.
-    fn conceive(&mut self, mac: [u8; 6], remote: u32, segment: &Segment<'_>, above: Option<Seq>) {
+    fn conceive(&mut self, origin: &Origin, segment: &Segment<'_>, above: Option<Seq>) {
         if self.embryos.is_full() {
             self.metrics.syn_overflow += 1;
             if let Some(oldest) = self.embryos.oldest() {
                 self.forget_embryo(oldest);
             }
         }
-        let (iss, ts_offset) = self.initial_sequence(remote, segment.source, segment.destination);
+        let name = origin.name(segment);
+        let (iss, ts_offset) = self.initial_sequence(&name);
         let iss = above.map_or(iss, |above| iss.max(above.plus(0x1_0000)));
         let index = self.embryos.insert(Embryo {
-            remote,
-            remote_port: segment.source,
-            local_port: segment.destination,
+            name,
             irs: segment.seq,
             iss,
-            mac,
+            mac: origin.mac,
             peer_mss: segment.options.mss,
             shift: segment.options.shift,
             timestamps: segment.options.timestamps.is_some(),
@@ -89,15 +77,14 @@ impl Engine {
             sent_at: self.now,
             challenged_at: 0,
         });
-        self.directory.insert(key(remote, segment.source, segment.destination), Entry::Embryo(index));
+        self.directory.insert(name, Entry::Embryo(index));
         self.answer_syn(index);
     }
 
     pub(super) fn forget_embryo(&mut self, index: u32) -> Option<Embryo> {
         let embryo = self.embryos.remove(index)?;
         self.embryo_timers.set(index, crate::limits::NEVER);
-        self.directory
-            .remove(key(embryo.remote, embryo.remote_port, embryo.local_port), Entry::Embryo(index));
+        self.directory.remove(&embryo.name, Entry::Embryo(index));
         Some(embryo)
     }
 
@@ -111,7 +98,7 @@ impl Engine {
         self.embryo_timers.set(index, deadline);
         let stamps = (self.now_ms.wrapping_add(embryo.ts_offset), embryo.ts_recent);
         let options = Options::Syn {
-            mss: self.own_mss(),
+            mss: self.own_mss(&embryo.name.remote),
             shift: embryo.shift.map(|_| self.own_shift),
             sack: embryo.sack,
             timestamps: embryo.timestamps.then_some(stamps),
@@ -123,22 +110,11 @@ impl Engine {
             window: self.receive_buffer.min(0xffff) as u16,
             options,
         };
-        self.reply(Reply { path: self.embryo_path(&embryo), fields });
-    }
-
-    fn embryo_path(&self, embryo: &Embryo) -> Path {
-        Path {
-            mac: self.mac,
-            next_hop: embryo.mac,
-            local: self.address,
-            remote: embryo.remote,
-            local_port: embryo.local_port,
-            remote_port: embryo.remote_port,
-        }
+        self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
     }
 
     /// A segment for a half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
-    pub(crate) fn embryo_receive(&mut self, index: u32, mac: [u8; 6], segment: &Segment<'_>) {
+    pub(crate) fn embryo_receive(&mut self, index: u32, origin: &Origin, segment: &Segment<'_>) {
         let Some(&embryo) = self.embryos.get(index) else { return };
         let next = embryo.irs.plus(1);
         let window = self.receive_buffer.min(0xffff) as u32;
@@ -167,10 +143,10 @@ impl Engine {
             return;
         }
         if segment.ack != embryo.iss.plus(1) {
-            self.reset_stranger(mac, embryo.remote, segment);
+            self.reset_stranger(origin, segment);
             return;
         }
-        self.hatch(index, segment);
+        self.hatch(index, origin, segment);
     }
 
     fn challenge_embryo(&mut self, index: u32, segment: &Segment<'_>) {
@@ -197,17 +173,18 @@ impl Engine {
             options,
         };
         self.metrics.challenge_acks += 1;
-        self.reply(Reply { path: self.embryo_path(&embryo), fields });
+        self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
     }
 
     /// The handshake is complete: the embryo becomes a flow, if there is room.
-    fn hatch(&mut self, embryo_index: u32, segment: &Segment<'_>) {
+    fn hatch(&mut self, embryo_index: u32, origin: &Origin, segment: &Segment<'_>) {
         let Some(&embryo) = self.embryos.get(embryo_index) else { return };
-        let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == embryo.local_port)
+        let Some(listener) =
+            self.listeners.iter_mut().find(|listener| listener.port == embryo.name.local_port)
         else {
             // Nobody listens any more.
             self.forget_embryo(embryo_index);
-            self.reset_stranger(embryo.mac, embryo.remote, segment);
+            self.reset_stranger(origin, segment);
             return;
         };
         if listener.waiting >= listener.backlog || self.flows.is_full() {
@@ -217,12 +194,9 @@ impl Engine {
         listener.waiting += 1;
         self.forget_embryo(embryo_index);
         let Some(index) = self.flows.allocate() else { return };
-        self.directory.insert(key(embryo.remote, embryo.remote_port, embryo.local_port), Entry::Flow(index));
+        self.directory.insert(embryo.name, Entry::Flow(index));
+        self.flows.path[index as usize] = self.template(&embryo.name, embryo.mac);
         let flow = &mut self.flows.hot[index as usize];
-        flow.remote = embryo.remote;
-        flow.remote_port = embryo.remote_port;
-        flow.local_port = embryo.local_port;
-        flow.next_hop = embryo.mac;
         flow.ts_offset = embryo.ts_offset;
         flow.ts_recent = embryo.ts_recent;
         flow.rcv_nxt = embryo.irs.plus(1);
@@ -254,7 +228,7 @@ impl Engine {
 
     /// Sets what follows from the options of the peer's SYN.
     fn adopt_options(&mut self, index: usize, peer_mss: Option<u16>, timestamps: bool, sack: bool) {
-        let mss = self.payload_size(peer_mss, timestamps);
+        let mss = self.payload_size(&self.flows.path[index].remote(), peer_mss, timestamps);
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if timestamps {
             flow.flags |= flag::TIMESTAMPS;
@@ -352,7 +326,7 @@ impl Engine {
     }
 
     /// A segment for a connection in TIME-WAIT.
-    pub(crate) fn time_wait_receive(&mut self, index: u32, mac: [u8; 6], remote: u32, segment: &Segment<'_>) {
+    pub(crate) fn time_wait_receive(&mut self, index: u32, origin: &Origin, segment: &Segment<'_>) {
         let Some(&waiting) = self.time_waits.get(index) else { return };
         if segment.has(RST) {
             // RFC 1337: a reset does not end TIME-WAIT early.
@@ -363,9 +337,9 @@ impl Engine {
             self.metrics.time_wait_recycled += 1;
             self.forget_time_wait(index);
             if self.listeners.iter().any(|listener| listener.port == segment.destination) {
-                self.conceive(mac, remote, segment, Some(waiting.snd_nxt));
+                self.conceive(origin, segment, Some(waiting.snd_nxt));
             } else {
-                self.stranger_receive(mac, remote, segment);
+                self.stranger_receive(origin, segment);
             }
             return;
         }
@@ -383,32 +357,21 @@ impl Engine {
     pub(super) fn forget_time_wait(&mut self, index: u32) {
         if let Some(waiting) = self.time_waits.remove(index) {
             self.time_wait_timers.set(index, crate::limits::NEVER);
-            self.directory
-                .remove(key(waiting.remote, waiting.remote_port, waiting.local_port), Entry::TimeWait(index));
+            self.directory.remove(&waiting.name, Entry::TimeWait(index));
         }
     }
 
     /// Sends the last acknowledgement of a connection in TIME-WAIT.
     pub(super) fn acknowledge_time_wait(&mut self, index: u32) {
-        let (now, now_ms, mac, local) = (self.now, self.now_ms, self.mac, self.address);
+        let (now, now_ms) = (self.now, self.now_ms);
         let Some(waiting) = self.time_waits.get_mut(index) else { return };
         waiting.acknowledged_at = now.max(1);
-        let TimeWait {
-            remote,
-            remote_port,
-            local_port,
-            snd_nxt,
-            rcv_nxt,
-            window,
-            timestamps,
-            mac: next_hop,
-            ..
-        } = *waiting;
+        let TimeWait { name, snd_nxt, rcv_nxt, window, timestamps, mac, .. } = *waiting;
         let options = timestamps.map_or(Options::None, |(recent, offset)| {
             Options::Timestamps(now_ms.wrapping_add(offset), recent)
         });
         let fields = Fields { seq: snd_nxt, ack: rcv_nxt, flags: ACK, window, options };
         self.metrics.acks_sent += 1;
-        self.reply(Reply { path: Path { mac, next_hop, local, remote, local_port, remote_port }, fields });
+        self.reply(Reply { path: self.path(&name, mac), fields });
     }
 }

@@ -162,9 +162,9 @@ impl Engine {
         if flow.state == State::Closed || flow.has(flag::UNRESOLVED) {
             return;
         }
-        let Some(hop) = self.next_hop(flow.remote) else { return };
+        let Some(hop) = self.addresses.next_hop(&self.flows.path[index].remote()) else { return };
         if let Resolution::Known(mac) = self.neighbours.resolve(hop, self.now) {
-            self.flows.hot[index].next_hop = mac;
+            self.flows.path[index].set_next_hop(mac);
         }
     }
 

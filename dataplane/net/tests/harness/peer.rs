@@ -1,7 +1,7 @@
 //! A peer made of bare segments: the test writes each one and reads each answer.
 
-use sietch_net::packet::tcp::{self, ACK, Fields, Options, Path, SYN};
-use sietch_net::packet::{ethernet, ipv4};
+use sietch_net::packet::tcp::{self, ACK, Fields, Options, SYN};
+use sietch_net::packet::{Address, Path, Template, ethernet, ipv4};
 use sietch_net::{Config, FlowId, Seq};
 
 use super::{Host, SECOND, SERVER_PORT};
@@ -74,14 +74,15 @@ impl Peer {
         let path = Path {
             mac: PEER_MAC,
             next_hop: self.host.mac,
-            local: PEER,
-            remote: self.host.address.to_bits(),
+            local: Address::v4(PEER),
+            remote: self.host.address.into(),
             local_port: self.port,
             remote_port: self.engine_port,
         };
         let fields = Fields { seq, ack, flags, window: self.window, options };
-        let mut frame = vec![0; tcp::frame_length(&options, payload.len())];
-        tcp::emit(&mut frame, &path, &fields, (payload, b""), true);
+        let template = Template::new(&path, ipv4::TCP);
+        let mut frame = vec![0; tcp::frame_length(&template, &options, payload.len())];
+        tcp::emit(&mut frame, &template, &fields, (payload, b""), true);
         assert!(self.host.tap.deliver(&frame));
         self.turn();
     }
@@ -104,8 +105,8 @@ impl Peer {
                 continue;
             }
             let (header, bytes) = ipv4::Header::parse(packet).expect("what we send is legal");
-            let segment = tcp::Segment::parse(bytes, header.source, header.destination, false)
-                .expect("what we send is legal");
+            let ends = (Address::v4(header.source), Address::v4(header.destination));
+            let segment = tcp::Segment::parse(bytes, &ends.0, &ends.1, false).expect("what we send is legal");
             all.push(Got {
                 at: self.now,
                 seq: segment.seq,

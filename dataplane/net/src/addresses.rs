@@ -1,0 +1,84 @@
+//! Which addresses are ours, and where packets for others go first.
+//!
+//! 1. Place 0 is the IPv4 address, whether there is one or not. An address keeps its place, so that the place names it in flows and in
+//!    their keys.
+//! 2. A packet is for us if its destination is one of them.
+//! 3. The way to a peer: itself if it shares a prefix with one of ours, else the family's router, else none.
+//! 4. The source towards a peer is of its family and scope, and has most leading bits in common (RFC 6724, rules 1, 2 and 8).
+
+use crate::packet::Address;
+
+/// One of our addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub address: Address,
+    /// Bits that name the network on the link.
+    pub prefix: u8,
+    /// Whether it is used at all: not if there is none in this place.
+    pub usable: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    locals: Vec<Local>,
+    gateways: [Option<Address>; 2],
+}
+
+impl Addresses {
+    pub fn new(v4: (Address, u8), gateway: Option<Address>) -> Self {
+        let own = Local { address: v4.0, prefix: v4.1.min(32), usable: !v4.0.is_unspecified() };
+        Self { locals: vec![own], gateways: [gateway, None] }
+    }
+
+    /// Our IPv4 address.
+    #[inline]
+    pub fn v4(&self) -> Address {
+        self.locals[0].address
+    }
+
+    /// The address in a place; nobody's if there is none.
+    #[inline]
+    pub fn get(&self, index: u8) -> Address {
+        self.locals.get(usize::from(index)).map_or(Address::UNSPECIFIED, |local| local.address)
+    }
+
+    /// The place of one of our addresses.
+    #[inline]
+    pub fn index_of(&self, address: &Address) -> Option<u8> {
+        let place = self.locals.iter().position(|local| local.usable && local.address == *address)?;
+        // There are few.
+        Some(place as u8)
+    }
+
+    /// Whether a packet may come from `source` on the link: not from ourselves, nobody, everybody, a group or a loopback.
+    #[inline]
+    pub fn may_be_source(&self, source: &Address) -> bool {
+        source.may_be_source() && self.index_of(source).is_none()
+    }
+
+    /// Whether `address` is on our link.
+    pub fn on_link(&self, address: &Address) -> bool {
+        let shares = |local: &Local| local.usable && local.address.shares_prefix(address, local.prefix);
+        self.locals.iter().any(shares)
+    }
+
+    /// Where packets for `remote` go first.
+    pub fn next_hop(&self, remote: &Address) -> Option<Address> {
+        if self.on_link(remote) {
+            return Some(*remote);
+        }
+        self.gateways[usize::from(!remote.is_v4())]
+    }
+
+    /// The place of the address from which we speak to `remote`.
+    pub fn source_for(&self, remote: &Address) -> Option<u8> {
+        let fits = |local: &Local| {
+            local.usable
+                && local.address.is_v4() == remote.is_v4()
+                && (remote.is_v4() || local.address.is_link_local() == remote.is_link_local())
+        };
+        let candidates = self.locals.iter().enumerate().filter(|(_, local)| fits(local));
+        candidates.max_by_key(|(_, local)| local.address.common_bits(remote)).map(|(place, _)| place as u8)
+    }
+}
