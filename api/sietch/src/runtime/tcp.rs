@@ -117,7 +117,7 @@ pub(super) fn dispatch(net: &Net, events: &mut Vec<Event>) {
     for event in events.drain(..) {
         match event.kind {
             EventKind::Datagram { port } => super::udp::arrived(net, port),
-            EventKind::Accepted { port, remote } => newest = accepted(net, event.flow, port, remote.into()),
+            EventKind::Accepted { port, remote } => newest = accepted(net, event.flow, port, remote),
             kind => {
                 let connections = net.0.connections.borrow();
                 let known = connections.get(event.user).or(newest.as_ref());

@@ -59,7 +59,7 @@ impl UdpSocket {
         let datagram = self.receive().await?;
         let length = datagram.payload.len().min(out.len());
         out[..length].copy_from_slice(&datagram.payload[..length]);
-        Ok((length, datagram.remote.into()))
+        Ok((length, datagram.remote))
     }
 
     /// Queues a datagram for `remote`, waiting while the queue is full. It leaves at the end of this turn, and may be lost on
