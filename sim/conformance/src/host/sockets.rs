@@ -100,7 +100,7 @@ impl Stream {
 impl Host {
     pub(super) fn take_event(&mut self, event: &Event) {
         if let EventKind::Accepted { port, remote } = event.kind {
-            let stream = Stream::new(event.flow, Phase::Connected, SocketAddr::from(remote));
+            let stream = Stream::new(event.flow, Phase::Connected, remote);
             let listener = self.sockets.values_mut().find_map(|socket| match &mut socket.kind {
                 Kind::Listener { port: listening, queue } if *listening == port => {
                     Some((queue, &socket.chosen))
