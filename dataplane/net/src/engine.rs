@@ -188,6 +188,8 @@ pub struct Engine {
     pub(crate) reset_bucket: Bucket,
     pub(crate) unreachable_bucket: Bucket,
     pub(crate) connects: u64,
+    /// Until when acknowledgements may bring SYN cookies back.
+    pub(crate) cookies_until: u64,
     /// Something beside `dirty` and `replies` waits for the next emission.
     pub(crate) pending: bool,
 
@@ -242,6 +244,7 @@ impl Engine {
             reset_bucket: Bucket::new(limits::RESET_RATE),
             unreachable_bucket: Bucket::new(limits::UNREACHABLE_RATE),
             connects: 0,
+            cookies_until: 0,
             pending: false,
             batch: Vec::with_capacity(RECEIVE_BATCH),
             turn: Vec::new(),

@@ -42,6 +42,7 @@ mod scoreboard;
 mod sequence;
 mod siphash;
 mod slow;
+mod syn_cookie;
 mod time_wait;
 pub mod timers;
 pub mod timing_wheel;

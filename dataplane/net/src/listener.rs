@@ -2,8 +2,8 @@
 //!
 //! 1. A SYN for a listening port makes an [`Embryo`]: 96 bytes, no buffers. The SYN-ACK goes back to the link address
 //!    that the SYN came from, and is repeated with backoff.
-//! 2. When all embryos are used up, the oldest makes place: under a flood of forged SYNs an honest
-//!    handshake, one round trip long, still gets through, and memory stays bounded.
+//! 2. When all embryos are used up, a SYN is answered with a cookie and no embryo is made (`syn_cookie`): under a flood of forged SYNs
+//!    honest handshakes still get through, and memory stays bounded.
 //! 3. The ACK of our SYN turns the embryo into a flow, provided that the listener has fewer than `backlog` connections
 //!    that the application has not taken. Otherwise the embryo stays, and its repeated SYN-ACK asks the peer again.
 

@@ -82,8 +82,12 @@ counters! {
     connections_timed_out,
     /// Attempts to connect that were refused or had no route.
     connections_failed,
-    /// SYNs that found the SYN queue full and displaced the oldest.
-    syn_overflow,
+    /// SYNs that found the table of half-open connections full and were answered with a cookie (RFC 4987).
+    syn_cookies_sent,
+    /// Connections that such a cookie brought about.
+    syn_cookies_accepted,
+    /// Segments that might have carried a cookie and did not.
+    syn_cookies_refused,
     /// Handshakes held back because the accept queue or the flow table was full.
     accept_overflow,
     /// Segments sent again.

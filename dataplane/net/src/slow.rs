@@ -7,7 +7,7 @@
 //! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
 //! 5. FIN, once all before it has arrived.
 //!
-//! `handshake` has the states before ESTABLISHED and the segments of strangers, `close` the ends of a flow, `timeout` what happens by itself.
+//! `handshake` has the states before ESTABLISHED and the segments of strangers (`cookie`: when there are too many), `close` the ends of a flow, `timeout` what happens by itself.
 
 use crate::engine::Engine;
 use crate::events::CloseReason;
@@ -18,6 +18,7 @@ use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment};
 use crate::sequence::Seq;
 
 mod close;
+mod cookie;
 mod handshake;
 mod repair;
 mod report;

@@ -86,7 +86,7 @@ impl Wire {
         let segments = frames.iter().filter_map(|frame| Segment::decode(frame));
         segments
             .map(|segment| Sent {
-                from: segment.seq.wrapping_sub(self.irs + 1),
+                from: segment.seq.wrapping_sub(self.irs.wrapping_add(1)),
                 ack: segment.ack.wrapping_sub(self.iss + 1),
                 flags: segment.flags,
                 window: segment.window,
@@ -243,4 +243,166 @@ fn data_in_single_bytes_out_of_order_fill_no_memory() {
     assert!(wire.host.engine.population().3 <= 1 << 20, "{:?}", wire.host.engine.population());
     wire.sent();
     wire.assert_alive(flow, 0, 0);
+}
+
+/// A flood of forged SYNs, and honest peers beside it.
+mod flood {
+    use super::*;
+
+    const EMBRYOS: usize = 64;
+
+    fn wire() -> Wire {
+        let mut host = Host::new(2, |config| config.embryos = EMBRYOS);
+        host.engine.listen(SERVER_PORT, 64).expect("the port is free");
+        Wire {
+            host,
+            now: SECOND,
+            peer: "10.0.0.1:5555".parse().expect("legal"),
+            local: SocketAddr::from(([10, 0, 0, 2], SERVER_PORT)),
+            irs: 0,
+            iss: 1_000_000,
+            window: 8000,
+        }
+    }
+
+    impl Wire {
+        /// SYNs of hosts that do not exist. Returns the answers.
+        fn flood(&mut self, from: u32, count: u32) -> usize {
+            let (peer, iss) = (self.peer, self.iss);
+            let mut answers = 0;
+            for number in from..from + count {
+                self.peer =
+                    SocketAddr::from(([10, 0, 0, 3 + (number % 200) as u8], 1024 + (number / 200) as u16));
+                self.put(SYN, number.wrapping_mul(0x9e37_79b9), 0, &Options::default(), &[]);
+                answers += self.frames().len();
+            }
+            (self.peer, self.iss) = (peer, iss);
+            answers
+        }
+
+        /// An honest peer's SYN; returns what the answer offers.
+        fn open(&mut self, port: u16, options: &Options) -> Options {
+            self.peer.set_port(port);
+            self.put(SYN, self.iss, 0, options, &[]);
+            let frames = self.frames();
+            let answer = Segment::decode(&frames[0]).expect("a SYN is answered");
+            assert_eq!((answer.flags, answer.ack), (SYN | ACK, self.iss + 1));
+            self.irs = answer.seq;
+            answer.read_options()
+        }
+    }
+
+    #[test]
+    fn neither_transfers_nor_new_connections_suffer() {
+        let mut wire = wire();
+        wire.open(5555, &Options { mss: Some(1000), ..Options::default() });
+        wire.say(0, 0, ACK, &[]);
+        let steady = wire.host.accepted()[0];
+        let (peer, irs) = (wire.peer, wire.irs);
+        let mut answers = 0;
+        for round in 0..100u32 {
+            answers += wire.flood(round * 1000, 1000);
+            let (_, embryos, _, bytes) = wire.host.engine.population();
+            assert!(embryos <= EMBRYOS && bytes <= 1 << 20, "{:?}", wire.host.engine.population());
+            // The transfer goes on.
+            (wire.peer, wire.irs) = (peer, irs);
+            wire.assert_alive(steady, round * 5, round * 6);
+            wire.say((round + 1) * 5, (round + 1) * 6, ACK, &[]);
+            // Somebody new comes, says something at once, and is heard.
+            wire.open(6000 + round as u16, &Options { mss: Some(1460), ..Options::default() });
+            wire.say(0, 0, ACK | PSH, b"alive");
+            let fresh = *wire.host.accepted().last().expect("there is room");
+            assert_ne!(fresh, steady);
+            assert_eq!(wire.host.read_all(fresh), b"alive");
+            wire.host.engine.abort(fresh);
+            wire.host.events.clear();
+            while wire.host.poll(wire.now) {}
+            wire.frames();
+            wire.now += SECOND / 20;
+        }
+        // A SYN is answered once by a cookie; those that found a place, six times.
+        assert!(answers <= 100_000 + 6 * EMBRYOS, "{answers} answers");
+        let metrics = wire.host.engine.metrics();
+        assert!(metrics.syn_cookies_sent > 99_000, "{}", metrics.syn_cookies_sent);
+        assert_eq!((metrics.syn_cookies_accepted, metrics.syn_cookies_refused), (100, 0));
+    }
+
+    #[test]
+    fn a_cookie_keeps_the_options_of_a_peer_with_timestamps() {
+        let mut wire = wire();
+        wire.flood(0, 100);
+        let offer = Options {
+            mss: Some(1400),
+            shift: Some(5),
+            sack_permitted: true,
+            timestamps: Some((777, 0)),
+            ..Options::default()
+        };
+        let answer = wire.open(5000, &offer);
+        let (value, echo) = answer.timestamps.expect("offered and taken");
+        assert_eq!((answer.sack_permitted, echo), (true, 777));
+        let stamps = Options { timestamps: Some((778, value)), ..Options::default() };
+        wire.put(ACK, wire.iss + 1, wire.irs.wrapping_add(1), &stamps, &[]);
+        let flow = wire.host.accepted()[0];
+        let info = wire.host.engine.flow_info(flow).expect("it lives");
+        assert_eq!((info.send_scale, info.selective, info.timestamps), (5, true, true));
+        // 1400 is rounded down to 1360, less the timestamp.
+        assert_eq!((info.segment_size, info.peer_window), (1348, 8000 << 5));
+    }
+
+    #[test]
+    fn a_later_segment_of_a_handshake_waits_for_the_first_and_a_guess_is_reset() {
+        let mut wire = wire();
+        wire.flood(0, 100);
+        wire.open(5000, &Options::default());
+        wire.say(500, 0, ACK | PSH, b"second");
+        assert_eq!(wire.frames(), Vec::<Vec<u8>>::new(), "it may be honest");
+        assert!(wire.host.accepted().is_empty());
+        // The right number for another peer, and blind guesses.
+        wire.peer.set_port(5001);
+        for guess in 1..400u32 {
+            wire.put(
+                ACK,
+                wire.iss + 1,
+                wire.irs.wrapping_add(guess.wrapping_mul(0x0101_0101)),
+                &Options::default(),
+                b"x",
+            );
+        }
+        assert!(wire.host.accepted().is_empty(), "28 bits were guessed");
+        let resets = wire.sent();
+        assert!(resets.len() > 300 && resets.iter().all(|sent| sent.flags == RST));
+        // The first comes after all.
+        wire.peer.set_port(5000);
+        wire.say(0, 0, ACK | PSH, &[1; 500]);
+        wire.say(500, 0, ACK | PSH, b"second");
+        let flow = wire.host.accepted()[0];
+        assert_eq!(wire.host.read_all(flow).len(), 506);
+        wire.frames();
+        // An old cookie is none.
+        wire.open(5002, &Options::default());
+        wire.now += 200 * SECOND;
+        wire.say(0, 0, ACK, &[]);
+        assert_eq!(wire.host.accepted().len(), 1);
+    }
+
+    #[test]
+    fn who_has_a_cookie_and_a_place_may_use_either() {
+        let mut wire = wire();
+        wire.flood(0, 100);
+        wire.open(5000, &Options::default());
+        let cookie = wire.irs;
+        // The forged ones give up; the SYN comes again and finds room, but the first answer is what counts.
+        for _ in 0..64 {
+            wire.now += SECOND;
+            while wire.host.poll(wire.now) {}
+            wire.frames();
+        }
+        wire.open(5000, &Options::default());
+        assert!(wire.host.engine.population().1 > 0, "it has a place");
+        wire.irs = cookie;
+        wire.say(0, 0, ACK | PSH, b"hello");
+        let flow = wire.host.accepted()[0];
+        assert_eq!(wire.host.read_all(flow), b"hello");
+    }
 }

@@ -133,12 +133,17 @@ impl Engine {
     /// The initial sequence number of a connection (RFC 6528) and the offset of its timestamps (RFC 7323 section 5.4): a keyed hash of its name,
     /// the former plus a clock of four microseconds.
     pub(crate) fn initial_sequence(&self, name: &Name) -> (Seq, u32) {
+        let hash = self.secret.hash_words(&self.words(name));
+        (Seq((hash as u32).wrapping_add((self.now >> 12) as u32)), (hash >> 32) as u32)
+    }
+
+    /// A name as words to be hashed.
+    pub(crate) fn words(&self, name: &Name) -> [u64; 5] {
         let (remote, local) = (name.remote.bits(), self.addresses.get(name.local).bits());
         let ports = u64::from(name.remote_port) << 16 | u64::from(name.local_port);
         let half = |bits: u128| [(bits >> 64) as u64, bits as u64];
         let ([a, b], [c, d]) = (half(remote), half(local));
-        let hash = self.secret.hash_words(&[a, b, c, d, ports]);
-        (Seq((hash as u32).wrapping_add((self.now >> 12) as u32)), (hash >> 32) as u32)
+        [a, b, c, d, ports]
     }
 
     /// Appends what has happened since the last call to `out`.

@@ -32,6 +32,9 @@ impl Engine {
             self.conceive(origin, segment, None);
             return;
         }
+        if listens && !segment.has(SYN) && self.take_cookie(None, origin, segment) {
+            return;
+        }
         self.reset_stranger(origin, segment);
     }
 
@@ -50,14 +53,13 @@ impl Engine {
         self.reply(Reply { path: self.path(&origin.name(segment), origin.mac), fields });
     }
 
-    /// Makes an embryo of a SYN and answers it. The initial sequence number is beyond `above`, the last one of an earlier connection of
-    /// the same name: a fast one may have outrun the clock.
+    /// Makes an embryo of a SYN and answers it; with a cookie and without an embryo if there is no room. The initial sequence number is
+    /// beyond `above`, the last one of an earlier connection of the same name: a fast one may have outrun the clock. (A cookie
+    /// cannot be. Timestamps then tell old segments from new ones.)
     fn conceive(&mut self, origin: &Origin, segment: &Segment<'_>, above: Option<Seq>) {
         if self.embryos.is_full() {
-            self.metrics.syn_overflow += 1;
-            if let Some(oldest) = self.embryos.oldest() {
-                self.forget_embryo(oldest);
-            }
+            self.answer_with_cookie(origin, segment);
+            return;
         }
         let name = origin.name(segment);
         let (iss, ts_offset) = self.initial_sequence(&name);
@@ -143,10 +145,12 @@ impl Engine {
             return;
         }
         if segment.ack != embryo.iss.plus(1) {
-            self.reset_stranger(origin, segment);
+            if !self.take_cookie(Some(index), origin, segment) {
+                self.reset_stranger(origin, segment);
+            }
             return;
         }
-        self.hatch(index, origin, segment);
+        self.hatch(&embryo, Some(index), origin, segment);
     }
 
     fn challenge_embryo(&mut self, index: u32, segment: &Segment<'_>) {
@@ -176,14 +180,19 @@ impl Engine {
         self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
     }
 
-    /// The handshake is complete: the embryo becomes a flow, if there is room.
-    fn hatch(&mut self, embryo_index: u32, origin: &Origin, segment: &Segment<'_>) {
-        let Some(&embryo) = self.embryos.get(embryo_index) else { return };
+    /// The handshake is complete: the embryo becomes a flow, if there is room. `place` is where it was kept, if it was.
+    pub(super) fn hatch(
+        &mut self,
+        embryo: &Embryo,
+        place: Option<u32>,
+        origin: &Origin,
+        segment: &Segment<'_>,
+    ) {
         let Some(listener) =
             self.listeners.iter_mut().find(|listener| listener.port == embryo.name.local_port)
         else {
             // Nobody listens any more.
-            self.forget_embryo(embryo_index);
+            place.map(|index| self.forget_embryo(index));
             self.reset_stranger(origin, segment);
             return;
         };
@@ -192,7 +201,7 @@ impl Engine {
             return;
         }
         listener.waiting += 1;
-        self.forget_embryo(embryo_index);
+        place.map(|index| self.forget_embryo(index));
         let Some(index) = self.flows.allocate() else { return };
         self.directory.insert(embryo.name, Entry::Flow(index));
         self.flows.path[index as usize] = self.template(&embryo.name, embryo.mac);

@@ -1,0 +1,94 @@
+//! Handshakes while the table of half-open connections is full: answered and forgotten (`syn_cookie`).
+//!
+//! 1. A SYN that finds no room gets a SYN-ACK with a cookie. Nothing is kept but the time until which cookies are out.
+//! 2. As long as some are, an acknowledgement that belongs to nothing may carry one. If it does, it makes the flow at once.
+//! 3. A peer whose SYN was answered with a cookie may send it again, and meet a table with room: it then has a half-open connection
+//!    *and* a cookie. Whichever of the two it acknowledges counts.
+
+use crate::engine::{Engine, Origin};
+use crate::listener::Embryo;
+use crate::packet::tcp::{ACK, Fields, Options, SYN, Segment};
+use crate::syn_cookie::{self, EPOCH, Kept, Verdict};
+use crate::transmit::Reply;
+
+impl Engine {
+    /// Answers a SYN and keeps nothing of it.
+    pub(super) fn answer_with_cookie(&mut self, origin: &Origin, segment: &Segment<'_>) {
+        let name = origin.name(segment);
+        let words = self.words(&name);
+        let mss = segment.options.mss.unwrap_or(crate::limits::DEFAULT_MSS);
+        let seq = syn_cookie::make(&self.secret, &words, segment.seq, mss, self.now);
+        let (_, ts_offset) = self.initial_sequence(&name);
+        let options = &segment.options;
+        let kept = options.timestamps.map(|(value, _)| {
+            let kept = Kept { shift: options.shift, sack: options.sack_permitted, ecn: false };
+            (kept, syn_cookie::stamp(self.now_ms, kept).wrapping_add(ts_offset), value)
+        });
+        let options = Options::Syn {
+            mss: self.own_mss(&name.remote),
+            shift: kept.and_then(|(kept, ..)| kept.shift).map(|_| self.own_shift),
+            sack: kept.is_some_and(|(kept, ..)| kept.sack),
+            timestamps: kept.map(|(_, stamp, value)| (stamp, value)),
+        };
+        let window = self.receive_buffer.min(0xffff) as u16;
+        let fields = Fields { seq, ack: segment.seq.plus(1), flags: SYN | ACK, window, options };
+        self.cookies_until = self.now + 2 * EPOCH;
+        self.metrics.syn_cookies_sent += 1;
+        self.reply(Reply { path: self.path(&name, origin.mac), fields });
+    }
+
+    /// Whether the segment acknowledges a cookie; then it has made a flow, unless there was no room. `embryo` is the half-open connection
+    /// of the same name. What is out of turn counts as well, and is dropped.
+    pub(super) fn take_cookie(
+        &mut self,
+        embryo: Option<u32>,
+        origin: &Origin,
+        segment: &Segment<'_>,
+    ) -> bool {
+        if self.now >= self.cookies_until || !segment.has(ACK) {
+            return false;
+        }
+        let name = origin.name(segment);
+        let (words, iss) = (self.words(&name), segment.ack.minus(1));
+        let mut irs = segment.seq.minus(1);
+        let mut segment = *segment;
+        let mut verdict = syn_cookie::judge(&self.secret, &words, irs, iss, self.now);
+        if verdict == Verdict::OutOfTurn && segment.payload.len() <= 1 {
+            // A keepalive probe, one number back (RFC 9293 section 3.8.4), of a peer whose acknowledgement was lost.
+            irs = segment.seq;
+            verdict = syn_cookie::judge(&self.secret, &words, irs, iss, self.now);
+            segment = Segment { seq: irs.plus(1), flags: ACK, payload: segment.payload.take(0), ..segment };
+        }
+        let peer_mss = match verdict {
+            Verdict::Valid(mss) => mss,
+            Verdict::OutOfTurn => return true,
+            Verdict::Foreign => {
+                self.metrics.syn_cookies_refused += 1;
+                return false;
+            }
+        };
+        let (_, ts_offset) = self.initial_sequence(&name);
+        let stamps = segment.options.timestamps;
+        let kept = stamps.map(|(_, echo)| syn_cookie::kept(echo.wrapping_sub(ts_offset)));
+        let born = Embryo {
+            name,
+            irs,
+            iss,
+            mac: origin.mac,
+            peer_mss: Some(peer_mss),
+            shift: kept.and_then(|kept| kept.shift),
+            timestamps: kept.is_some(),
+            sack: kept.is_some_and(|kept| kept.sack),
+            ts_recent: stamps.map_or(0, |(value, _)| value),
+            ts_offset,
+            // When the SYN-ACK left is not known: nothing is measured.
+            retransmits: 1,
+            sent_at: self.now,
+            challenged_at: 0,
+        };
+        let flows = self.flows.len();
+        self.hatch(&born, embryo, origin, &segment);
+        self.metrics.syn_cookies_accepted += (self.flows.len() - flows) as u64;
+        true
+    }
+}
