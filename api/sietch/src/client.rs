@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use sietch_protocol::connection::DEFAULT_TIMEOUT;
-use sietch_protocol::{Connection, HeldGrant, VnicGrant, VsaGrant, Welcome};
+use sietch_protocol::{Connection, HeldGrant, VnicDescriptors, VnicGrant, VsaGrant, Welcome};
 
 use crate::error::Error;
 use crate::grant::Grant;
@@ -13,17 +13,15 @@ use crate::metrics::Metrics;
 use crate::vnic::Vnic;
 use crate::vsa::Vsa;
 
-/// A VNIC as the daemon handed it out: the bound AF_XDP socket, its buffer memory, and what they are.
+/// A VNIC as the daemon handed it out: what it is, and what it is made of.
 #[derive(Debug)]
 pub struct VnicParts {
     /// Whether it is still held.
     pub grant: Grant,
     /// Addresses, ports, peers, rate and geometry.
     pub description: VnicGrant,
-    /// The bound socket.
-    pub socket: OwnedFd,
-    /// The memory of its frames, a sealed memfd.
-    pub memory: OwnedFd,
+    /// A bound AF_XDP socket and its memory, or one side of shared memory.
+    pub descriptors: VnicDescriptors,
 }
 
 /// A VSA as the daemon handed it out.
@@ -70,11 +68,11 @@ impl Client {
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.
     pub fn acquire_vnic_parts(&mut self, name: &str) -> Result<VnicParts, Error> {
-        let (description, socket, memory) = self.parts.connection.acquire_vnic(name)?;
+        let (description, descriptors) = self.parts.connection.acquire_vnic(name)?;
         let held = HeldGrant { grant: description.grant, generation: description.generation };
         let grant = Grant::new(held, description.name.clone(), description.protection.clone());
         self.parts.grants.push(grant.clone());
-        Ok(VnicParts { grant, description, socket, memory })
+        Ok(VnicParts { grant, description, descriptors })
     }
 
     /// Opens the VNIC `name` and maps its queue.

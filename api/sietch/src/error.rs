@@ -20,6 +20,22 @@ pub enum Error {
         /// The cause.
         source: sietch_nic::af_xdp::OpenError,
     },
+    /// The VNIC was granted, but its shared memory cannot be used.
+    #[error("VNIC {name}: {source}")]
+    Link {
+        /// The VNIC.
+        name: String,
+        /// The cause.
+        source: sietch_nic::shm::OpenError,
+    },
+    /// The VNIC is of another kind than the program can drive.
+    #[error("VNIC {name}: it is a {kind} VNIC; name one of another kind, or use `VnicParts::open_shared`")]
+    Kind {
+        /// The VNIC.
+        name: String,
+        /// What it is.
+        kind: sietch_protocol::VnicKind,
+    },
     /// The storage area was granted, but cannot be used.
     #[error("VSA {name}: {source}; see `sietch doctor` for io_uring and O_DIRECT")]
     Area {

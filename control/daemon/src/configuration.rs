@@ -3,7 +3,10 @@
 //! 1. The text is parsed strictly: an unknown key, a wrong unit or a wrong type is an error with its line.
 //! 2. Then whole rules are checked (names are unique, addresses do not collide, limits hold), again with the line.
 //! 3. What is derived is derived here: the uid of a user's name, a MAC from machine and name.
-//! 4. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
+//! 4. Links between two applications are in [`links`].
+//! 5. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
+
+pub mod links;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -14,6 +17,7 @@ use sietch_protocol::types::{Mac, Network, PortRange, Rate, Size};
 use toml::Spanned;
 
 use crate::identity::{stable_hash, uid_of};
+use links::{Link, LinkText};
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub const MAX_DEVICES: usize = 64;
@@ -78,6 +82,8 @@ pub struct Configuration {
     pub daemon: Daemon,
     /// `[[vnic]]`, in the order of their names.
     pub vnics: Vec<Vnic>,
+    /// `[[link]]`, in the order of their names.
+    pub links: Vec<Link>,
     /// `[[vsa]]`, in the order of their names.
     pub vsas: Vec<Vsa>,
     /// `[kv]`.
@@ -158,6 +164,8 @@ struct Text {
     daemon: Daemon,
     #[serde(default)]
     vnic: Vec<VnicText>,
+    #[serde(default)]
+    link: Vec<LinkText>,
     #[serde(default)]
     vsa: Vec<VsaText>,
     #[serde(default)]
@@ -276,7 +284,8 @@ impl Configuration {
         let parsed: Text = toml::from_str(text)
             .map_err(|source| ConfigurationError::Text { path: path.into(), source: Box::new(source) })?;
         let rules = Rules { text, path };
-        rules.count("vnic", parsed.vnic.len())?;
+        let ends: usize = parsed.link.iter().map(|link| link.end.len()).sum();
+        rules.count("vnic", parsed.vnic.len() + ends)?;
         rules.count("vsa", parsed.vsa.len())?;
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let mut vnics: Vec<Vnic> = Vec::new();
@@ -284,15 +293,22 @@ impl Configuration {
             let vnic = rules.vnic(vnic, machine.trim(), &vnics)?;
             vnics.push(vnic);
         }
+        let mut taken: Vec<String> = vnics.iter().map(|vnic| vnic.name.clone()).collect();
+        let mut links: Vec<Link> = Vec::new();
+        for link in parsed.link {
+            let link = rules.link(link, machine.trim(), &links, &mut taken)?;
+            links.push(link);
+        }
         let mut vsas: Vec<Vsa> = Vec::new();
         for vsa in parsed.vsa {
             let vsa = rules.vsa(vsa, &vsas)?;
             vsas.push(vsa);
         }
         vnics.sort_by(|a, b| a.name.cmp(&b.name));
+        links.sort_by(|a, b| a.name.cmp(&b.name));
         vsas.sort_by(|a, b| a.name.cmp(&b.name));
         let kv = rules.kv(parsed.kv, &vnics, &vsas)?;
-        Ok(Self { path: path.into(), daemon: parsed.daemon, vnics, vsas, kv })
+        Ok(Self { path: path.into(), daemon: parsed.daemon, vnics, links, vsas, kv })
     }
 }
 

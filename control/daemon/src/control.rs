@@ -8,10 +8,12 @@
 //!    [`GRACE`], or when it is revoked. After a restart of the daemon a process that lives keeps its grants without connecting.
 //! 4. Making an area can take long, so it happens on a blocking thread and comes back as an event; nothing else waits for
 //!    it. Making a VNIC takes milliseconds and is done in place.
-//! 5. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode.
+//! 5. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode, links ([`links`]) by a word in
+//!    their memory that both sides look at.
 
 mod admin;
 mod grants;
+mod links;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,7 +36,7 @@ use crate::configuration::Configuration;
 use crate::device::VnicDevices;
 use crate::identity::Process;
 use crate::metrics::Counters;
-use crate::state::{GrantRecord, Remembered, State};
+use crate::state::{Device, GrantRecord, Remembered, State};
 use crate::{Error, VERSION};
 
 /// How long a living process may be without a connection before its grants end: enough for an application to
@@ -115,6 +117,8 @@ pub(crate) struct Control<D> {
     revoked: BTreeSet<String>,
     /// VSAs whose file is being made or opened.
     preparing: BTreeSet<String>,
+    /// Links whose ends are held.
+    links: links::Links,
     warnings: Vec<String>,
 }
 
@@ -158,6 +162,7 @@ impl<D: VnicDevices> Control<D> {
             grants: BTreeMap::new(),
             revoked: BTreeSet::new(),
             preparing: BTreeSet::new(),
+            links: links::Links::default(),
             warnings: Vec::new(),
         }
     }
@@ -169,8 +174,9 @@ impl<D: VnicDevices> Control<D> {
             let pidfd = record.process.open();
             let adopted = match (&record.device, &pidfd) {
                 (_, None) => Err("its process has ended".to_owned()),
-                (crate::state::Device::Vsa { .. }, Some(_)) => Ok(()),
-                (crate::state::Device::Vnic(plan), Some(_)) => {
+                // The two ends of a link hold all there is of it.
+                (Device::Vsa { .. } | Device::Link(_), Some(_)) => Ok(()),
+                (Device::Vnic(plan), Some(_)) => {
                     self.devices.adopt(plan).await.map_err(|error| error.to_string())
                 }
             };
@@ -190,6 +196,7 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
         }
+        self.drop_lonely_ends();
         let keep: Vec<String> = self.plans().map(|plan| plan.host_interface.clone()).collect();
         match self.devices.remove_others(&keep).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,

@@ -13,6 +13,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
 use crate::device::VnicPlan;
+use crate::device::link::LinkPlan;
 use crate::identity::Process;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -55,8 +56,10 @@ pub(crate) struct GrantRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Device {
-    /// A VNIC.
+    /// A VNIC of the kernel.
     Vnic(Box<VnicPlan>),
+    /// A VNIC that is one end of a link.
+    Link(Box<LinkPlan>),
     /// A VSA of so many bytes.
     Vsa {
         /// Bytes.
@@ -68,9 +71,14 @@ impl Device {
     /// `VNIC` or `VSA`.
     pub(crate) fn sort(&self) -> &'static str {
         match self {
-            Self::Vnic(_) => "VNIC",
+            Self::Vnic(_) | Self::Link(_) => "VNIC",
             Self::Vsa { .. } => "VSA",
         }
+    }
+
+    /// Whether it is a VNIC of any kind.
+    pub(crate) fn is_vnic(&self) -> bool {
+        !matches!(self, Self::Vsa { .. })
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 use scene::{PATIENCE, Scene};
 use sietch_protocol::metrics::{Kind, Page};
-use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, Target};
+use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, Target, VnicDescriptors};
 
 #[test]
 #[ignore = "a process of other tests"]
@@ -34,10 +34,12 @@ fn a_vnic_has_one_holder_and_each_grant_a_newer_generation() {
     let scene = Scene::own("holder");
     let daemon = scene.start();
     let (mut first, mut second) = (scene.connect(), scene.connect());
-    let (grant, xsk, umem) = first.acquire_vnic("kv").unwrap();
+    let (grant, VnicDescriptors::AfXdp { socket, umem }) = first.acquire_vnic("kv").unwrap() else {
+        panic!("a veth VNIC was asked for")
+    };
     assert_eq!(grant.address.to_string(), "10.83.0.2");
     assert!(grant.gateway_mac.is_some() && grant.tcp_ports[0].contains(6379));
-    for descriptor in [&xsk, &umem] {
+    for descriptor in [&socket, &umem] {
         rustix::fs::fstat(descriptor).unwrap();
     }
     let (sort, text) = kind(second.acquire_vnic("kv"));

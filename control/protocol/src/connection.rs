@@ -23,6 +23,7 @@ use crate::message::{
     AdoptedGrant, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame, StatGroup, Status,
     Target, VnicGrant, VsaGrant, Welcome,
 };
+use crate::types::QueueGeometry;
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -67,6 +68,47 @@ pub enum CallError {
     /// An answer that does not fit the request.
     #[error("daemon: an answer that does not fit the request ({0}); use programs of one version")]
     Unexpected(&'static str),
+}
+
+/// What a VNIC is made of.
+#[derive(Debug)]
+pub enum VnicDescriptors {
+    /// Of a veth VNIC.
+    AfXdp {
+        /// The bound AF_XDP socket.
+        socket: OwnedFd,
+        /// The memfd of its UMEM.
+        umem: OwnedFd,
+    },
+    /// Of a shared-memory VNIC.
+    Shared(SharedDescriptors),
+}
+
+/// One side of a shared-memory queue pair.
+#[derive(Debug)]
+pub struct SharedDescriptors {
+    /// The region that this side alone writes.
+    pub own: OwnedFd,
+    /// The other side's region, for reading.
+    pub peer: OwnedFd,
+    /// This side's end of the doorbell.
+    pub bell: OwnedFd,
+}
+
+impl VnicDescriptors {
+    /// In the order in which an answer passes them.
+    fn arrange(geometry: QueueGeometry, descriptors: Vec<OwnedFd>) -> Option<Self> {
+        match geometry {
+            QueueGeometry::AfXdp(_) => {
+                let [socket, umem] = descriptors.try_into().ok()?;
+                Some(Self::AfXdp { socket, umem })
+            }
+            QueueGeometry::Shared(_) => {
+                let [own, peer, bell] = descriptors.try_into().ok()?;
+                Some(Self::Shared(SharedDescriptors { own, peer, bell }))
+            }
+        }
+    }
 }
 
 /// A connection after its handshake.
@@ -192,18 +234,18 @@ impl Connection {
         }
     }
 
-    /// Opens a VNIC: what it is, its bound XSK, and its UMEM's memfd.
+    /// Opens a VNIC: what it is, and what it is made of.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn acquire_vnic(&mut self, name: &str) -> Result<(VnicGrant, OwnedFd, OwnedFd), CallError> {
+    pub fn acquire_vnic(&mut self, name: &str) -> Result<(VnicGrant, VnicDescriptors), CallError> {
         let (reply, descriptors) = self.call(&Request::AcquireVnic { name: name.to_owned() }, &[])?;
         let Reply::Vnic(grant) = reply else {
             return Err(CallError::Unexpected("no VNIC"));
         };
-        let [xsk, umem] = <[OwnedFd; 2]>::try_from(descriptors)
-            .map_err(|_| CallError::Unexpected("not two descriptors"))?;
-        Ok((*grant, xsk, umem))
+        let made_of = VnicDescriptors::arrange(grant.geometry, descriptors)
+            .ok_or(CallError::Unexpected("another number of descriptors"))?;
+        Ok((*grant, made_of))
     }
 
     /// Opens a VSA: what it is, and its file.

@@ -17,13 +17,15 @@ pub mod message;
 pub mod metrics;
 pub mod types;
 
-pub use connection::{CallError, Connection};
+pub use connection::{CallError, Connection, SharedDescriptors, VnicDescriptors};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
 pub use message::{
-    AdoptedGrant, ErrorKind, ErrorReply, GrantStatus, HeldGrant, Notice, Reply, Request, ServerFrame, Stat,
-    StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus, Welcome,
+    AdoptedGrant, ErrorKind, ErrorReply, GrantStatus, HeldGrant, LinkPeer, Notice, Reply, Request,
+    ServerFrame, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus, Welcome,
 };
-pub use types::{Geometry, Mac, Network, PortRange, Protection, Rate};
+pub use types::{
+    Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
+};
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;

@@ -2,12 +2,12 @@
 //!
 //! Unknown fields are ignored within one protocol version, unknown variants are an error.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
-use crate::types::{Geometry, Mac, Network, PortRange, Protection, Rate};
+use crate::types::{Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, VnicKind};
 
 /// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it (`sv-NAME-a` fits
 /// IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
@@ -36,7 +36,8 @@ pub enum Request {
         /// A name for display, as in `kv`. Means nothing for access.
         client: String,
     },
-    /// Opens a VNIC. Answer: [`Reply::Vnic`] with two descriptors, the bound XSK and the UMEM's memfd.
+    /// Opens a VNIC. Answer: [`Reply::Vnic`]; of a veth VNIC with two descriptors, the bound XSK and the UMEM's memfd; of a
+    /// shared-memory VNIC with three: its own region, the other side's opened read-only, and its end of the doorbell.
     AcquireVnic {
         /// Its name in `sietch.toml`.
         name: String,
@@ -127,7 +128,7 @@ pub enum ServerFrame {
 pub enum Reply {
     /// To Hello.
     Welcome(Welcome),
-    /// To AcquireVnic. Descriptors: the bound XSK, the UMEM.
+    /// To AcquireVnic. Descriptors: see there.
     Vnic(Box<VnicGrant>),
     /// To AcquireVsa. Descriptor: the area's file.
     Vsa(Box<VsaGrant>),
@@ -169,7 +170,9 @@ pub struct VnicGrant {
     pub generation: u64,
     /// The VNIC's name.
     pub name: String,
-    /// The interface the XSK is bound to, for display.
+    /// What stands at its other end.
+    pub kind: VnicKind,
+    /// What it is bound to, for display: an interface, `switch`, or `link NAME`.
     pub interface: String,
     /// The VNIC's Ethernet address: frames with another source are dropped.
     pub mac: Mac,
@@ -177,16 +180,20 @@ pub struct VnicGrant {
     pub address: Ipv4Addr,
     /// Bits of the prefix of the network the address lies in.
     pub prefix: u8,
-    /// Where packets for other networks go.
-    pub gateway: Ipv4Addr,
+    /// Its IPv6 address, if it has one, with the prefix of its network.
+    pub address6: Option<Network6>,
+    /// Where packets for other networks go, if there is such a place.
+    pub gateway: Option<Ipv4Addr>,
     /// The gateway's Ethernet address when it is known without ARP (it is the host's end of the veth pair).
     pub gateway_mac: Option<Mac>,
-    /// The host's address on this network.
-    pub host_address: Ipv4Addr,
+    /// The host's address on this network, where the host is on it.
+    pub host_address: Option<Ipv4Addr>,
+    /// Who is at the other end of a link.
+    pub peer: Option<LinkPeer>,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
-    /// Of the XSK and its UMEM.
-    pub geometry: Geometry,
+    /// Of its queue pair.
+    pub geometry: QueueGeometry,
     /// Who enforces the filters.
     pub protection: Protection,
     /// Local TCP ports the filters let through.
@@ -197,6 +204,19 @@ pub struct VnicGrant {
     pub peers: Vec<Network>,
     /// What it may send; without one there is no bound.
     pub rate: Option<Rate>,
+}
+
+/// The other end of a link, whether somebody has it yet or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkPeer {
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its IPv6 address.
+    pub address6: Option<Ipv6Addr>,
 }
 
 /// A VSA handed out.
@@ -278,12 +298,18 @@ pub struct VnicStatus {
     pub name: String,
     /// The user who may have it.
     pub uid: u32,
+    /// What stands at its other end.
+    pub kind: VnicKind,
     /// Its address.
     pub address: Network,
+    /// Its IPv6 address.
+    pub address6: Option<Network6>,
     /// Its Ethernet address.
     pub mac: Mac,
-    /// The host's end of the veth pair, while somebody holds it.
+    /// The host's end of the veth pair while somebody holds it; `link NAME` of an end of a link.
     pub interface: Option<String>,
+    /// The name of a link's other end.
+    pub peer: Option<String>,
     /// Who enforces the filters.
     pub protection: Protection,
     /// What it may send.

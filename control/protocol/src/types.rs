@@ -5,7 +5,7 @@
 //! 2. Parsing what was printed gives the same value.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -131,6 +131,47 @@ impl FromStr for Network {
             return Err(wrong());
         }
         let prefix = prefix.parse().ok().filter(|&prefix| prefix <= 32).ok_or_else(wrong)?;
+        Ok(Self { address, prefix })
+    }
+}
+
+/// An IPv6 network, or an address with the length of its network's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network6 {
+    /// The address as written: host bits are kept.
+    pub address: Ipv6Addr,
+    /// Bits of the prefix, 0 to 128.
+    pub prefix: u8,
+}
+
+text_form!(Network6);
+
+impl Network6 {
+    /// Whether `address` lies in the network.
+    pub fn contains(&self, address: Ipv6Addr) -> bool {
+        let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix.min(128))).unwrap_or(0);
+        (u128::from(address) ^ u128::from(self.address)) & mask == 0
+    }
+}
+
+impl fmt::Display for Network6 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl FromStr for Network6 {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError::new(text, "an IPv6 network", "write `fd00::2/64`");
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let address = address.parse().map_err(|_| wrong())?;
+        if prefix.is_empty() || prefix.len() > 3 || !prefix.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let prefix = prefix.parse().ok().filter(|&prefix| prefix <= 128).ok_or_else(wrong)?;
         Ok(Self { address, prefix })
     }
 }
@@ -300,6 +341,48 @@ pub struct Geometry {
     pub transmit: u32,
 }
 
+/// The shape of both regions of a shared-memory VNIC (`docs/spec/shm-link.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedGeometry {
+    /// Frames in flight each way.
+    pub slots: u32,
+    /// Bytes for frames in flight each way.
+    pub data: u32,
+}
+
+/// What a VNIC's queue pair lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueGeometry {
+    /// An AF_XDP socket and its UMEM.
+    AfXdp(Geometry),
+    /// Two regions of memory, each written by one side, and a doorbell.
+    Shared(SharedGeometry),
+}
+
+/// What stands at the other end of a VNIC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VnicKind {
+    /// The kernel: a veth pair with filters on both ends.
+    #[default]
+    Veth,
+    /// The software switch of this host, on a service core.
+    Switch,
+    /// One other application, and nothing in between.
+    Link,
+}
+
+impl fmt::Display for VnicKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Veth => "veth",
+            Self::Switch => "switch",
+            Self::Link => "link",
+        })
+    }
+}
+
 /// How to read a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -331,6 +414,9 @@ pub enum Protection {
     KernelEnforced,
     /// A broker that stands after the application's rings.
     BrokerMediated,
+    /// Nobody stands between the two ends of a link. The kernel keeps each from writing the other's memory; filters do not
+    /// apply, since the peer is the only one that can be reached.
+    PointToPoint,
     /// Nobody, and why.
     None(String),
 }
@@ -341,6 +427,7 @@ impl fmt::Display for Protection {
             Self::HardwareEnforced => f.write_str("hardware-enforced"),
             Self::KernelEnforced => f.write_str("kernel-enforced"),
             Self::BrokerMediated => f.write_str("broker-mediated"),
+            Self::PointToPoint => f.write_str("point-to-point"),
             Self::None(why) => write!(f, "none: {why}"),
         }
     }

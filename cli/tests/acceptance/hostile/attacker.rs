@@ -16,6 +16,7 @@ use rustix::net::xdp::{
 use sietch::Client;
 use sietch::nic::NicQueue as _;
 use sietch::nic::af_xdp::{Geometry, Granted, Queue};
+use sietch_protocol::{QueueGeometry, VnicDescriptors};
 use sietch_ring::Mapping;
 
 use super::frames::{self, Link};
@@ -39,7 +40,11 @@ pub fn run() {
     assert!(client.acquire_vsa_parts("store").is_err(), "somebody else's area was handed out");
     let own = parts.description.mac.0;
     let host = parts.description.gateway_mac.expect("without an uplink the gateway is the host's end").0;
-    let shape = parts.description.geometry;
+    let (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =
+        (parts.description.geometry, parts.descriptors)
+    else {
+        panic!("a veth VNIC was asked for");
+    };
     let geometry = Geometry {
         ifindex: shape.ifindex,
         queue: shape.queue,
@@ -50,8 +55,8 @@ pub fn run() {
         receive: shape.receive,
         transmit: shape.transmit,
     };
-    let second = parts.socket.try_clone().expect("a descriptor to spare");
-    let granted = Granted { socket: parts.socket, umem: parts.memory, geometry };
+    let second = socket.try_clone().expect("a descriptor to spare");
+    let granted = Granted { socket, umem, geometry };
     let queue = Queue::open(granted, own, 1500).expect("a fresh grant");
     let mut attacker = Attacker { queue, socket: second, geometry, link: Link { own, host } };
     println!("HOLDING");

@@ -50,6 +50,50 @@ fn every_mistake_is_told_with_its_file_and_line() {
     }
 }
 
+const LINK: &str = "[[link]]\nname = \"l\"\n[[link.end]]\nname = \"a\"\nuid = 1\naddress = \"10.9.0.1/24\"\naddress6 = \"fd00::1/64\"\n\
+                    [[link.end]]\nname = \"b\"\nuid = 2\naddress = \"10.9.0.2/24\"\naddress6 = \"fd00::2/64\"\n";
+
+#[test]
+fn a_link_has_two_ends_that_are_found_by_their_names() {
+    let configuration = parse(LINK).unwrap();
+    let (link, side) = configuration.link_end("b").unwrap();
+    assert_eq!((link.name.as_str(), side, link.mtu), ("l", 1, links::USUAL_LINK_MTU));
+    assert_eq!(link.ends[side].uid, 2);
+    assert_ne!(link.ends[0].mac, link.ends[1].mac);
+    assert!(configuration.link_end("l").is_none());
+    let big = LINK.replace("\"l\"\n", "\"l\"\nmtu = 65535\nmemory = \"64MiB\"\n");
+    let configuration = parse(&big).unwrap();
+    let link = &configuration.links[0];
+    assert_eq!((link.mtu, link.data, link.slots), (65_535, 64 << 20, 32_768));
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_refused_with_its_line() {
+    let vnic = "[[vnic]]\nname = \"a\"\nuid = 1\naddress = \"10.0.0.2/24\"\nhost_address = \"10.0.0.1\"\n";
+    let half = &LINK[..LINK.rfind("[[link.end]]").unwrap()];
+    let cases: [(String, &str, &str); 13] = [
+        (half.to_owned(), ":2:", "it has 1 ends"),
+        (format!("{LINK}{}", &LINK[LINK.rfind("[[link.end]]").unwrap()..]), ":2:", "it has 3 ends"),
+        (format!("{vnic}{LINK}"), ":9:", "twice"),
+        (LINK.replace("\"b\"", "\"a\""), ":9:", "twice"),
+        (format!("{LINK}{LINK}"), ":14:", "twice"),
+        (LINK.replace("10.9.0.2", "10.9.0.1"), ":11:", "two addresses of one network"),
+        (LINK.replace("10.9.0.2", "10.8.0.2"), ":11:", "two addresses of one network"),
+        (LINK.replace("fd00::2", "fd01::2"), ":11:", "two addresses of one network"),
+        (LINK.replace("10.9.0.2", "224.0.0.1"), ":11:", "unicast"),
+        (LINK.replace("\"l\"\n", "\"l\"\nmtu = 1000\n"), ":3:", "1280"),
+        (LINK.replace("\"l\"\n", "\"l\"\nmemory = \"3MiB\"\n"), ":3:", "power of two"),
+        (LINK.replace("\"l\"\n", "\"l\"\nmemory = \"512MiB\"\n"), ":3:", "too much"),
+        (LINK.replace("\"l\"\n", "\"l\"\nmtu = 65535\nmemory = \"64KiB\"\n"), ":4:", "MTU"),
+    ];
+    for (text, line, cause) in cases {
+        let message = message(&text);
+        assert!(message.contains(line) && message.contains(cause), "{line} {cause} in:\n{message}");
+    }
+    let wrong = message(&LINK.replace("uid = 2", "uid = 2\nrate = \"1Gbit/s\""));
+    assert!(wrong.contains("line 11") && wrong.contains("rate"), "{wrong}");
+}
+
 #[test]
 fn a_derived_mac_is_stable_unicast_and_different_for_each_name() {
     let mac = derived_mac("machine", "kv", "vnic");

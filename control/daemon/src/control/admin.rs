@@ -2,7 +2,7 @@
 
 use sietch_protocol::{
     ErrorKind, ErrorReply, GrantStatus, Protection, Reply, Request, Stat, StatGroup, Status, Target,
-    VnicStatus, VsaStatus,
+    VnicKind, VnicStatus, VsaStatus,
 };
 
 use super::grants::key;
@@ -43,14 +43,17 @@ impl<D: VnicDevices> Control<D> {
             let record = self.holder(&vnic.name, true);
             let interface = record.and_then(|record| match &record.device {
                 Device::Vnic(plan) => Some(plan.host_interface.clone()),
-                Device::Vsa { .. } => None,
+                Device::Link(_) | Device::Vsa { .. } => None,
             });
             VnicStatus {
                 name: vnic.name.clone(),
                 uid: vnic.uid,
+                kind: VnicKind::Veth,
                 address: vnic.address,
+                address6: None,
                 mac: vnic.mac,
                 interface,
+                peer: None,
                 protection: vnic_protection.clone(),
                 rate: vnic.rate,
                 revoked: self.revoked.contains(&key("VNIC", &vnic.name)),
@@ -66,7 +69,9 @@ impl<D: VnicDevices> Control<D> {
             revoked: self.revoked.contains(&key("VSA", &vsa.name)),
             holder: self.holder(&vsa.name, false).map(|record| self.grant_status(record)),
         });
-        let (vnics, vsas) = (vnics.collect(), vsas.collect());
+        let mut vnics: Vec<VnicStatus> = vnics.chain(self.link_ends()).collect();
+        vnics.sort_by(|a, b| a.name.cmp(&b.name));
+        let vsas = vsas.collect();
         Status {
             pid: std::process::id(),
             version: VERSION.to_owned(),
@@ -80,6 +85,28 @@ impl<D: VnicDevices> Control<D> {
             vsas,
             warnings: self.warnings.clone(),
         }
+    }
+
+    /// Both ends of every link.
+    fn link_ends(&self) -> impl Iterator<Item = VnicStatus> {
+        let sides = self.configuration.links.iter().flat_map(|link| [(link, 0), (link, 1)]);
+        sides.map(|(link, side)| {
+            let end = &link.ends[side];
+            VnicStatus {
+                name: end.name.clone(),
+                uid: end.uid,
+                kind: VnicKind::Link,
+                address: end.address,
+                address6: end.address6,
+                mac: end.mac,
+                interface: Some(format!("link {}", link.name)),
+                peer: Some(link.ends[1 - side].name.clone()),
+                protection: Protection::PointToPoint,
+                rate: None,
+                revoked: self.revoked.contains(&key("VNIC", &end.name)),
+                holder: self.holder(&end.name, true).map(|record| self.grant_status(record)),
+            }
+        })
     }
 
     fn grant_status(&self, record: &GrantRecord) -> GrantStatus {
@@ -129,7 +156,8 @@ impl<D: VnicDevices> Control<D> {
         let mut keys: Vec<String> =
             records.iter().map(|record| key(record.device.sort(), &record.name)).collect();
         if let Target::Name(name) = &target {
-            let vnic = self.configuration.vnics.iter().any(|vnic| vnic.name == *name);
+            let vnic = self.configuration.vnics.iter().any(|vnic| vnic.name == *name)
+                || self.configuration.link_end(name).is_some();
             let vsa = self.configuration.vsas.iter().any(|vsa| vsa.name == *name);
             keys.extend(vnic.then(|| key("VNIC", name)));
             keys.extend(vsa.then(|| key("VSA", name)));

@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use sietch_protocol::{
-    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, VnicGrant, VsaGrant,
+    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, Notice, Protection, QueueGeometry, Reply, VnicGrant,
+    VnicKind, VsaGrant,
 };
 use tokio::sync::oneshot;
 
@@ -17,15 +18,13 @@ impl<D: VnicDevices> Control<D> {
     pub(super) fn plans(&self) -> impl Iterator<Item = &VnicPlan> {
         self.grants.values().filter_map(|record| match &record.device {
             Device::Vnic(plan) => Some(&**plan),
-            Device::Vsa { .. } => None,
+            Device::Link(_) | Device::Vsa { .. } => None,
         })
     }
 
     /// Who holds the VNIC (`vnic`) or VSA `name`.
     pub(super) fn holder(&self, name: &str, vnic: bool) -> Option<&GrantRecord> {
-        self.grants
-            .values()
-            .find(|record| record.name == name && matches!(record.device, Device::Vnic(_)) == vnic)
+        self.grants.values().find(|record| record.name == name && record.device.is_vnic() == vnic)
     }
 
     /// Whether `uid` may have `name` now.
@@ -63,7 +62,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Writes a grant down before its device is made.
-    fn record(
+    pub(super) fn record(
         &mut self,
         connection: u64,
         name: &str,
@@ -82,6 +81,11 @@ impl<D: VnicDevices> Control<D> {
 
     pub(super) async fn acquire_vnic(&mut self, connection: u64, name: &str) -> Result<Answer, ErrorReply> {
         let uid = self.client(connection)?.process.uid;
+        if let Some((link, side)) = self.configuration.link_end(name) {
+            let link = link.clone();
+            self.check(name, true, Some(link.ends[side].uid), uid)?;
+            return self.acquire_link(connection, &link, side);
+        }
         let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name).cloned();
         self.check(name, true, vnic.as_ref().map(|vnic| vnic.uid), uid)?;
         let Some(vnic) = vnic else {
@@ -199,7 +203,7 @@ impl<D: VnicDevices> Control<D> {
     fn vsa_answer(&self, record: &GrantRecord, file: OwnedFd) -> Answer {
         let size = match record.device {
             Device::Vsa { size } => size,
-            Device::Vnic(_) => 0,
+            Device::Vnic(_) | Device::Link(_) => 0,
         };
         let body = Reply::Vsa(Box::new(VsaGrant {
             grant: record.grant,
@@ -260,6 +264,10 @@ impl<D: VnicDevices> Control<D> {
     pub(super) async fn unmake(&mut self, record: &GrantRecord) {
         let failed = match &record.device {
             Device::Vnic(plan) => self.devices.close(plan).await.err().map(|error| error.to_string()),
+            Device::Link(plan) => {
+                self.cut(record, plan);
+                None
+            }
             Device::Vsa { size } => self.areas.check_size(&record.name, *size),
         };
         if let Some(warning) = failed {
@@ -286,6 +294,10 @@ impl<D: VnicDevices> Control<D> {
                     format!("{sort} {name}: taken from pid {pid}, but {error}")
                 }
             },
+            Device::Link(plan) => {
+                let how = self.cut(record, plan);
+                format!("{sort} {name}: taken from pid {pid}; {how}")
+            }
             Device::Vsa { .. } => match self.areas.fence(name) {
                 Ok(how) => format!("{sort} {name}: taken from pid {pid}; {how}"),
                 Err(why) => format!(
@@ -318,15 +330,18 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Ans
         grant: record.grant,
         generation: record.generation,
         name: plan.name.clone(),
+        kind: VnicKind::Veth,
         interface: plan.application_interface.clone(),
         mac: plan.mac,
         address: plan.address.address,
         prefix: plan.address.prefix,
-        gateway: plan.host_address,
+        address6: None,
+        gateway: Some(plan.host_address),
         gateway_mac: opened.gateway_mac,
-        host_address: plan.host_address,
+        host_address: Some(plan.host_address),
+        peer: None,
         mtu: plan.mtu,
-        geometry: opened.geometry,
+        geometry: QueueGeometry::AfXdp(opened.geometry),
         protection: Protection::KernelEnforced,
         tcp_ports: plan.tcp_ports.clone(),
         udp_ports: plan.udp_ports.clone(),

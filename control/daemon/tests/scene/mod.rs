@@ -15,7 +15,7 @@ use rustix::fs::MemfdFlags;
 use sietch_daemon::device::{DeviceError, OpenedVnic, VnicDevices, VnicPlan};
 use sietch_daemon::{Error, Options};
 use sietch_protocol::metrics::Metric;
-use sietch_protocol::{Connection, Geometry, Status};
+use sietch_protocol::{Connection, Geometry, SharedDescriptors, Status, VnicDescriptors};
 
 /// How long anything may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -345,12 +345,20 @@ pub fn be_an_application() {
         let line = line.unwrap();
         match line.as_str() {
             "vnic" => match connection.acquire_vnic("kv") {
-                Ok((grant, xsk, umem)) => {
+                Ok((grant, VnicDescriptors::AfXdp { socket, umem })) => {
                     held.push(sietch_protocol::HeldGrant {
                         grant: grant.grant,
                         generation: grant.generation,
                     });
-                    kept.extend([xsk, umem]);
+                    kept.extend([socket, umem]);
+                    println!("GRANT {} {}", grant.grant, grant.generation);
+                }
+                Ok((grant, VnicDescriptors::Shared(SharedDescriptors { own, peer, bell }))) => {
+                    held.push(sietch_protocol::HeldGrant {
+                        grant: grant.grant,
+                        generation: grant.generation,
+                    });
+                    kept.extend([own, peer, bell]);
                     println!("GRANT {} {}", grant.grant, grant.generation);
                 }
                 Err(error) => println!("GRANT refused: {error}"),

@@ -47,6 +47,9 @@ fn what_has_no_meaning_is_refused_with_the_right_form() {
     for wrong in ["10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "::/0"] {
         assert!(wrong.parse::<Network>().is_err(), "{wrong}");
     }
+    for wrong in ["fd00::1", "fd00::1/129", "fd00::1/", "10.0.0.1/8", "fd00::1/+64"] {
+        assert!(wrong.parse::<Network6>().is_err(), "{wrong}");
+    }
     for wrong in ["02:00:00:00:00", "02:00:00:00:00:0g", "2:0:0:0:0:1", "02:00:00:00:00:01:02"] {
         assert!(wrong.parse::<Mac>().is_err(), "{wrong}");
     }
@@ -58,4 +61,9 @@ fn a_network_contains_its_own_addresses_only() {
     assert!(network.contains(Ipv4Addr::new(10, 83, 0, 200)));
     assert!(!network.contains(Ipv4Addr::new(10, 83, 1, 2)));
     assert!(Network::EVERYONE.contains(Ipv4Addr::new(8, 8, 8, 8)));
+    let network: Network6 = "fd00:1::2/64".parse().unwrap();
+    assert!(network.contains("fd00:1::ffff".parse().unwrap()) && network.to_string() == "fd00:1::2/64");
+    assert!(!network.contains("fd00:2::2".parse().unwrap()));
+    let everyone: Network6 = "::/0".parse().unwrap();
+    assert!(everyone.contains("2001:db8::1".parse().unwrap()));
 }

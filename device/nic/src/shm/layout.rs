@@ -125,7 +125,11 @@ impl Geometry {
         Ok(())
     }
 
-    pub(super) const fn fits(&self, mtu: usize) -> Result<(), GeometryError> {
+    /// Whether frames of this MTU can be sent: four of them must fit.
+    ///
+    /// # Errors
+    /// [`GeometryError::Mtu`].
+    pub const fn fits(&self, mtu: usize) -> Result<(), GeometryError> {
         let frame = (mtu + ETHERNET_HEADER).next_multiple_of(ALIGNMENT as usize);
         if mtu < 576 || mtu > 65_535 || frame * 4 > self.data as usize {
             return Err(GeometryError::Mtu { mtu, data: self.data });

@@ -1,0 +1,199 @@
+//! `[[link]]`: two VNICs joined by shared memory and nothing in between.
+//!
+//! 1. A link has two ends. Each is a VNIC of its own: a name, the user who may have it, addresses. Names of ends and of `[[vnic]]` are one
+//!    space, for both are acquired the same way.
+//! 2. The two ends have two addresses of one network. Nothing is asked of other links: what is sent on a link reaches its other end alone.
+//! 3. There are no ports, peers or rates: nobody stands in between who could enforce them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Deserialize;
+use sietch_nic::shm;
+use sietch_protocol::types::{Mac, Network, Network6, Size};
+use toml::Spanned;
+
+use super::{Configuration, ConfigurationError, Rules, User, derived_mac};
+
+/// The usual MTU of a link: large segments cost less a byte, and the frames in flight still fit a second-level cache.
+pub const USUAL_LINK_MTU: u32 = 9000;
+/// The largest MTU of a link: the longest IPv4 packet.
+pub const MAX_LINK_MTU: u32 = 65_535;
+/// The smallest MTU with IPv6 (RFC 8200 section 5).
+pub const MIN_MTU6: u32 = 1280;
+/// The most memory of one side of a link: a fifth of a second of 10 Gbit/s, and no more than a user's mistake may cost.
+pub const MAX_LINK_MEMORY: u64 = 256 << 20;
+
+/// A point-to-point link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Frames in flight each way.
+    pub slots: u32,
+    /// Bytes for frames in flight each way.
+    pub data: u32,
+    /// The two VNICs.
+    pub ends: [LinkEnd; 2],
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkEnd {
+    /// The VNIC's name.
+    pub name: String,
+    /// The user who may have it.
+    pub uid: u32,
+    /// Its address and network.
+    pub address: Network,
+    /// Its IPv6 address and network.
+    pub address6: Option<Network6>,
+    /// Its Ethernet address.
+    pub mac: Mac,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkText {
+    name: Spanned<String>,
+    mtu: Option<Spanned<u32>>,
+    memory: Option<Spanned<Size>>,
+    #[serde(default)]
+    pub(super) end: Vec<EndText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EndText {
+    name: Spanned<String>,
+    uid: Spanned<User>,
+    address: Spanned<Network>,
+    address6: Option<Spanned<Network6>>,
+    mac: Option<Spanned<Mac>>,
+}
+
+impl Configuration {
+    /// The link that has an end of that name, and which end it is.
+    pub fn link_end(&self, name: &str) -> Option<(&Link, usize)> {
+        self.links.iter().find_map(|link| {
+            link.ends.iter().position(|end| end.name == name).map(|position| (link, position))
+        })
+    }
+}
+
+fn is_host(address: IpAddr) -> bool {
+    !(address.is_unspecified()
+        || address.is_loopback()
+        || address.is_multicast()
+        || address == IpAddr::V4(Ipv4Addr::BROADCAST))
+}
+
+impl Rules<'_> {
+    /// Checks one link. `taken` are the names of VNICs and of ends so far.
+    pub(super) fn link(
+        &self,
+        text: LinkText,
+        machine: &str,
+        others: &[Link],
+        taken: &mut Vec<String>,
+    ) -> Result<Link, ConfigurationError> {
+        let twice = others.iter().any(|other| other.name == *text.name.get_ref());
+        let name = self.name("link", &text.name, twice)?;
+        let (what, at) = (format!("link {name}"), text.name.span().start);
+        let count = text.end.len();
+        let ends = <[EndText; 2]>::try_from(text.end).map_err(|_| {
+            let cause = format!("it has {count} ends");
+            self.refuse(at, what.clone(), cause, "write two tables [[link.end]] after it")
+        })?;
+        let mut checked = Vec::new();
+        for end in &ends {
+            let end = self.end(end, machine, taken)?;
+            taken.push(end.name.clone());
+            checked.push(end);
+        }
+        let ends_of_one_network = "give both ends one address each, of one network";
+        let [first, second] = <[LinkEnd; 2]>::try_from(checked)
+            .map_err(|_| self.refuse(at, what.clone(), "it has not two ends", ends_of_one_network))?;
+        let (near, far) = (first.address, second.address);
+        let refuse = |cause: String| {
+            Err(self.refuse(ends[1].address.span().start, what.clone(), cause, ends_of_one_network))
+        };
+        if near.address == far.address || near.prefix != far.prefix || !near.contains(far.address) {
+            return refuse(format!("{near} and {far} are not two addresses of one network"));
+        }
+        if let (Some(near), Some(far)) = (first.address6, second.address6)
+            && (near.address == far.address || near.prefix != far.prefix || !near.contains(far.address))
+        {
+            return refuse(format!("{near} and {far} are not two addresses of one network"));
+        }
+        if first.mac == second.mac {
+            return refuse(format!("both have the Ethernet address {}", first.mac));
+        }
+        let with6 = first.address6.is_some() || second.address6.is_some();
+        let (mtu, geometry) = self.shape(at, &what, text.mtu, text.memory, with6)?;
+        Ok(Link { name, mtu, slots: geometry.slots, data: geometry.data, ends: [first, second] })
+    }
+
+    fn end(&self, end: &EndText, machine: &str, taken: &[String]) -> Result<LinkEnd, ConfigurationError> {
+        let name = self.name("VNIC", &end.name, taken.contains(end.name.get_ref()))?;
+        let what = format!("VNIC {name}");
+        let address = *end.address.get_ref();
+        let unicast = "give it a unicast address";
+        if !is_host(address.address.into()) {
+            let cause = format!("{} is no address of a host", address.address);
+            return Err(self.refuse(end.address.span().start, what, cause, unicast));
+        }
+        if let Some(six) = &end.address6
+            && !is_host(six.get_ref().address.into())
+        {
+            let cause = format!("{} is no address of a host", six.get_ref().address);
+            return Err(self.refuse(six.span().start, what, cause, unicast));
+        }
+        let mac = match &end.mac {
+            Some(mac) if !mac.get_ref().is_unicast() => {
+                let cause = format!("{} is no address of one station", mac.get_ref());
+                let mend = "make the first byte even, or leave mac out";
+                return Err(self.refuse(mac.span().start, what, cause, mend));
+            }
+            Some(mac) => *mac.get_ref(),
+            None => derived_mac(machine, &name, "vnic"),
+        };
+        let address6 = end.address6.as_ref().map(|six| *six.get_ref());
+        Ok(LinkEnd { uid: self.uid(&what, &end.uid)?, name, address, address6, mac })
+    }
+
+    /// MTU and memory of a shared-memory VNIC.
+    fn shape(
+        &self,
+        at: usize,
+        what: &str,
+        mtu: Option<Spanned<u32>>,
+        memory: Option<Spanned<Size>>,
+        with6: bool,
+    ) -> Result<(u32, shm::Geometry), ConfigurationError> {
+        let place = mtu.as_ref().map_or(at, |mtu| mtu.span().start);
+        let mtu = mtu.map_or(USUAL_LINK_MTU, Spanned::into_inner);
+        let least = if with6 { MIN_MTU6 } else { super::MIN_MTU };
+        if !(least..=MAX_LINK_MTU).contains(&mtu) {
+            let cause = format!("an mtu of {mtu} is not between {least} and {MAX_LINK_MTU}");
+            let mend = format!("leave it out for {USUAL_LINK_MTU}");
+            return Err(self.refuse(place, what.to_owned(), cause, mend));
+        }
+        let bytes = usize::try_from(mtu).unwrap_or(usize::MAX);
+        let usual = shm::Geometry::for_mtu(bytes);
+        let Some(memory) = memory else { return Ok((mtu, usual)) };
+        let place = memory.span().start;
+        let size = memory.into_inner();
+        let mend = format!("write a power of two up to {}, or leave it out", Size { bytes: MAX_LINK_MEMORY });
+        let refuse = |cause: String| self.refuse(place, what.to_owned(), cause, mend.clone());
+        let data = u32::try_from(size.bytes)
+            .ok()
+            .filter(|_| size.bytes <= MAX_LINK_MEMORY)
+            .ok_or_else(|| refuse(format!("a memory of {size} is too much")))?;
+        // A slot for every 2 KiB, as the usual geometry has: then neither runs out long before the other.
+        let geometry = shm::Geometry { slots: (data / 2048).clamp(usual.slots, 1 << 15), data };
+        geometry.validate().and_then(|()| geometry.fits(bytes)).map_err(|error| refuse(error.to_string()))?;
+        Ok((mtu, geometry))
+    }
+}

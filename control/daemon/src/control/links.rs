@@ -1,0 +1,169 @@
+//! Point-to-point links: pairs of ends, who has met, and what happens when one goes.
+//!
+//! 1. The first end to be acquired makes the pair and gets its side; the other side waits here until its user comes. Then the two
+//!    talk without the daemon, which keeps only what takes the link back.
+//! 2. An endpoint opens once, so a link lives as long as both ends hold it. When one ends (released, its process dead, revoked) the
+//!    link is revoked in memory, and the other end's grant ends too: its holder hears it from its doorbell and from a notice, and
+//!    acquires again to get an end of a fresh pair. So nobody waits on memory that leads nowhere.
+//! 3. A hostile end can begin again as often as it likes: its peer hears of it once for each time it acquired itself.
+//! 4. After a restart of the daemon the two ends talk on. What takes the link back is lost then: ending one end still ends the other
+//!    by a notice, and the answer to a revocation says so. An end whose other side still waited in the former daemon is ended, for
+//!    nobody can ever come to it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use sietch_nic::shm::{EndpointFds, Pair, Revocation};
+use sietch_protocol::{ErrorReply, Notice, Reply};
+
+use super::{Answer, Control, ErrorKind, refuse, state_failed};
+use crate::configuration::links::Link;
+use crate::device::VnicDevices;
+use crate::device::link::{LinkPlan, descriptors};
+use crate::state::{Device, GrantRecord};
+
+/// Pairs that this daemon has made and that somebody has an end of, by their number.
+#[derive(Default)]
+pub(super) struct Links(BTreeMap<u64, Made>);
+
+struct Made {
+    revocation: Revocation,
+    /// The sides that nobody has come for.
+    waiting: [Option<EndpointFds>; 2],
+}
+
+impl<D: VnicDevices> Control<D> {
+    /// The part of AcquireVnic for end `side` of `link`, after it was found allowed.
+    pub(super) fn acquire_link(
+        &mut self,
+        connection: u64,
+        link: &Link,
+        side: usize,
+    ) -> Result<Answer, ErrorReply> {
+        let waiting = self.waiting_pair(link, side);
+        let pair = match waiting {
+            Some(pair) => pair,
+            None => {
+                let number = self.state.next().map_err(|error| state_failed(&error))?;
+                // Whoever is at the other end is there under an older sietch.toml: that link is over.
+                self.end_peer(link, side, "sietch.toml describes another link since");
+                number
+            }
+        };
+        let plan = LinkPlan::new(link, side, pair);
+        let record = self.record(connection, &plan.name, |_| Device::Link(Box::new(plan.clone())))?;
+        match self.take_side(&plan) {
+            Ok(end) => {
+                self.counters.borrow_mut().grants += 1;
+                tracing::info!(
+                    grant = record.grant,
+                    name = plan.name,
+                    pid = record.process.pid,
+                    "end of a link granted"
+                );
+                let body = Reply::Vnic(Box::new(plan.grant(record.grant, record.generation)));
+                Ok(Answer { body, descriptors: descriptors(end) })
+            }
+            Err(error) => {
+                self.forget(record.grant);
+                Err(error)
+            }
+        }
+    }
+
+    /// The pair whose `side` waits to be fetched, if the file still says what it was made from.
+    fn waiting_pair(&self, link: &Link, side: usize) -> Option<u64> {
+        let other = self.holder(&link.ends[1 - side].name, true)?;
+        let Device::Link(plan) = &other.device else { return None };
+        let same = **plan == LinkPlan::new(link, 1 - side, plan.pair);
+        let waits = self.links.0.get(&plan.pair).is_some_and(|made| made.waiting[side].is_some());
+        (same && waits).then_some(plan.pair)
+    }
+
+    fn end_peer(&mut self, link: &Link, side: usize, why: &str) {
+        let other = self.holder(&link.ends[1 - side].name, true).cloned();
+        if let Some(other) = other
+            && let Device::Link(plan) = &other.device
+        {
+            self.sever(plan);
+            self.leave(&other, why);
+        }
+    }
+
+    /// This side of the pair that waits, or of one that is made now.
+    fn take_side(&mut self, plan: &LinkPlan) -> Result<EndpointFds, ErrorReply> {
+        let nothing = || {
+            let cause = "its other end was taken back meanwhile";
+            refuse(ErrorKind::Failed, format!("VNIC {}", plan.name), cause, "try again")
+        };
+        let made = match self.links.0.entry(plan.pair) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(place) => {
+                let Pair { near, far, revocation } = plan
+                    .create()
+                    .map_err(|error| refuse(ErrorKind::Failed, error.what, error.cause, error.mend))?;
+                place.insert(Made { revocation, waiting: [Some(near), Some(far)] })
+            }
+        };
+        made.waiting[plan.side].take().ok_or_else(nothing)
+    }
+
+    /// Tells both sides of a pair, in their memory, that it is over. Whether that was possible.
+    fn sever(&mut self, plan: &LinkPlan) -> bool {
+        let Some(made) = self.links.0.remove(&plan.pair) else { return false };
+        if let Err(error) = made.revocation.revoke() {
+            self.warn(format!("link {}: cannot mark its memory as revoked: {error}", plan.link));
+        }
+        true
+    }
+
+    /// Ends the grant of an end whose link is over, and says so to its holder.
+    fn leave(&mut self, record: &GrantRecord, why: &str) {
+        self.forget(record.grant);
+        self.counters.borrow_mut().grants_ended += 1;
+        let notice = Notice::Revoked {
+            grant: record.grant,
+            generation: record.generation,
+            name: record.name.clone(),
+            reason: why.to_owned(),
+        };
+        self.notify(&record.process, &notice);
+        tracing::info!(grant = record.grant, name = record.name, why, "end of a link taken back");
+        self.unwatch(&record.process);
+    }
+
+    /// Takes one end down, and with it the other. Says what now stops the former holder.
+    pub(super) fn cut(&mut self, record: &GrantRecord, plan: &LinkPlan) -> String {
+        let severed = self.sever(plan);
+        let met = |other: &&GrantRecord| match &other.device {
+            Device::Link(its) => its.pair == plan.pair && other.grant != record.grant,
+            _ => false,
+        };
+        let other = self.grants.values().find(met).cloned();
+        let Some(other) = other else { return format!("nobody was at the other end of link {}", plan.link) };
+        self.leave(&other, "the other end of its link has gone; acquire it again");
+        let (pid, peer) = (record.process.pid, other.process.pid);
+        if severed {
+            return format!("link {} is over, and pid {peer} at its other end leaves it", plan.link);
+        }
+        format!(
+            "pid {peer} at the other end of link {} is told to leave; the daemon was restarted since the link was made, so \
+             end pid {pid} where that must be certain",
+            plan.link
+        )
+    }
+
+    /// After a start: ends of links whose other end is not there any more.
+    pub(super) fn drop_lonely_ends(&mut self) {
+        let lonely = |record: &&GrantRecord| match &record.device {
+            Device::Link(plan) => !self.grants.values().any(|other| match &other.device {
+                Device::Link(its) => its.pair == plan.pair && other.grant != record.grant,
+                _ => false,
+            }),
+            _ => false,
+        };
+        for record in self.grants.values().filter(lonely).cloned().collect::<Vec<_>>() {
+            self.leave(&record, "its other end went with the former daemon; acquire it again");
+        }
+    }
+}

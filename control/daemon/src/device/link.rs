@@ -1,0 +1,101 @@
+//! One end of a point-to-point link, as it is handed out and remembered.
+//!
+//! 1. A [`LinkPlan`] says everything about one end. It is kept in the state; the descriptors are not: each end has its own, and
+//!    the daemon keeps those that take the link back ([`sietch_nic::shm::Revocation`]) only as long as it lives.
+//! 2. Ends that carry the same `pair` were made together. Memory is fresh and zero for each pair: nothing is handed from one holder to
+//!    the next.
+
+use serde::{Deserialize, Serialize};
+use sietch_nic::shm::{EndpointFds, Geometry, Pair, create_pair};
+use sietch_protocol::{
+    LinkPeer, Mac, Network, Network6, Protection, QueueGeometry, SharedGeometry, VnicGrant, VnicKind,
+};
+
+use super::DeviceError;
+use crate::configuration::links::Link;
+
+/// Everything about one end that is handed out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LinkPlan {
+    pub(crate) name: String,
+    pub(crate) link: String,
+    /// 0 or 1: which end of the file it is.
+    pub(crate) side: usize,
+    /// What the two ends that were made together share.
+    pub(crate) pair: u64,
+    pub(crate) mac: Mac,
+    pub(crate) address: Network,
+    pub(crate) address6: Option<Network6>,
+    pub(crate) peer: LinkPeer,
+    pub(crate) mtu: u32,
+    pub(crate) geometry: SharedGeometry,
+}
+
+impl LinkPlan {
+    /// End `side` of `link`, of the pair `pair`.
+    pub(crate) fn new(link: &Link, side: usize, pair: u64) -> Self {
+        let side = side & 1;
+        let (own, other) = (&link.ends[side], &link.ends[1 - side]);
+        Self {
+            name: own.name.clone(),
+            link: link.name.clone(),
+            side,
+            pair,
+            mac: own.mac,
+            address: own.address,
+            address6: own.address6,
+            peer: LinkPeer {
+                name: other.name.clone(),
+                mac: other.mac,
+                address: other.address.address,
+                address6: other.address6.map(|network| network.address),
+            },
+            mtu: link.mtu,
+            geometry: SharedGeometry { slots: link.slots, data: link.data },
+        }
+    }
+
+    /// Makes the memory and the doorbell of the pair.
+    ///
+    /// # Errors
+    /// No memory or no descriptors are left.
+    pub(crate) fn create(&self) -> Result<Pair, DeviceError> {
+        let geometry = Geometry { slots: self.geometry.slots, data: self.geometry.data };
+        create_pair(geometry, self.pair).map_err(|error| DeviceError {
+            what: format!("link {}", self.link),
+            cause: format!("cannot make its memory: {error}"),
+            mend: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
+        })
+    }
+
+    /// What its holder is told.
+    pub(crate) fn grant(&self, grant: u64, generation: u64) -> VnicGrant {
+        VnicGrant {
+            grant,
+            generation,
+            name: self.name.clone(),
+            kind: VnicKind::Link,
+            interface: format!("link {}", self.link),
+            mac: self.mac,
+            address: self.address.address,
+            prefix: self.address.prefix,
+            address6: self.address6,
+            gateway: None,
+            gateway_mac: None,
+            host_address: None,
+            peer: Some(self.peer.clone()),
+            mtu: self.mtu,
+            geometry: QueueGeometry::Shared(self.geometry),
+            protection: Protection::PointToPoint,
+            tcp_ports: Vec::new(),
+            udp_ports: Vec::new(),
+            peers: vec![Network::EVERYONE],
+            rate: None,
+        }
+    }
+}
+
+/// In the order in which they are passed.
+pub(crate) fn descriptors(end: EndpointFds) -> Vec<std::os::fd::OwnedFd> {
+    vec![end.own, end.peer, end.bell]
+}
