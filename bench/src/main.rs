@@ -9,9 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod isolation;
 mod kv;
 mod load;
 mod machine;
+mod net;
 mod plot;
 mod process;
 mod table;
@@ -31,12 +33,18 @@ enum Bench {
     Kv(kv::Arguments),
     /// The store behind a link of shared memory under a load generator of our own, beside redis-server on loopback
     Load(load::Arguments),
+    /// The network engine: UDP echo, RPC, bulk and connections beside kernel sockets
+    Net(net::Arguments),
+    #[command(hide = true)]
+    Worker(net::WorkerArguments),
 }
 
 fn main() -> miette::Result<()> {
     let outcome = match Arguments::parse().bench {
         Bench::Kv(arguments) => kv::run(&arguments),
         Bench::Load(arguments) => load::run(&arguments),
+        Bench::Net(arguments) => net::run(&arguments),
+        Bench::Worker(arguments) => net::work(&arguments),
     };
     outcome.map_err(|cause| miette::miette!("{cause}"))
 }

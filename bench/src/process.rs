@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,21 @@ impl Process {
         }
         Err(failed(&self.name, format!("does not answer at {address}")))
     }
+
+    /// Waits until `file` is there.
+    pub fn wait_for_file(&mut self, file: &Path) -> Result<(), Error> {
+        let started = Instant::now();
+        while started.elapsed() < START {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(failed(&self.name, format!("ended with {status} before it was ready")));
+            }
+            if file.exists() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(failed(&self.name, format!("did not make {}", file.display())))
+    }
 }
 
 impl Drop for Process {
@@ -99,6 +114,16 @@ pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String,
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(failed(program, format!("ended with {}: {said}", output.status)))
+}
+
+/// The release build of `sietch`, beside this program; built if it is not there.
+pub fn sietch_program() -> Result<PathBuf, Error> {
+    let own = std::env::current_exe().map_err(system("finding this program"))?;
+    let program = own.with_file_name("sietch");
+    if !program.exists() {
+        output("cargo", &["build", "--release", "--locked", "-p", "sietch-cli"])?;
+    }
+    Ok(program)
 }
 
 fn missing(program: &str, what: &str) -> Error {

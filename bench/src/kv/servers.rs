@@ -1,7 +1,7 @@
 //! The two servers of a setting, up at the same time.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::client::Load;
 use crate::error::{Error, system};
@@ -121,7 +121,7 @@ fn start_redis(
 
 fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, Error> {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let program = sietch_program()?.to_string_lossy().into_owned();
+    let program = process::sietch_program()?.to_string_lossy().into_owned();
     let mut words: Vec<String> = ["-c", "0"].map(String::from).to_vec();
     words.extend([program, "--socket".into(), path("sietchd.sock"), "up".into()]);
     words.extend(["--config".into(), path("sietch.toml"), "--data".into(), path("sietch")]);
@@ -133,14 +133,4 @@ fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, 
         words.extend(["--net", "linux", "--port", &port].map(String::from));
     }
     Process::start("taskset", &words, log)
-}
-
-/// The release build of `sietch`, beside this program; built if it is not there.
-fn sietch_program() -> Result<PathBuf, Error> {
-    let own = std::env::current_exe().map_err(system("finding this program"))?;
-    let program = own.with_file_name("sietch");
-    if !program.exists() {
-        process::output("cargo", &["build", "--release", "--locked", "-p", "sietch-cli"])?;
-    }
-    Ok(program)
 }

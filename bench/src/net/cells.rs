@@ -1,0 +1,276 @@
+//! What is measured, by whom, and the stage on which it happens.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde::Serialize;
+
+use super::handover::{self, LINK_SERVER};
+use super::measure::Outcome;
+use super::work::Work;
+use crate::error::{Error, system};
+use crate::isolation::Scratch;
+use crate::process::{self, Namespace, Process};
+
+/// Who does the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Side {
+    /// Kernel sockets over loopback, sleeping.
+    LoopbackBlocking,
+    /// Kernel sockets over loopback, both ends spinning.
+    LoopbackSpinning,
+    /// Kernel sockets over a veth pair into another namespace, sleeping.
+    VethBlocking,
+    /// The same, the server spinning (and the client, where both ends are applications' own).
+    VethSpinning,
+    /// Sietch at both ends of a shared-memory link.
+    Link,
+    /// A Sietch server on a VNIC over AF_XDP, a blocking kernel client.
+    Vnic,
+}
+
+impl Side {
+    /// Its name in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LoopbackBlocking => "linux lo, blocking",
+            Self::LoopbackSpinning => "linux lo, spinning",
+            Self::VethBlocking => "linux veth, blocking",
+            Self::VethSpinning => "linux veth, spinning",
+            Self::Link => "sietch link",
+            Self::Vnic => "sietch af_xdp",
+        }
+    }
+
+    /// Whether it is what the others are compared with.
+    pub fn is_sietch(self) -> bool {
+        matches!(self, Self::Link | Self::Vnic)
+    }
+}
+
+/// A piece of work and who does it.
+#[derive(Debug, Clone)]
+pub(super) struct Cell {
+    place: &'static str,
+    pub work: Work,
+    pub sides: &'static [Side],
+}
+
+impl Cell {
+    /// Its name, by which it can be chosen.
+    pub fn name(&self) -> String {
+        let what = match self.work {
+            Work::UdpEcho { bytes, window } => format!("udp echo {bytes} B, {window} in flight"),
+            Work::Rpc { bytes, connections, pipeline } => {
+                format!("rpc {bytes} B, {connections} connections, pipeline {pipeline}")
+            }
+            Work::Bulk { flows } => format!("bulk {flows} flows"),
+            Work::Churn => "connections that come and go".into(),
+            Work::Hold { connections } => format!("memory of {connections} idle connections"),
+            Work::Fair { bytes, connections } => format!("fair {connections} flows of {bytes} B at 1 Gbit/s"),
+        };
+        format!("{}: {what}", self.place)
+    }
+}
+
+/// Two applications of this host.
+const APP: &[Side] = &[Side::LoopbackBlocking, Side::LoopbackSpinning, Side::Link];
+/// The same for UDP, beside veth too.
+const APP_AND_VETH: &[Side] =
+    &[Side::LoopbackBlocking, Side::LoopbackSpinning, Side::VethBlocking, Side::VethSpinning, Side::Link];
+/// A kernel client and a server behind a veth pair.
+const BEHIND_VETH: &[Side] = &[Side::VethBlocking, Side::VethSpinning, Side::Vnic];
+
+/// Every cell.
+pub(super) fn all() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let mut app = |work, sides| cells.push(Cell { place: "app", work, sides });
+    for bytes in [64, 1024] {
+        for window in [1, 32] {
+            app(Work::UdpEcho { bytes, window }, APP_AND_VETH);
+        }
+    }
+    for connections in [1, 64, 1000] {
+        for pipeline in [1, 16] {
+            app(Work::Rpc { bytes: 64, connections, pipeline }, APP);
+        }
+    }
+    for flows in [1, 64] {
+        app(Work::Bulk { flows }, APP);
+    }
+    app(Work::Churn, APP);
+    app(Work::Hold { connections: 10_000 }, &[Side::LoopbackBlocking, Side::Link]);
+    let mut veth = |work| cells.push(Cell { place: "veth", work, sides: BEHIND_VETH });
+    for bytes in [64, 1024] {
+        veth(Work::UdpEcho { bytes, window: 32 });
+    }
+    for (connections, pipeline) in [(1, 1), (64, 1), (64, 16)] {
+        veth(Work::Rpc { bytes: 64, connections, pipeline });
+    }
+    veth(Work::Bulk { flows: 1 });
+    veth(Work::Bulk { flows: 64 });
+    cells
+}
+
+/// The veth pair of the kernel's server, and the VNIC of Sietch's.
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
+const NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
+const VNIC: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
+const PORT: u16 = 7100;
+
+/// What the daemon hands out: a VNIC behind a veth pair.
+const CONFIGURATION: &str = r#"
+[[vnic]]
+name = "bench"
+uid = 0
+address = "10.85.0.2/24"
+host_address = "10.85.0.1"
+tcp_ports = ["7100"]
+udp_ports = ["7100"]
+"#;
+
+/// Everything that lives as long as the measurement: the namespace of kernel servers and the daemon.
+#[derive(Debug)]
+pub(super) struct Stage {
+    program: PathBuf,
+    out: PathBuf,
+    socket: PathBuf,
+    // The daemon ends before its files go.
+    _daemon: Process,
+    namespace: Namespace,
+    _scratch: Scratch,
+}
+
+impl Stage {
+    /// Makes the namespace and starts the daemon.
+    pub fn set(out: &Path) -> Result<Self, Error> {
+        let namespace = Namespace::create(&FAR.to_string(), &NEAR.to_string())?;
+        let scratch = Scratch::create(None)?;
+        let file = scratch.path().join("sietch.toml");
+        std::fs::write(&file, CONFIGURATION).map_err(system("writing the daemon's configuration"))?;
+        let socket = scratch.path().join("sietchd.sock");
+        let words: Vec<std::ffi::OsString> = vec![
+            "--socket".into(),
+            socket.clone().into(),
+            "daemon".into(),
+            "--config".into(),
+            file.into(),
+            "--data".into(),
+            scratch.path().join("sietch").into(),
+        ];
+        let sietch = process::sietch_program()?;
+        let mut daemon = Process::start(&sietch.to_string_lossy(), &words, &out.join("net-daemon.log"))?;
+        daemon.wait_for_file(&socket)?;
+        let program = std::env::current_exe().map_err(system("finding this program"))?;
+        Ok(Self { program, out: out.to_owned(), socket, _daemon: daemon, namespace, _scratch: scratch })
+    }
+
+    /// One block: a fresh server, a fresh client, and what the client saw.
+    pub fn block(&self, work: Work, side: Side, seconds: f64) -> Result<Outcome, Error> {
+        let (listen, server, client) = match side {
+            Side::LoopbackBlocking => (Ipv4Addr::LOCALHOST, "blocking", "blocking"),
+            Side::LoopbackSpinning => (Ipv4Addr::LOCALHOST, "spinning", "spinning"),
+            Side::VethBlocking => (FAR, "blocking", "blocking"),
+            Side::VethSpinning => (FAR, "spinning", "spinning"),
+            Side::Link => (LINK_SERVER, "link", "link"),
+            Side::Vnic => (VNIC, "bench", "blocking"),
+        };
+        let ends = (side == Side::Link).then(handover::link).transpose()?;
+        let (near, far) = ends.map_or((None, None), |(near, far)| (Some(near), Some(far)));
+        let inside = matches!(side, Side::VethBlocking | Side::VethSpinning);
+        let address = SocketAddr::from((listen, PORT));
+        let log = self.out.join("net-server.log");
+        let command = self.command("server", server, work, address, seconds, inside);
+        let mut server = Worker::start(command, far, &log)?;
+        server.line("the server")?;
+        let log = self.out.join("net-client.log");
+        let mut command = self.command("client", client, work, address, seconds, false);
+        command.args(["--peer", &server.child.id().to_string()]);
+        let mut client = Worker::start(command, near, &log)?;
+        let line = client.line("the client")?;
+        serde_json::from_str(&line).map_err(|cause| Error::Program {
+            program: "bench worker".into(),
+            what: format!("said nothing that could be understood ({cause}): {line}"),
+            mend: "look at its log below target/bench",
+        })
+    }
+
+    fn command(
+        &self,
+        role: &str,
+        way: &str,
+        work: Work,
+        address: SocketAddr,
+        seconds: f64,
+        inside: bool,
+    ) -> Command {
+        let mut command = if inside {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", self.namespace.name()]).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        let core = if role == "server" { "0" } else { "1" };
+        command
+            .args(["worker", "--role", role, "--way", way, "--work", &work.to_string()])
+            .args(["--address", &address.to_string(), "--seconds", &seconds.to_string(), "--core", core])
+            .arg("--socket")
+            .arg(&self.socket);
+        command
+    }
+}
+
+/// A process of ours that is killed when this is dropped.
+struct Worker {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    log: PathBuf,
+}
+
+impl Worker {
+    fn start(mut command: Command, end: Option<OwnedFd>, log: &Path) -> Result<Self, Error> {
+        let errors = std::fs::File::create(log).map_err(system("creating a log file"))?;
+        let mut child = command
+            .stdin(end.map_or_else(Stdio::null, Stdio::from))
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .map_err(system("starting a worker"))?;
+        let out = child
+            .stdout
+            .take()
+            .ok_or_else(|| system("starting a worker")(std::io::Error::other("no pipe")))?;
+        Ok(Self { child, out: BufReader::new(out), log: log.to_owned() })
+    }
+
+    /// The next line that it says.
+    fn line(&mut self, who: &str) -> Result<String, Error> {
+        let mut line = String::new();
+        self.out.read_line(&mut line).map_err(system("reading from a worker"))?;
+        if line.is_empty() {
+            let mut said = String::new();
+            if let Ok(mut file) = std::fs::File::open(&self.log) {
+                // What cannot be read is not quoted.
+                let _ = file.read_to_string(&mut said);
+            }
+            return Err(Error::Program {
+                program: format!("bench worker ({who})"),
+                what: format!("ended without a word: {}", said.trim()),
+                mend: "see the error above",
+            });
+        }
+        Ok(line)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,122 @@
+//! What a client counts while its window is open.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, system};
+use crate::machine::Cpu;
+
+/// How long the load runs before anything is counted: connections, buffers and clocks settle.
+const WARM_UP: Duration = Duration::from_millis(150);
+
+/// The longest latency that is told from longer ones, in nanoseconds.
+const LONGEST: u64 = 10_000_000_000;
+
+/// What one block showed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Operations (echoes, requests, connections; for bulk, bytes).
+    pub operations: u64,
+    /// Nanoseconds of the window.
+    pub elapsed: u64,
+    /// Busy nanoseconds of all cores in the window.
+    pub busy: u64,
+    /// Nanoseconds that the host gave to others.
+    pub stolen: u64,
+    /// Latency percentiles in nanoseconds: 50, 99, 99.9. Zero where none was taken.
+    pub latency: [u64; 3],
+    /// Operations of the least and of the most served flow, where flows are compared.
+    pub flows: Option<(u64, u64)>,
+    /// Bytes a connection costs, where that is what is measured.
+    pub bytes: Option<u64>,
+}
+
+impl Outcome {
+    /// Operations a second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 * 1e9 / self.elapsed.max(1) as f64
+    }
+
+    /// Busy microseconds of the whole machine for each operation.
+    pub fn cpu_us(&self) -> f64 {
+        self.busy as f64 / 1000.0 / self.operations.max(1) as f64
+    }
+}
+
+/// Opens a window after the warm-up, counts in it, and says when it is over.
+#[derive(Debug)]
+pub(super) struct Meter {
+    opens: Instant,
+    closes: Instant,
+    opened: Option<(Instant, Cpu)>,
+    operations: u64,
+    latency: Histogram<u64>,
+}
+
+impl Meter {
+    /// A window of `seconds`, after the warm-up.
+    pub fn new(seconds: f64) -> Result<Self, Error> {
+        let opens = Instant::now() + WARM_UP;
+        let latency = Histogram::new_with_bounds(1, LONGEST, 3).map_err(|cause| Error::Program {
+            program: "histogram".into(),
+            what: cause.to_string(),
+            mend: "report it: this is a fault of the program",
+        })?;
+        let closes = opens + Duration::from_secs_f64(seconds);
+        Ok(Self { opens, closes, opened: None, operations: 0, latency })
+    }
+
+    /// Opens the window when its time has come; says whether it is over. Call it once a turn.
+    #[inline]
+    pub fn is_over(&mut self, now: Instant) -> Result<bool, Error> {
+        if self.opened.is_none() && now >= self.opens {
+            self.opened = Some((now, Cpu::read()?));
+        }
+        Ok(now >= self.closes)
+    }
+
+    /// Whether what happens now counts.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.opened.is_some()
+    }
+
+    /// Counts operations without their latency.
+    #[inline]
+    pub fn count(&mut self, operations: u64) {
+        if self.opened.is_some() {
+            self.operations += operations;
+        }
+    }
+
+    /// Counts an operation that took `nanoseconds`.
+    #[inline]
+    pub fn record(&mut self, nanoseconds: u64) {
+        if self.opened.is_some() {
+            self.operations += 1;
+            self.latency.saturating_record(nanoseconds.max(1));
+        }
+    }
+
+    /// Closes the window.
+    pub fn finish(self) -> Result<Outcome, Error> {
+        let closed = Instant::now();
+        let (opened, before) = self.opened.ok_or_else(|| {
+            system("measuring")(std::io::Error::other("the window never opened: nothing moved"))
+        })?;
+        let cpu = Cpu::read()?.since(before);
+        let at =
+            |quantile| if self.latency.is_empty() { 0 } else { self.latency.value_at_quantile(quantile) };
+        Ok(Outcome {
+            operations: self.operations,
+            elapsed: (closed - opened).as_nanos() as u64,
+            busy: cpu.busy,
+            stolen: cpu.stolen,
+            latency: [at(0.5), at(0.99), at(0.999)],
+            flows: None,
+            bytes: None,
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! The results: a line a cell while it runs, a table at the end, JSON and a picture.
+
+use std::path::Path;
+
+use super::Measured;
+use super::cells::Side;
+use super::measure::Outcome;
+use crate::error::{Error, system};
+use crate::plot::{self, Bar};
+use crate::table::{self, median, range};
+
+fn middle(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+    median(&outcomes.iter().map(of).collect::<Vec<_>>())
+}
+
+/// What counts as the result of a block: bytes where those are measured, else operations a second.
+fn figure(outcome: &Outcome) -> f64 {
+    match (outcome.bytes, outcome.flows) {
+        (Some(bytes), _) => bytes as f64,
+        _ => outcome.rate(),
+    }
+}
+
+/// The ratios of Sietch to `side`, round by round.
+fn ratios(result: &Measured, side: usize, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+    let Some((_, sietch)) = result.sides.iter().find(|(side, _)| side.is_sietch()) else { return Vec::new() };
+    let of = &of;
+    sietch.iter().zip(&result.sides[side].1).map(|(a, b)| of(a) / of(b).max(f64::MIN_POSITIVE)).collect()
+}
+
+/// Says that a cell is done.
+pub(super) fn progress(result: &Measured) {
+    let parts: Vec<String> = result
+        .sides
+        .iter()
+        .enumerate()
+        .map(|(index, (side, outcomes))| {
+            let value = middle(outcomes, figure);
+            if side.is_sietch() {
+                format!("{} {}", side.name(), short(value))
+            } else {
+                format!("{} {} ({:.2}x)", side.name(), short(value), median(&ratios(result, index, figure)))
+            }
+        })
+        .collect();
+    println!("{} [{}]: {}; {} dropped", result.name, result.unit, parts.join(", "), result.dropped);
+}
+
+/// A number in three digits.
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{:.2}G", v / 1e9),
+        v if v >= 1e6 => format!("{:.2}M", v / 1e6),
+        v if v >= 1e3 => format!("{:.1}k", v / 1e3),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// Prints the table: a row a side.
+pub(super) fn print(results: &[Measured]) {
+    let heading = [
+        "work",
+        "side",
+        "result",
+        "range",
+        "Sietch/it",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "CPU us/op",
+        "Sietch/it",
+        "flows min/max",
+    ];
+    let mut rows = Vec::new();
+    for result in results {
+        for (index, (side, outcomes)) in result.sides.iter().enumerate() {
+            let values: Vec<f64> = outcomes.iter().map(figure).collect();
+            let (low, high) = range(&values);
+            let latency = |at: usize| match middle(outcomes, |outcome| outcome.latency[at] as f64) {
+                0.0 => "-".to_owned(),
+                nanoseconds => format!("{:.2}", nanoseconds / 1000.0),
+            };
+            let against = |of: fn(&Outcome) -> f64| {
+                if side.is_sietch() {
+                    "-".to_owned()
+                } else {
+                    format!("{:.2}", median(&ratios(result, index, of)))
+                }
+            };
+            let shares: Vec<f64> = outcomes
+                .iter()
+                .filter_map(|outcome| outcome.flows)
+                .map(|(least, most)| least as f64 / most.max(1) as f64)
+                .collect();
+            let cpu = middle(outcomes, Outcome::cpu_us);
+            rows.push(vec![
+                if index == 0 { format!("{} [{}]", result.name, result.unit) } else { String::new() },
+                side.name().to_owned(),
+                short(median(&values)),
+                format!("{}-{}", short(low), short(high)),
+                against(figure),
+                latency(0),
+                latency(1),
+                latency(2),
+                if cpu < 0.01 { format!("{:.6}", cpu) } else { format!("{cpu:.3}") },
+                against(Outcome::cpu_us),
+                if shares.is_empty() { "-".into() } else { format!("{:.2}", median(&shares)) },
+            ]);
+        }
+    }
+    println!("\nmedians over rounds; CPU is that of the whole machine, both ends included");
+    table::print(&heading, &rows);
+}
+
+/// Writes `net.json` and `net.svg` below `out`.
+pub(super) fn write(results: &[Measured], out: &Path) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(results)
+        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
+    std::fs::write(out.join("net.json"), json).map_err(system("writing net.json"))?;
+    let mut bars = Vec::new();
+    for result in results {
+        for (index, (side, _)) in result.sides.iter().enumerate() {
+            if matches!(side, Side::LoopbackBlocking | Side::LoopbackSpinning | Side::VethBlocking) {
+                let ratios = ratios(result, index, figure);
+                let name = format!("{} / {}", result.name, side.name());
+                bars.push(Bar { name, ratio: median(&ratios), range: range(&ratios) });
+            }
+        }
+    }
+    plot::ratios(&out.join("net.svg"), "Sietch's network beside kernel sockets", &bars)?;
+    println!("wrote {} and {}", out.join("net.json").display(), out.join("net.svg").display());
+    Ok(())
+}

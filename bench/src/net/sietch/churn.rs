@@ -1,0 +1,102 @@
+//! Connections that come and go, and connections that only are.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use sietch::net::EventKind;
+use sietch::{Doorbell, Stack, clock};
+
+use super::{connect, failed, turn};
+use crate::error::{Error, system};
+use crate::net::measure::{Meter, Outcome};
+use crate::net::work::{CHURN_AT_ONCE, REQUEST};
+
+/// Answers one request a connection, then closes: TIME-WAIT is the server's.
+pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>) -> Result<(), Error> {
+    let mut buffer = [0; REQUEST];
+    loop {
+        stack.poll(None).map_err(system("driving a queue"))?;
+        while let Some(event) = stack.next_event() {
+            if event.kind == EventKind::Readable {
+                let length = stack.engine.read(event.flow, &mut buffer);
+                stack.engine.send(event.flow, &buffer[..length]);
+                stack.engine.close(event.flow);
+            }
+        }
+    }
+}
+
+/// Keeps some connections on their way: connect, one request, its answer, the end; then the next.
+pub(super) fn load<Q: Doorbell>(
+    mut stack: Stack<Q>,
+    address: SocketAddr,
+    seconds: f64,
+) -> Result<Outcome, Error> {
+    let mut meter = Meter::new(seconds)?;
+    let mut begun = vec![Instant::now(); CHURN_AT_ONCE];
+    let open = |stack: &mut Stack<Q>, user: usize| -> Result<Instant, Error> {
+        let now = Instant::now();
+        let flow = stack.engine.connect(address, clock::now()).map_err(failed("connecting"))?;
+        stack.engine.set_user(flow, user as u64);
+        Ok(now)
+    };
+    for (user, begun) in begun.iter_mut().enumerate() {
+        *begun = open(&mut stack, user)?;
+    }
+    let mut buffer = [0; REQUEST];
+    loop {
+        turn(&mut stack)?;
+        while let Some(event) = stack.next_event() {
+            let user = event.user as usize;
+            match event.kind {
+                EventKind::Connected => {
+                    stack.engine.send(event.flow, &[1; REQUEST]);
+                }
+                EventKind::Readable => {
+                    stack.engine.read(event.flow, &mut buffer);
+                }
+                EventKind::PeerClosed => {
+                    stack.engine.close(event.flow);
+                    meter.record(begun[user].elapsed().as_nanos() as u64);
+                    begun[user] = open(&mut stack, user)?;
+                }
+                EventKind::Closed(why) => {
+                    return Err(failed("reading")(format!("a connection was closed: {why:?}")));
+                }
+                _ => {}
+            }
+        }
+        if meter.is_over(Instant::now())? {
+            return meter.finish();
+        }
+    }
+}
+
+/// Opens idle connections and says what one costs both ends: the memory by which their two processes grew.
+pub(super) fn hold<Q: Doorbell>(
+    mut stack: Stack<Q>,
+    connections: usize,
+    address: SocketAddr,
+    peer: Option<u32>,
+) -> Result<Outcome, Error> {
+    let processes = [Some(std::process::id()), peer];
+    let memory = || processes.iter().flatten().map(|pid| resident(*pid)).sum::<Result<u64, Error>>();
+    // The first connection brings what all of them share.
+    connect(&mut stack, address, 1)?;
+    let before = memory()?;
+    let held = connect(&mut stack, address, connections)?;
+    let after = memory()?;
+    let each = after.saturating_sub(before) / held.len().max(1) as u64;
+    Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
+}
+
+/// Bytes of a process in memory.
+fn resident(process: u32) -> Result<u64, Error> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))
+        .map_err(system("reading a process' memory"))?;
+    let kilobytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let missing = || system("reading a process' memory")(std::io::Error::other("no VmRSS"));
+    Ok(kilobytes.ok_or_else(missing)? * 1024)
+}

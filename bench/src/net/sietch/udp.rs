@@ -1,0 +1,69 @@
+//! UDP echo.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use sietch::{Doorbell, Stack};
+
+use super::{failed, turn};
+use crate::error::{Error, system};
+use crate::net::measure::{Meter, Outcome};
+use crate::net::work::{stamp, stamped};
+
+/// After this silence a datagram counts as lost, and another takes its place.
+const LOST: Duration = Duration::from_millis(50);
+
+pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>, port: u16) -> Result<(), Error> {
+    loop {
+        stack.poll(None).map_err(system("driving a queue"))?;
+        while stack.next_event().is_some() {
+            while let Some(datagram) = stack.engine.udp_receive(port) {
+                // A full queue loses the reply, as UDP may.
+                let _ = stack.engine.udp_send(port, datagram.remote, &datagram.payload);
+            }
+        }
+    }
+}
+
+pub(super) fn load<Q: Doorbell>(
+    mut stack: Stack<Q>,
+    bytes: usize,
+    window: usize,
+    address: SocketAddr,
+    seconds: f64,
+) -> Result<Outcome, Error> {
+    const PORT: u16 = 9;
+    stack.engine.udp_bind(PORT).map_err(failed("binding a UDP port"))?;
+    let mut meter = Meter::new(seconds)?;
+    let begun = Instant::now();
+    let mut out = vec![0; bytes];
+    let mut heard = begun;
+    let mut due = window;
+    loop {
+        let now = Instant::now();
+        for _ in 0..due {
+            stamp(&mut out, (now - begun).as_nanos() as u64);
+            // A refused or lost datagram is one that does not come back.
+            let _ = stack.engine.udp_send(PORT, address, &out);
+        }
+        due = 0;
+        turn(&mut stack)?;
+        let now = Instant::now();
+        if meter.is_over(now)? {
+            return meter.finish();
+        }
+        while stack.next_event().is_some() {
+            while let Some(datagram) = stack.engine.udp_receive(PORT) {
+                heard = now;
+                due += 1;
+                if let Some(sent) = stamped(&datagram.payload) {
+                    meter.record(((now - begun).as_nanos() as u64).saturating_sub(sent));
+                }
+            }
+        }
+        if now - heard > LOST {
+            heard = now;
+            due = window;
+        }
+    }
+}
