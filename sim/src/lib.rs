@@ -5,10 +5,11 @@
 //! 1. [`link`]: joins two in-memory NIC queues by paths with bandwidth, delay, queues that mark or drop, and MTUs; they lose, repeat,
 //!    reorder and damage frames, in bursts and through outages.
 //! 2. [`lossy`]: does the same around a real queue, for tests against the kernel's TCP.
-//! 3. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was not flushed, lies, fails,
+//! 3. [`cable`]: the paths of [`link`] around a real queue, in real time.
+//! 4. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was not flushed, lies, fails,
 //!    and lets writes of a dead process land late.
-//! 4. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
-//! 5. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
+//! 5. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
+//! 6. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
 //!
 //! It is used by tests alone. Nothing here reads a clock, or a source of randomness other than its seed.
 //!
@@ -17,6 +18,7 @@
 //! and how long. `cargo xtask soak` sets them high.
 #![forbid(unsafe_code)]
 
+pub mod cable;
 pub mod disk;
 pub mod link;
 pub mod lossy;
@@ -25,6 +27,7 @@ pub mod referee;
 pub mod seeds;
 pub mod segment;
 
+pub use cable::Cable;
 pub use disk::{Crash, Media, SimDisk};
 pub use link::{Direction, Link, LinkConfig};
 pub use lossy::Lossy;

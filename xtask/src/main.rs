@@ -17,7 +17,7 @@ usage: cargo xtask COMMAND
   tidy             the rules of the house that no compiler checks
   generate         write the generated files again (man pages, shell completions)
   instructions     count the instructions of the network's fast path (needs valgrind)
-  soak [SUITE]     the long runs: net, storage, kv, fuzz, or all of them";
+  soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, or all of them";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

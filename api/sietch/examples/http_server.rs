@@ -37,12 +37,14 @@ async fn converse(mut client: TcpStream, files: &Files) -> io::Result<()> {
         let target = if target == "/" { "/index.html" } else { target };
         let answer = match (method, files.get(target)) {
             ("GET", Some(file)) => message::answer("200 OK", file, request.keep_alive),
+            ("HEAD", Some(file)) => message::head("200 OK", file.len(), request.keep_alive),
+            ("HEAD", None) => message::head("404 Not Found", 0, request.keep_alive),
             ("GET", None) => message::answer("404 Not Found", b"no such file\n", request.keep_alive),
             // A body, if there is one, is not read: the connection ends here.
-            _ => message::answer("405 Method Not Allowed", b"only GET\n", false),
+            _ => message::answer("405 Method Not Allowed", b"only GET and HEAD\n", false),
         };
         client.write_all(&answer).await?;
-        if !request.keep_alive || method != "GET" {
+        if !request.keep_alive || !matches!(method, "GET" | "HEAD") {
             break;
         }
     }

@@ -14,6 +14,7 @@ use sietch_nic::NicQueue;
 use sietch_sim::lossy::Rates;
 use tap::{Damage, Tap};
 use veth::Veth;
+use veth::pair::{Plan, enter_namespace};
 
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -43,7 +44,7 @@ impl Wire for Veth {
 fn with_tap(name: &str, damage: Damage, test: impl FnOnce(Tap) + Send + 'static) {
     let name = name.to_owned();
     let thread = std::thread::spawn(move || {
-        if !tap::enter_namespace() {
+        if !enter_namespace() {
             eprintln!("SKIPPED {name}: needs root (CAP_SYS_ADMIN) for a network namespace of its own");
             return;
         }
@@ -207,12 +208,13 @@ fn megabytes_both_ways_across_a_bad_wire() {
 fn a_hundred_megabytes_both_ways_across_a_veth_behind_its_filters() {
     const NAME: &str = "a_hundred_megabytes_both_ways_across_a_veth_behind_its_filters";
     let thread = std::thread::spawn(|| {
-        if !tap::enter_namespace() {
+        if !enter_namespace() {
             eprintln!("SKIPPED {NAME}: needs root (CAP_SYS_ADMIN) for a network namespace of its own");
             return;
         }
         let rates = Rates { loss: 10, duplication: 10, reordering: 10 };
-        let mut veth = match Veth::new(KERNEL.octets(), ENGINE.octets(), PORT, rates, 0x5eed) {
+        let plan = Plan { host: KERNEL, address: ENGINE, ports: PORT..=PORT, mtu: 1500 };
+        let mut veth = match Veth::new(&plan, rates, 0x5eed) {
             Ok(veth) => veth,
             Err(error) => {
                 eprintln!("SKIPPED {NAME}: needs root, the `ip` command and AF_XDP ({error})");

@@ -63,12 +63,15 @@ impl Head {
     }
 }
 
+/// The head of an answer whose body has so many bytes; by itself it answers a request for nothing but the head.
+pub fn head(status: &str, length: usize, keep_alive: bool) -> Vec<u8> {
+    let connection = if keep_alive { "keep-alive" } else { "close" };
+    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n\r\n").into_bytes()
+}
+
 /// An answer with a body of text.
 pub fn answer(status: &str, body: &[u8], keep_alive: bool) -> Vec<u8> {
-    let connection = if keep_alive { "keep-alive" } else { "close" };
-    let length = body.len();
-    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n\r\n");
-    let mut bytes = head.into_bytes();
+    let mut bytes = head(status, body.len(), keep_alive);
     bytes.extend_from_slice(body);
     bytes
 }

@@ -9,12 +9,6 @@ use std::os::fd::AsRawFd;
 
 use sietch_nic::{Frame, NicQueue, TransmitError};
 
-/// Puts the calling thread, and those that it will start, into a network namespace of their own. False if it may not.
-pub fn enter_namespace() -> bool {
-    // SAFETY: the call has no memory arguments; it changes this thread's namespace only.
-    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
-}
-
 fn name_request(name: &str) -> libc::ifreq {
     // SAFETY: an `ifreq` is plain data for which all zeroes is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,0 +1,179 @@
+//! Transfers both ways at once, begun by either side, under conditions.
+
+use std::thread;
+
+use sietch::net::congestion::Kind;
+use sietch_sim::Random;
+use sietch_sim::link::{Burst, Direction, LinkConfig, Marking};
+use sietch_sim::seeds::{self, Budget};
+
+use crate::meeting::{Conditions, Outcome, meet};
+use crate::{kernel, services};
+
+/// Where the kernel accepts transfers.
+const KERNEL_PORT: u16 = 7100;
+const MILLISECOND: u64 = 1_000_000;
+
+/// How much goes each way on each of two connections, one begun by each side.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    up: u64,
+    down: u64,
+}
+
+const MEGABYTES: Load = Load { up: 3_000_000, down: 4_000_000 };
+
+fn cell(name: &str, conditions: &Conditions, load: Load) -> Option<Outcome<()>> {
+    let Load { up, down } = load;
+    let at_kernel = conditions.clone();
+    let outcome = meet(
+        name,
+        conditions,
+        move |net| async move {
+            net.spawn(services::all(net.clone()));
+            services::transfer_with_kernel(net, KERNEL_PORT, up, down).await;
+        },
+        move || {
+            let listener = kernel::listen(KERNEL_PORT, &at_kernel).expect("the port is free");
+            let accepted = thread::spawn(move || kernel::accept_transfer(&listener));
+            kernel::transfer_with_sietch(&at_kernel, up, down);
+            accepted.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        },
+    )?;
+    let metrics = &outcome.metrics;
+    assert_eq!(metrics.connections_reset + metrics.connections_aborted, 0, "{name}: {metrics:?}");
+    assert!(metrics.payload_received >= 2 * up.min(down), "{name}: {metrics:?}");
+    Some(outcome)
+}
+
+fn path() -> Direction {
+    Direction { delay: MILLISECOND, ..Direction::perfect() }
+}
+
+/// A path that loses, repeats and reorders.
+fn bad_path() -> Direction {
+    Direction { loss: 10, duplication: 10, reordering: 20, hold: 2 * MILLISECOND, ..path() }
+}
+
+fn over(direction: Direction) -> Conditions {
+    Conditions { link: Some(LinkConfig::symmetric(direction)), ..Conditions::default() }
+}
+
+#[test]
+fn megabytes_cross_a_bare_veth() {
+    let load = Load { up: 30_000_000, down: 30_000_000 };
+    let Some(outcome) = cell("megabytes_cross_a_bare_veth", &Conditions::default(), load) else { return };
+    assert_eq!(outcome.metrics.bad_checksum, 0);
+}
+
+#[test]
+fn a_bad_path_with_every_choice_of_options() {
+    for (index, (sack, timestamps, scaling)) in
+        [(true, true, true), (false, true, true), (true, false, true), (false, false, false)]
+            .into_iter()
+            .enumerate()
+    {
+        let conditions = Conditions { sack, timestamps, scaling, seed: index as u64, ..over(bad_path()) };
+        let name = format!("a_bad_path sack {sack} timestamps {timestamps} scaling {scaling}");
+        let Some(outcome) = cell(&name, &conditions, MEGABYTES) else { return };
+        let [there, back] = outcome.tallies;
+        assert!(there.lost > 20 && back.lost > 20 && there.duplicated > 20 && back.reordered > 20);
+    }
+}
+
+#[test]
+fn damaged_frames_are_noticed() {
+    let conditions = over(Direction { corruption: 20, ..path() });
+    let Some(outcome) = cell("damaged_frames_are_noticed", &conditions, MEGABYTES) else { return };
+    assert!(outcome.metrics.bad_checksum + outcome.metrics.malformed > 10, "{:?}", outcome.metrics);
+}
+
+#[test]
+fn loss_in_bursts() {
+    let burst = Burst { begin: 3, end: 300, loss: 800 };
+    cell("loss_in_bursts", &over(Direction { burst: Some(burst), ..path() }), MEGABYTES);
+}
+
+#[test]
+fn a_bottleneck_that_marks_or_drops_with_each_congestion_control() {
+    let bottleneck = Direction { bandwidth: 100_000_000, queue: 100_000, ..path() };
+    let marking = Direction { marking: Marking::Threshold(30_000), ..bottleneck.clone() };
+    let choices = [
+        (bottleneck.clone(), "cubic", Kind::Cubic, false),
+        (bottleneck, "bbr", Kind::NewReno, false),
+        (marking, "reno", Kind::Cubic, true),
+    ];
+    for (direction, congestion, control, ecn) in choices {
+        let conditions = Conditions { congestion, control, ecn, ..over(direction) };
+        let name = format!("a_bottleneck {congestion} {control:?} ecn {ecn}");
+        if cell(&name, &conditions, MEGABYTES).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn large_and_small_frames() {
+    for mtu in [576, 1280, 3400] {
+        let conditions = Conditions { mtu, seed: mtu as u64, ..over(Direction { loss: 5, ..path() }) };
+        if cell(&format!("large_and_small_frames {mtu}"), &conditions, MEGABYTES).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn tiny_buffers_on_either_side() {
+    let load = Load { up: 400_000, down: 400_000 };
+    for (kernel_buffer, buffer) in [(Some(2304), 512 << 10), (None, 4096), (Some(2304), 4096)] {
+        let conditions = Conditions { kernel_buffer, buffer, ..Conditions::default() };
+        if cell(&format!("tiny_buffers {kernel_buffer:?} {buffer}"), &conditions, load).is_none() {
+            return;
+        }
+    }
+}
+
+/// Conditions and load of a seed.
+fn draw(seed: u64) -> (Conditions, Load) {
+    let mut random = Random::new(seed);
+    let link = random.chance(850).then(|| LinkConfig::swarm(&mut random)).map(|mut link| {
+        // Routers that answer wait for path MTU discovery; long outages and slow lines for more patience.
+        for direction in [&mut link.there, &mut link.back] {
+            direction.mtu = None;
+            direction.loss = direction.loss.min(50);
+            direction.bandwidth =
+                if direction.bandwidth == 8_000_000 { 20_000_000 } else { direction.bandwidth };
+        }
+        link
+    });
+    let mut flag = |permille| random.chance(permille);
+    let (sack, timestamps, scaling, ecn) = (flag(750), flag(750), flag(850), flag(500));
+    let conditions = Conditions {
+        mtu: *random.pick(&[1500, 1500, 576, 1280, 3400]),
+        link,
+        seed: random.word(),
+        sack,
+        timestamps,
+        scaling,
+        ecn,
+        congestion: *random.pick(&["cubic", "reno", "bbr"]),
+        kernel_buffer: random.chance(200).then(|| random.between(2304, 100_000) as usize),
+        buffer: 1 << random.between(12, 20),
+        control: *random.pick(&[Kind::Cubic, Kind::NewReno]),
+        alone: std::env::var_os("SIETCH_SIM_THREADS").is_none(),
+    };
+    let mut bytes = || {
+        let size = random.between(0, 21);
+        random.below(1 << size)
+    };
+    (conditions, Load { up: bytes(), down: bytes() })
+}
+
+#[test]
+fn random_cells() {
+    let budget = Budget { seeds: 6, seconds: 8 };
+    seeds::run("interop random_cells", &[], budget, |seed| {
+        let (conditions, load) = draw(seed);
+        cell(&format!("random_cells {seed}"), &conditions, load);
+    });
+}

@@ -1,0 +1,148 @@
+//! The kernel's side: plain sockets. Every wait has a limit.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::meeting::{Conditions, KERNEL, PATIENCE, SIETCH};
+use crate::pattern::Pattern;
+use crate::services::TRANSFER;
+
+/// How a transfer begins: bytes that the client sends, and bytes that it wants.
+pub fn head(up: u64, down: u64) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[..8].copy_from_slice(&up.to_be_bytes());
+    head[8..].copy_from_slice(&down.to_be_bytes());
+    head
+}
+
+/// What a head says.
+pub fn counts(head: &[u8; 16]) -> (u64, u64) {
+    let both = u128::from_be_bytes(*head);
+    ((both >> 64) as u64, both as u64)
+}
+
+/// A socket as the conditions want it, not connected.
+fn socket(conditions: &Conditions) -> io::Result<rustix::fd::OwnedFd> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    sockopt::set_tcp_congestion(&socket, conditions.congestion)?;
+    if let Some(bytes) = conditions.kernel_buffer {
+        sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+    }
+    Ok(socket)
+}
+
+fn patient(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A connection to `port` of Sietch, from `source`.
+pub fn connect_from(source: Ipv4Addr, port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
+    let socket = socket(conditions)?;
+    if source != KERNEL {
+        rustix::net::bind(&socket, &SocketAddrV4::new(source, 0))?;
+    }
+    rustix::net::connect(&socket, &SocketAddrV4::new(SIETCH, port))?;
+    patient(socket.into())
+}
+
+/// A connection to `port` of Sietch.
+pub fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
+    connect_from(KERNEL, port, conditions)
+}
+
+/// A listening port of the kernel's.
+pub fn listen(port: u16, conditions: &Conditions) -> io::Result<TcpListener> {
+    let socket = socket(conditions)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(KERNEL, port))?;
+    rustix::net::listen(&socket, 4096)?;
+    Ok(socket.into())
+}
+
+/// The next connection, within [`PATIENCE`].
+pub fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + PATIENCE;
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return patient(stream);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn send(mut stream: TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<()> {
+    let (mut buffer, mut sent) = (vec![0; 64 << 10], 0);
+    while sent < total {
+        let length = (total - sent).min(buffer.len() as u64) as usize;
+        pattern.fill(sent, &mut buffer[..length]);
+        stream.write_all(&buffer[..length])?;
+        sent += length as u64;
+    }
+    stream.shutdown(Shutdown::Write)
+}
+
+/// Reads to the end; fails unless it is what was expected.
+pub fn receive(mut stream: &TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<()> {
+    let (mut buffer, mut got) = (vec![0; 64 << 10], 0);
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        pattern.check(got, &buffer[..count]);
+        got += count as u64;
+    }
+    assert_eq!(got, total, "the stream ended early, or late");
+    Ok(())
+}
+
+/// Sends and receives at once, so many bytes of these patterns each.
+fn transfer(stream: TcpStream, out: (u64, Pattern), expect: (u64, Pattern)) -> io::Result<()> {
+    let writing = stream.try_clone()?;
+    let writer = std::thread::spawn(move || send(writing, out));
+    let received = receive(&stream, expect);
+    writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(received)
+}
+
+/// A transfer with Sietch's service.
+pub fn transfer_with_sietch(conditions: &Conditions, up: u64, down: u64) {
+    let mut stream = connect(TRANSFER, conditions).expect("Sietch accepts");
+    stream.write_all(&head(up, down)).expect("the connection is open");
+    transfer(stream, (up, Pattern(1)), (down, Pattern(2))).expect("Sietch goes on to the end");
+}
+
+/// A transfer that Sietch begins.
+pub fn accept_transfer(listener: &TcpListener) {
+    let mut stream = accept(listener).expect("Sietch connects");
+    let mut bytes = [0; 16];
+    stream.read_exact(&mut bytes).expect("it says how much");
+    let (up, down) = counts(&bytes);
+    transfer(stream, (down, Pattern(2)), (up, Pattern(1))).expect("Sietch goes on to the end");
+}
+
+/// Asks 32 bytes and expects them back.
+pub fn ask(stream: &mut TcpStream, number: u32) -> io::Result<()> {
+    let request = [number.to_be_bytes(); 8].concat();
+    let mut answer = [0; 32];
+    stream.write_all(&request)?;
+    stream.read_exact(&mut answer)?;
+    assert_eq!(answer, *request, "another one's answer");
+    Ok(())
+}
+
+/// Closing such a stream resets the connection.
+pub fn reset_at_close(stream: &TcpStream) {
+    sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("a socket can");
+}
