@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use rustix::rand::{GetRandomFlags, getrandom};
+use sietch_net::Config;
 
 use crate::client::Client;
 use crate::error::Error;
@@ -16,10 +17,7 @@ use crate::path::socket_path;
 use crate::rest::Held;
 use crate::runtime::Runtime;
 use crate::stack::Stack;
-use crate::vnic::Vnic;
-
-/// The queue of whatever device was named.
-pub type DeviceQueue = sietch_nic::af_xdp::Queue;
+use crate::vnic::{Vnic, VnicQueue};
 
 /// What is wrong with a command line.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -116,16 +114,21 @@ impl Arguments {
         let vnic = client.acquire_vnic(&name)?;
         Ok((client, vnic))
     }
+
+    /// The queue of that device, what an engine for it is told, and what keeps it held.
+    ///
+    /// # Errors
+    /// As for [`Arguments::acquire`].
+    pub fn hold(&self) -> Result<(VnicQueue, Config, Held), Error> {
+        let (client, vnic) = self.acquire()?;
+        let mut secret = [0; 16];
+        getrandom(&mut secret, GetRandomFlags::empty()).map_err(|cause| Error::Io(cause.into()))?;
+        let config = vnic.engine_config(secret);
+        Ok((vnic.queue, config, Held { grants: vec![vnic.grant], lease: client.hold()? }))
+    }
 }
 
-/// Sixteen bytes of true randomness for an engine.
-fn secret() -> Result<[u8; 16], Error> {
-    let mut secret = [0; 16];
-    getrandom(&mut secret, GetRandomFlags::empty()).map_err(|cause| Error::Io(cause.into()))?;
-    Ok(secret)
-}
-
-impl Stack<DeviceQueue> {
+impl Stack<VnicQueue> {
     /// The device named on the process' command line.
     ///
     /// # Errors
@@ -139,15 +142,13 @@ impl Stack<DeviceQueue> {
     /// # Errors
     /// See [`Arguments::acquire`].
     pub fn open(arguments: &Arguments) -> Result<Self, Error> {
-        let (client, vnic) = arguments.acquire()?;
-        let config = vnic.engine_config(secret()?);
-        let held = Held { grants: vec![vnic.grant], lease: client.hold()? };
-        Ok(Self::new(vnic.queue, &config).holding(held))
+        let (queue, config, held) = arguments.hold()?;
+        Ok(Self::new(queue, &config).holding(held))
     }
 }
 
-impl Runtime<DeviceQueue> {
-    /// The device named on the process' command line.
+impl Runtime<VnicQueue> {
+    /// As [`Stack::from_args`].
     ///
     /// # Errors
     /// See [`Arguments::acquire`].
@@ -155,15 +156,13 @@ impl Runtime<DeviceQueue> {
         Self::open(&Arguments::from_env()?)
     }
 
-    /// The device named in `arguments`.
+    /// As [`Stack::open`].
     ///
     /// # Errors
     /// See [`Arguments::acquire`].
     pub fn open(arguments: &Arguments) -> Result<Self, Error> {
-        let (client, vnic) = arguments.acquire()?;
-        let config = vnic.engine_config(secret()?);
-        let held = Held { grants: vec![vnic.grant], lease: client.hold()? };
-        Ok(Self::new(vnic.queue, &config).map_err(Error::Io)?.holding(held))
+        let (queue, config, held) = arguments.hold()?;
+        Ok(Self::new(queue, &config)?.holding(held))
     }
 }
 

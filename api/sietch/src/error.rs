@@ -28,8 +28,10 @@ pub enum Error {
         /// The cause.
         source: sietch_nic::shm::OpenError,
     },
-    /// The VNIC is of another kind than the program can drive.
-    #[error("VNIC {name}: it is a {kind} VNIC; name one of another kind, or use `VnicParts::open_shared`")]
+    /// The daemon's answer describes another device than it passed.
+    #[error(
+        "VNIC {name}: what the daemon passed is no {kind} VNIC; daemon and application are of different versions"
+    )]
     Kind {
         /// The VNIC.
         name: String,

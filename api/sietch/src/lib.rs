@@ -62,7 +62,7 @@ pub use sietch_nic as nic;
 pub use sietch_persist as persist;
 pub use sietch_protocol as protocol;
 
-pub use arguments::{ArgumentError, Arguments, DeviceQueue};
+pub use arguments::{ArgumentError, Arguments};
 pub use client::{Client, VnicParts, VsaParts};
 pub use doorbell::{DiskDoorbell, Doorbell};
 pub use error::Error;
@@ -78,5 +78,5 @@ pub use runtime::{
 };
 pub use spin::{Idle, Spin};
 pub use stack::Stack;
-pub use vnic::Vnic;
+pub use vnic::{Vnic, VnicQueue};
 pub use vsa::Vsa;

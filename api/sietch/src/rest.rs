@@ -142,3 +142,26 @@ impl Rest {
         Ok(())
     }
 }
+
+/// How a loop that has a `rest` is told of it.
+macro_rules! resting {
+    ($loop:ident) => {
+        impl<Q: NicQueue> $loop<Q> {
+            /// Ends with an error when what is held is taken back.
+            #[must_use]
+            pub fn holding(mut self, held: crate::rest::Held) -> Self {
+                self.rest.held = Some(held);
+                self
+            }
+
+            /// Spins as `spin` says before it sleeps.
+            #[must_use]
+            pub fn spinning(mut self, spin: crate::spin::Spin) -> Self {
+                self.rest.spin = spin;
+                self
+            }
+        }
+    };
+}
+
+pub(crate) use resting;

@@ -24,8 +24,7 @@ use sietch_nic::NicQueue;
 
 use crate::clock;
 use crate::doorbell::Doorbell;
-use crate::rest::{Held, Rest};
-use crate::spin::Spin;
+use crate::rest::Rest;
 
 mod storage;
 mod tasks;
@@ -105,20 +104,6 @@ impl<Q: NicQueue> Runtime<Q> {
         Ok(Self { net: Net(Rc::new(core)), queue, rest: Rest::default(), events: Vec::new() })
     }
 
-    /// Ends with an error when what is held is taken back.
-    #[must_use]
-    pub fn holding(mut self, held: Held) -> Self {
-        self.rest.held = Some(held);
-        self
-    }
-
-    /// Spins as `spin` says before it sleeps.
-    #[must_use]
-    pub fn spinning(mut self, spin: Spin) -> Self {
-        self.rest.spin = spin;
-        self
-    }
-
     /// What tasks are given.
     pub fn net(&self) -> Net {
         self.net.clone()
@@ -180,6 +165,8 @@ fn drive(core: &Core) -> io::Result<bool> {
     }
     Ok(busy)
 }
+
+crate::rest::resting!(Runtime);
 
 impl<Q: Doorbell> Runtime<Q> {
     /// Runs `main` as a task, and every task that it spawns, until it is done. The others are dropped then; what they had

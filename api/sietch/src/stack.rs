@@ -35,8 +35,7 @@ use sietch_nic::NicQueue;
 
 use crate::clock;
 use crate::doorbell::Doorbell;
-use crate::rest::{Held, Rest};
-use crate::spin::Spin;
+use crate::rest::Rest;
 
 /// A queue with its engine.
 #[derive(Debug)]
@@ -57,20 +56,6 @@ impl<Q: NicQueue> Stack<Q> {
     pub fn new(queue: Q, config: &Config) -> Self {
         let engine = Engine::new(config, queue.mac(), queue.mtu());
         Self { engine, queue, rest: Rest::default(), events: Vec::new(), now: 0, busy: true }
-    }
-
-    /// Ends with an error when what is held is taken back.
-    #[must_use]
-    pub fn holding(mut self, held: Held) -> Self {
-        self.rest.held = Some(held);
-        self
-    }
-
-    /// Spins as `spin` says before it sleeps.
-    #[must_use]
-    pub fn spinning(mut self, spin: Spin) -> Self {
-        self.rest.spin = spin;
-        self
     }
 
     /// The time of the turn, in nanoseconds.
@@ -104,6 +89,8 @@ impl<Q: NicQueue> Stack<Q> {
         Ok(self.busy)
     }
 }
+
+crate::rest::resting!(Stack);
 
 impl<Q: Doorbell> Stack<Q> {
     /// One turn on the monotonic clock. If the one before found nothing to do, spins for a moment, or sleeps until a doorbell rings,

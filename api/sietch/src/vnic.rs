@@ -9,6 +9,10 @@ use crate::client::VnicParts;
 use crate::error::Error;
 use crate::grant::Grant;
 
+mod queue;
+
+pub use queue::VnicQueue;
+
 /// A VNIC that this process drives.
 #[derive(Debug)]
 pub struct Vnic {
@@ -17,32 +21,30 @@ pub struct Vnic {
     /// Addresses, ports, peers and rate.
     pub description: VnicGrant,
     /// Its queue pair. One thread owns it.
-    pub queue: af_xdp::Queue,
+    pub queue: VnicQueue,
 }
 
 impl Vnic {
-    /// Maps the rings and buffers of what the daemon handed out.
+    /// Maps what the daemon handed out: rings and buffers of an AF_XDP socket, or both regions of a link.
     pub(crate) fn open(parts: VnicParts) -> Result<Self, Error> {
         let VnicParts { grant, description, descriptors } = parts;
-        let (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem: memory }) =
-            (description.geometry, descriptors)
-        else {
-            return Err(Error::Kind { name: description.name, kind: description.kind });
-        };
-        let geometry = af_xdp::Geometry {
-            ifindex: shape.ifindex,
-            queue: shape.queue,
-            chunk_size: shape.chunk_size,
-            chunks: shape.chunks,
-            fill: shape.fill,
-            completion: shape.completion,
-            receive: shape.receive,
-            transmit: shape.transmit,
-        };
-        let granted = Granted { socket, umem: memory, geometry };
         let mtu = usize::try_from(description.mtu).unwrap_or(usize::MAX);
-        let queue = af_xdp::Queue::open(granted, description.mac.0, mtu)
-            .map_err(|source| Error::Queue { name: description.name.clone(), source })?;
+        let mac = description.mac.0;
+        let name = || description.name.clone();
+        let queue = match (description.geometry, descriptors) {
+            (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) => {
+                let granted = Granted { socket, umem, geometry: socket_geometry(shape) };
+                let opened = af_xdp::Queue::open(granted, mac, mtu);
+                opened.map_err(|source| Error::Queue { name: name(), source })?.into()
+            }
+            (QueueGeometry::Shared(shape), VnicDescriptors::Shared(parts)) => {
+                let geometry = shm::Geometry { slots: shape.slots, data: shape.data };
+                let fds = EndpointFds { own: parts.own, peer: parts.peer, bell: parts.bell };
+                let opened = Endpoint::open(fds, geometry, mac, mtu);
+                opened.map_err(|source| Error::Link { name: name(), source })?.into()
+            }
+            _ => return Err(Error::Kind { name: name(), kind: description.kind }),
+        };
         Ok(Self { grant, description, queue })
     }
 
@@ -60,23 +62,15 @@ impl Vnic {
     }
 }
 
-impl VnicParts {
-    /// Maps the memory of a shared-memory VNIC: an end of a link, or a port of the switch. One thread owns the endpoint.
-    ///
-    /// # Errors
-    /// [`Error::Kind`]: it is none; [`Error::Link`]: its memory cannot be used.
-    pub fn open_shared(self) -> Result<(Grant, VnicGrant, Endpoint), Error> {
-        let Self { grant, description, descriptors } = self;
-        let (QueueGeometry::Shared(shape), VnicDescriptors::Shared(parts)) =
-            (description.geometry, descriptors)
-        else {
-            return Err(Error::Kind { name: description.name, kind: description.kind });
-        };
-        let geometry = shm::Geometry { slots: shape.slots, data: shape.data };
-        let mtu = usize::try_from(description.mtu).unwrap_or(usize::MAX);
-        let fds = EndpointFds { own: parts.own, peer: parts.peer, bell: parts.bell };
-        let endpoint = Endpoint::open(fds, geometry, description.mac.0, mtu)
-            .map_err(|source| Error::Link { name: description.name.clone(), source })?;
-        Ok((grant, description, endpoint))
+fn socket_geometry(shape: sietch_protocol::Geometry) -> af_xdp::Geometry {
+    af_xdp::Geometry {
+        ifindex: shape.ifindex,
+        queue: shape.queue,
+        chunk_size: shape.chunk_size,
+        chunks: shape.chunks,
+        fill: shape.fill,
+        completion: shape.completion,
+        receive: shape.receive,
+        transmit: shape.transmit,
     }
 }

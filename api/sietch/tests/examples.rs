@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sietch::net::Config;
 use sietch::nic::wire::{WireQueue, WireTap, tapped};
-use sietch::{JoinHandle, Net, Runtime, Stack};
+use sietch::{JoinHandle, Net, Runtime, Stack, VnicQueue};
 
 #[path = "../examples/http_balancer.rs"]
 mod http_balancer;
@@ -260,7 +260,7 @@ fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
     let runtime = move |fds: EndpointFds, host: usize| {
         let queue = Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, host as u8], 1500).expect("it is new");
         // Without spinning every pause is a sleep, and every frame has to ring.
-        Runtime::new(queue, &config(host))
+        Runtime::new(VnicQueue::from(queue), &config(host))
             .expect("there are descriptors left")
             .spinning(sietch::Spin::up_to(0))
     };

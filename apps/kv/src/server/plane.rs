@@ -2,7 +2,9 @@
 //! in virtual time over a simulated link and disk.
 
 use std::io;
+use std::time::Duration;
 
+use sietch::Doorbell;
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
 use sietch_socket::SocketQueue;
@@ -92,6 +94,25 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// The kernel sockets.
     pub fn sockets_mut(&mut self) -> Option<&mut SocketQueue> {
         self.sockets.as_mut()
+    }
+
+    /// Sleeps until a doorbell rings or `timeout` has passed, unless frames wait already.
+    ///
+    /// # Errors
+    /// The kernel sockets' queue is broken.
+    pub fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()>
+    where
+        Q: Doorbell,
+    {
+        let Some(sockets) = &mut self.sockets else { return Ok(()) };
+        if self.door.as_mut().is_some_and(|door| !door.queue_mut().arm()) {
+            return Ok(());
+        }
+        let slept = sockets.wait(timeout);
+        if let Some(door) = &mut self.door {
+            door.queue_mut().disarm();
+        }
+        slept
     }
 
     /// Doorbells that rang since the last call, by token.

@@ -4,8 +4,8 @@
 //! busy, once in [`sietch::METRICS_INTERVAL`].
 
 use sietch::disk::DiskQueue;
-use sietch::nic::{NicQueue, af_xdp};
-use sietch::{Kind, Metrics, MetricsError};
+use sietch::nic::NicQueue;
+use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 
 use super::plane::Plane;
 
@@ -18,20 +18,36 @@ pub trait Counted {
     fn count(&self, add: &mut dyn FnMut(&str, u64));
 }
 
-impl Counted for af_xdp::Queue {
+impl Counted for VnicQueue {
     fn count(&self, add: &mut dyn FnMut(&str, u64)) {
-        let counters = self.counters();
-        add("rx_frames", counters.rx_frames);
-        add("rx_bytes", counters.rx_bytes);
-        add("tx_frames", counters.tx_frames);
-        add("tx_bytes", counters.tx_bytes);
-        add("kicks", counters.kicks);
-        add("tx_backpressure", counters.tx_backpressure);
-        add("tx_runts", counters.tx_runts);
-        add("rx_multi_buffer", counters.rx_multi_buffer);
-        add("rx_oversize", counters.rx_oversize);
-        add("invalid_descriptors", counters.invalid_descriptors);
-        add("ring_violations", counters.ring_violations);
+        match self {
+            Self::AfXdp(queue) => {
+                let counters = queue.counters();
+                add("rx_frames", counters.rx_frames);
+                add("rx_bytes", counters.rx_bytes);
+                add("tx_frames", counters.tx_frames);
+                add("tx_bytes", counters.tx_bytes);
+                add("kicks", counters.kicks);
+                add("tx_backpressure", counters.tx_backpressure);
+                add("tx_runts", counters.tx_runts);
+                add("rx_multi_buffer", counters.rx_multi_buffer);
+                add("rx_oversize", counters.rx_oversize);
+                add("invalid_descriptors", counters.invalid_descriptors);
+                add("ring_violations", counters.ring_violations);
+            }
+            Self::Link(endpoint) => {
+                let counters = endpoint.counters();
+                add("rx_frames", counters.rx_frames);
+                add("rx_bytes", counters.rx_bytes);
+                add("tx_frames", counters.tx_frames);
+                add("tx_bytes", counters.tx_bytes);
+                add("rings", counters.rings);
+                add("tx_backpressure", counters.tx_backpressure);
+                add("tx_runts", counters.tx_runts);
+                add("invalid_descriptors", counters.invalid_descriptors);
+                add("ring_violations", counters.ring_violations);
+            }
+        }
     }
 }
 

@@ -14,8 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::nic::af_xdp;
-use sietch::{Client, Lease, Ready};
+use sietch::{Client, Doorbell as _, Lease, Ready, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
 use super::plane::Plane;
@@ -41,7 +40,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// refuse a client with. Redis keeps 32.
 const RESERVED_DESCRIPTORS: usize = 64;
 
-type Machine = Plane<af_xdp::Queue, AreaQueue>;
+type Machine = Plane<VnicQueue, AreaQueue>;
 
 /// Serves until it is told to stop.
 ///
@@ -123,7 +122,7 @@ fn settings(options: &Options) -> Settings {
 
 /// The VNIC's side, if there is to be one, or why there is not.
 struct Network {
-    door: Option<(Door<af_xdp::Queue>, sietch::Grant)>,
+    door: Option<(Door<VnicQueue>, sietch::Grant)>,
     reason: Option<String>,
 }
 
@@ -157,7 +156,7 @@ impl Server {
         }
         let (door, vnic) = network.door.unzip();
         let ready = Ready {
-            network: if door.is_some() { "af_xdp" } else { "linux" }.into(),
+            network: door.as_ref().map_or("linux", |door| door.queue().medium()).into(),
             reason: network.reason,
             vnic: door.as_ref().map(Door::address),
             kernel,
@@ -169,8 +168,8 @@ impl Server {
         let directory =
             std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
         shard.show_places(addresses.collect::<Vec<_>>().join(" "), directory);
-        if let Some(door) = &door {
-            watch(&mut sockets, door.queue().as_fd(), VNIC)?;
+        if let Some(doorbell) = door.as_ref().and_then(|door| door.queue().doorbell()) {
+            watch(&mut sockets, doorbell, VNIC)?;
         }
         let plane = Plane::new(shard, Some(ledger), door, Some(sockets));
         let report = Report::new(&plane).map_err(sietch::Error::from)?;
@@ -252,12 +251,7 @@ impl Server {
         if timeout == Some(Duration::ZERO) {
             return Ok(());
         }
-        match self.plane.sockets_mut() {
-            Some(sockets) => {
-                sockets.wait(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
-            }
-            None => Ok(()),
-        }
+        self.plane.sleep(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
     }
 
     fn answer(&mut self, doorbell: u64) {

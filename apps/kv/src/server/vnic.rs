@@ -63,6 +63,10 @@ impl<Q: NicQueue> Door<Q> {
         &self.queue
     }
 
+    pub(super) fn queue_mut(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+
     /// When the engine wants to be polled next, in monotonic nanoseconds.
     pub(super) fn next_deadline(&self) -> Option<u64> {
         self.engine.next_deadline()
