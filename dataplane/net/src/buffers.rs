@@ -62,7 +62,8 @@ impl Pool {
         })
     }
 
-    fn give(&mut self, buffer: Box<[u8]>) {
+    /// Takes a buffer back that it has lent.
+    pub(crate) fn give(&mut self, buffer: Box<[u8]>) {
         let size = buffer.len();
         if size == 0 {
             return;
@@ -124,6 +125,47 @@ impl Ring {
         true
     }
 
+    /// Makes room for `more` bytes behind those in use, in a buffer of at most `most` bytes: where memory is short, a smaller one is
+    /// better than none. Returns how many fit now. For sending: what is kept for receiving is not touched.
+    pub fn make_room(&mut self, pool: &mut Pool, more: usize, most: usize) -> usize {
+        let mut wanted = (self.len() + more).min(most);
+        while wanted > self.capacity()
+            && !(pool.may_lend_to_sender(wanted) && self.reserve(pool, wanted, most))
+        {
+            wanted = if wanted > SMALLEST_BUFFER { wanted.next_power_of_two() / 2 } else { 0 };
+        }
+        self.capacity().saturating_sub(self.len())
+    }
+
+    /// Gives up storage and bytes, but goes on counting them.
+    pub(crate) fn yield_storage(&mut self) -> Self {
+        let len = self.len;
+        std::mem::replace(self, Self { buffer: Box::default(), start: 0, len })
+    }
+
+    /// Counts bytes that lie elsewhere. The ring has no storage.
+    pub(crate) fn count_elsewhere(&mut self, bytes: usize) {
+        debug_assert!(self.buffer.is_empty(), "a ring has its bytes or counts those elsewhere");
+        self.len += bytes as u32;
+    }
+
+    /// Hands over the buffer, and says where in it the bytes in use begin. The ring is empty then; the pool still counts the buffer as
+    /// lent.
+    pub(crate) fn hand_over(&mut self) -> (Box<[u8]>, usize) {
+        let start = self.start as usize;
+        (self.start, self.len) = (0, 0);
+        (std::mem::take(&mut self.buffer), start)
+    }
+
+    /// A buffer of the pool with a copy of the bytes in use at its beginning.
+    pub(crate) fn copy_out(&self, pool: &mut Pool) -> Option<Box<[u8]>> {
+        let mut buffer = pool.take(self.len())?;
+        let (first, second) = self.slices();
+        buffer[..first.len()].copy_from_slice(first);
+        buffer[first.len()..self.len()].copy_from_slice(second);
+        Some(buffer)
+    }
+
     /// Gives the memory back, with whatever is in it.
     pub fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.buffer));
@@ -144,12 +186,21 @@ impl Ring {
     #[inline]
     pub fn slices_at(&self, offset: usize, length: usize) -> (&[u8], &[u8]) {
         assert!(offset + length <= self.capacity());
+        self.slices_within(offset, length).unwrap_or_default()
+    }
+
+    /// `length` bytes from `offset` on, unless they lie beyond the capacity.
+    #[inline]
+    pub fn slices_within(&self, offset: usize, length: usize) -> Option<(&[u8], &[u8])> {
+        if offset + length > self.capacity() {
+            return None;
+        }
         if length == 0 {
-            return (&[], &[]);
+            return Some((&[], &[]));
         }
         let begin = (self.start as usize + offset) & (self.capacity() - 1);
         let first = length.min(self.capacity() - begin);
-        (&self.buffer[begin..begin + first], &self.buffer[..length - first])
+        Some((&self.buffer[begin..begin + first], &self.buffer[..length - first]))
     }
 
     /// Writes `data` at `offset` from the first byte in use.
@@ -186,7 +237,8 @@ impl Ring {
     pub fn consume(&mut self, bytes: usize) {
         let bytes = bytes.min(self.len());
         if bytes > 0 {
-            self.start = ((self.start as usize + bytes) & (self.capacity() - 1)) as u32;
+            // A ring that counts bytes elsewhere has no capacity, and no use for a start.
+            self.start = ((self.start as usize + bytes) & self.capacity().wrapping_sub(1)) as u32;
             self.len -= bytes as u32;
         }
     }

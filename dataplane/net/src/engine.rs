@@ -29,6 +29,7 @@ use crate::limits::{
 use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
+use crate::owned::HandedOver;
 use crate::packet::{Address, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
@@ -193,6 +194,10 @@ pub struct Engine {
     /// Something beside `dirty` and `replies` waits for the next emission.
     pub(crate) pending: bool,
 
+    /// Buffers that applications were handed and hold.
+    pub(crate) handed_over: HandedOver,
+    /// Where a segment is put together whose payload lies in more than one piece.
+    pub(crate) scratch: Vec<u8>,
     batch: Vec<Frame>,
     turn: Vec<u32>,
     pub(crate) metrics: Metrics,
@@ -246,6 +251,8 @@ impl Engine {
             connects: 0,
             cookies_until: 0,
             pending: false,
+            handed_over: HandedOver::default(),
+            scratch: Vec::new(),
             batch: Vec::with_capacity(RECEIVE_BATCH),
             turn: Vec::new(),
             metrics: Metrics::default(),

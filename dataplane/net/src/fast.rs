@@ -154,8 +154,8 @@ impl Engine {
         if grow {
             flow.cwnd = cold.congestion.window();
         }
-        if flow.has(flag::PACED) {
-            self.refresh_pace(index);
+        if flow.has(flag::PACED | flag::LENT) {
+            self.note_acknowledged(index, data);
         }
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.una == flow.max {
@@ -180,6 +180,17 @@ impl Engine {
             self.raise(index, event::WRITABLE);
         }
         data < advanced as usize
+    }
+
+    /// What few flows have to be told when `data` bytes are acknowledged.
+    #[inline(never)]
+    fn note_acknowledged(&mut self, index: usize, data: usize) {
+        if self.flows.hot[index].has(flag::PACED) {
+            self.refresh_pace(index);
+        }
+        if self.flows.hot[index].has(flag::LENT) {
+            self.let_go_of_lent(index, data);
+        }
     }
 
     /// Sets the retransmission timer, or, if more than a segment is in flight and all is well, the earlier one that probes the tail.

@@ -3,6 +3,7 @@
 use crate::buffers::Ring;
 use crate::congestion::{Algorithm, CongestionControl, Kind, Moment};
 use crate::limits::{NEVER, SMALLEST_MSS};
+use crate::owned::outbox::Outbox;
 use crate::packet::tcp;
 use crate::reassembly::Reassembly;
 use crate::recovery::Repair;
@@ -124,6 +125,8 @@ pub(crate) mod flag {
     pub const REPAIR: u32 = 1 << 26;
     /// Probe the tail of what was sent at the next emission.
     pub const TAIL: u32 = 1 << 27;
+    /// Something that it has to send is lent by the application (`owned`).
+    pub const LENT: u32 = 1 << 28;
     /// The flow has a rate, or may have one (`pacing`).
     pub const PACED: u32 = 1 << 30;
     /// It waits for its time to send.
@@ -171,8 +174,10 @@ pub(crate) struct Flow {
     /// Duplicate acknowledgements in a row.
     pub duplicates: u8,
     pub generation: u32,
+    /// Bytes that the application holds in buffers which it was handed (`owned`).
+    pub held: u32,
     /// Room in this line.
-    pub spare: [u8; 8],
+    pub spare: [u8; 4],
 
     /// Bytes to send, the first of which is `una` (once our SYN is acknowledged).
     pub tx: Ring,
@@ -223,6 +228,8 @@ pub(crate) struct Cold {
     pub keepalive_probes: u8,
     pub reason: crate::events::CloseReason,
     pub congestion: Algorithm,
+    /// What there is to send, if the application has lent some of it.
+    pub outbox: Option<Box<Outbox>>,
     pub user: u64,
     /// Bytes a second at which the flow is paced, and the application's limit on that; the largest number if there is none.
     pub rate: u64,
@@ -274,6 +281,7 @@ impl Default for Cold {
             keepalive_probes: 0,
             reason: crate::events::CloseReason::Normal,
             congestion: Algorithm::new(Kind::Cubic, 0),
+            outbox: None,
             user: 0,
             rate: u64::MAX,
             most_rate: u64::MAX,
@@ -320,7 +328,7 @@ impl Flow {
         let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
         // Rounding up to a unit must not announce more than the buffer takes.
         let limit = buffer.saturating_sub(slack);
-        let free = limit.saturating_sub(self.rx.len()) as u32;
+        let free = limit.saturating_sub(self.rx.len() + self.held as usize) as u32;
         let current = self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned();
         let step = (limit as u32 / 2).min(u32::from(self.mss));
         let window = if free >= current.saturating_add(step) { free } else { current };
@@ -333,7 +341,7 @@ impl Flow {
     #[inline]
     pub fn window_gain(&self, buffer: usize) -> usize {
         let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
-        let free = buffer.saturating_sub(slack).saturating_sub(self.rx.len());
+        let free = buffer.saturating_sub(slack).saturating_sub(self.rx.len() + self.held as usize);
         // No more can be said in sixteen bits: without a scale, a large buffer would ask for an update after every read.
         let free = free.min(0xffff << self.rcv_shift);
         free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)

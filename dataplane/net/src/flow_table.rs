@@ -140,6 +140,9 @@ impl Flows {
         let flow = &mut self.hot[index as usize];
         flow.rx.release(pool);
         flow.tx.release(pool);
+        if let Some(mut outbox) = self.cold[index as usize].outbox.take() {
+            outbox.clear(pool);
+        }
         *flow = Flow { generation: flow.generation.wrapping_add(1), ..Flow::default() };
         self.cold[index as usize] = Cold::default();
         self.free.push(index);

@@ -9,7 +9,7 @@
 //!    payload goes to the receive ring (`buffers`). The application hears of it once a batch (`events`).
 //! 4. `slow`: everything else. Handshakes and strangers, recovery from loss, bytes out of order (`reassembly`), closing, resets,
 //!    timeouts (`timers`).
-//! 5. The application reads, consumes and sends (`engine/api.rs`).
+//! 5. The application reads, consumes and sends (`engine/api.rs`); or takes whole buffers and lends its own (`owned`).
 //! 6. `transmit`: [`Engine::emit`] cuts what the windows allow into segments, acknowledgements riding along, and rings the
 //!    doorbell once.
 //!
@@ -33,6 +33,7 @@ pub mod limits;
 mod listener;
 mod metrics;
 mod neighbour;
+mod owned;
 mod pacing;
 pub mod packet;
 pub mod reassembly;
@@ -55,5 +56,6 @@ pub use engine::{
 pub use events::{CloseReason, Event, EventKind};
 pub use flow::{FlowId, State};
 pub use metrics::Metrics;
+pub use owned::{Lent, Received};
 pub use sequence::Seq;
 pub use udp::{Datagram, DatagramError};

@@ -20,6 +20,14 @@ pub const BUFFER_MEMORY: usize = 512 << 20;
 pub const RECEIVE_BUFFER: usize = 512 << 10;
 /// Default bound on one flow's send buffer.
 pub const SEND_BUFFER: usize = 512 << 10;
+/// Bytes that one flow may have to send while some of them are lent by the application: the memory is the application's, and far below
+/// the 2 GiB that sequence numbers can tell apart. A longer body is lent piece by piece.
+pub const LENT_BYTES: usize = 64 << 20;
+/// Pieces, lent and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps to find one.
+pub const LENT_PIECES: usize = 1024;
+/// Receive buffers that applications may hold at a time, all flows together; past them, bytes can only be copied out. At 4 KiB, the
+/// smallest, that is 4 MiB pinned by a byte each.
+pub const HANDED_OVER: usize = 1024;
 /// The smallest buffer: two full segments of an ordinary Ethernet and the commonest request sizes.
 pub const SMALLEST_BUFFER: usize = 4096;
 /// Bytes of free buffers that the pool keeps instead of giving them back to the allocator.

@@ -68,6 +68,10 @@ counters! {
     payload_received,
     /// Payload bytes acknowledged by peers.
     payload_acknowledged,
+    /// Pieces that applications lent for sending.
+    pieces_lent,
+    /// Receive buffers handed over to applications.
+    buffers_handed_over,
     /// Connections opened by us.
     connections_opened,
     /// Connections accepted.

@@ -4,7 +4,7 @@
 //!    segments; a short one leaves only if it ends the data (and Nagle is off, or nothing is in flight), or if it fills half of the
 //!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1). What is lost goes first (`again`).
 //! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if nothing else did.
-//! 3. The payload goes from the ring into the frame once, summed on its way.
+//! 3. The payload goes from the ring, or from where it was lent (`owned`), into the frame once, summed on its way.
 //! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed.
 
 use sietch_nic::{Frame, NicQueue};
@@ -13,6 +13,7 @@ use crate::congestion::CongestionControl;
 use crate::engine::Engine;
 use crate::flow::{State, flag};
 use crate::limits::{BURST, NEVER};
+use crate::owned;
 use crate::packet::tcp::{self, ACK, FIN, Fields, Options, PSH, SYN};
 use crate::packet::{Path, Template, ipv4};
 use crate::sequence::Seq;
@@ -201,7 +202,13 @@ impl Engine {
         let window = flow.announce(self.receive_buffer);
         let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
         let path = &self.flows.path[index];
-        let payload = flow.tx.slices_at(segment.offset, segment.length);
+        let payload = match flow.tx.slices_within(segment.offset, segment.length) {
+            Some(payload) => payload,
+            None => {
+                let outbox = self.flows.cold[index].outbox.as_deref();
+                owned::payload(outbox, &mut self.scratch, segment.offset, segment.length)
+            }
+        };
         tcp::emit(queue.bytes_mut(&mut frame), path, &fields, payload, !self.unchecked);
         self.queue_frame(queue, frame)?;
         let flow = &mut self.flows.hot[index];

@@ -7,7 +7,7 @@ use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, Name};
-use crate::limits::{LISTENERS, NEVER, SMALLEST_BUFFER, UDP_PORTS, UDP_SEND_QUEUE};
+use crate::limits::{LISTENERS, NEVER, UDP_PORTS, UDP_SEND_QUEUE};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
 use crate::packet::{Address, Template, ethernet, ipv4, udp as udp_format};
@@ -238,13 +238,25 @@ impl Engine {
             flow.rx.release(&mut self.pool);
         }
         if flow.state == State::Closed || flow.state == State::TimeWait {
-            // Over but for what was left to read.
-            if flow.rx.is_empty() && flow.events & event::CLOSED == 0 {
-                let reason = self.flows.cold[index].reason;
-                self.finish(index, reason);
-            }
+            self.finish_if_read(index);
             return;
         }
+        self.reopen_window(index);
+    }
+
+    /// A flow that is over but for what was left to read is over when that is read.
+    pub(crate) fn finish_if_read(&mut self, index: usize) {
+        let flow = &self.flows.hot[index];
+        if flow.rx.is_empty() && flow.events & event::CLOSED == 0 {
+            let reason = self.flows.cold[index].reason;
+            self.finish(index, reason);
+        }
+    }
+
+    /// Tells the peer of room that it does not know of, if it is worth telling.
+    #[inline]
+    pub(crate) fn reopen_window(&mut self, index: usize) {
+        let flow = &mut self.flows.hot[index];
         let announced = flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize;
         let gain = flow.window_gain(self.receive_buffer);
         let mss = usize::from(flow.mss);
@@ -266,15 +278,12 @@ impl Engine {
             return 0;
         }
         let mut taken = data.len().min(self.send_buffer - flow.tx.len().min(self.send_buffer));
-        let mut wanted = flow.tx.len() + taken;
-        // Where memory is short, a smaller buffer is better than none.
-        while wanted > flow.tx.capacity()
-            && !(self.pool.may_lend_to_sender(wanted)
-                && flow.tx.reserve(&mut self.pool, wanted, self.send_buffer))
-        {
-            wanted = if wanted > SMALLEST_BUFFER { wanted.next_power_of_two() / 2 } else { 0 };
+        if flow.tx.len() + taken > flow.tx.capacity() {
+            if flow.has(flag::LENT) {
+                return self.send_behind_lent(index, data);
+            }
+            taken = taken.min(flow.tx.make_room(&mut self.pool, taken, self.send_buffer));
         }
-        taken = taken.min(flow.tx.capacity() - flow.tx.len());
         if taken < data.len() {
             flow.flags |= flag::WANTS_ROOM;
         }

@@ -26,6 +26,9 @@ impl Engine {
     pub fn emit<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<PollResult> {
         self.set_time(now);
         self.unchecked = queue.offloads().checksums;
+        if self.handed_over.out > 0 {
+            self.take_back();
+        }
         let before = self.metrics.frames_sent;
         let stalled = self.emit_all(queue).is_err();
         queue.flush()?;

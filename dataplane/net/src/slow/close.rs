@@ -176,7 +176,7 @@ impl Engine {
         if flow.state != State::TimeWait {
             flow.state = State::Closed;
         }
-        flow.tx.release(&mut self.pool);
+        self.drop_unsent(index);
         self.silence(index);
     }
 
@@ -197,10 +197,10 @@ impl Engine {
         self.settle_accept_unless_announced(index);
         self.silence(index);
         self.forget_name(index);
+        self.drop_unsent(index);
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.state = State::Closed;
         flow.rx.release(&mut self.pool);
-        flow.tx.release(&mut self.pool);
         cold.reason = reason;
         if flow.has(flag::UNRESOLVED) {
             flow.flags &= !flag::UNRESOLVED;
