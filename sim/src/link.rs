@@ -377,6 +377,13 @@ impl Link {
         [self.lanes[0].tally(), self.lanes[1].tally()]
     }
 
+    /// Begins to look for the longest queue anew.
+    pub fn forget_longest_queue(&mut self) {
+        for lane in &mut self.lanes {
+            lane.forget_longest_queue();
+        }
+    }
+
     /// Takes what both queues have sent and delivers what is due at `now`.
     pub fn step(&mut self, now: u64) {
         for side in 0..2 {

@@ -156,7 +156,9 @@ impl Half {
         if segment.has(RST) {
             return Ok(());
         }
-        if segment.has(SYN) && self.iss != Some(segment.seq) {
+        // A SYN cookie depends on the peer's SYN and the time of day alone: the same SYN, come late, gets the same number again.
+        let again = segment.has(SYN) && self.ack.is_some_and(|ack| ahead(segment.ack, ack) < 0);
+        if segment.has(SYN) && (self.iss != Some(segment.seq) || again) {
             // A new connection of the same name.
             let offers = std::mem::take(&mut self.offers);
             let heard = self.heard_end.filter(|_| self.iss.is_none());

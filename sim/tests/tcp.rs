@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use conversation::{BUFFERS, CROSSED_PORT, Connection, Finish, Phase, SECOND, Script, World, piece};
 use foreign::Foreign;
 use sietch_net::congestion::Kind;
-use sietch_net::{CloseReason, Config, Engine, EventKind, FlowId};
+use sietch_net::{CloseReason, Config, Ecn, Engine, EventKind, FlowId};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::tapped;
 use sietch_sim::link::{Direction, Marking};
@@ -41,8 +41,10 @@ fn buffers(random: &mut Random) -> impl FnMut(&mut Config) + use<> {
     // Two flows' worth at least, so that the rest must wait for memory.
     let memory = if random.chance(300) { (receive + send) * 4 } else { 64 << 20 };
     let congestion = *random.pick(&Kind::ALL);
+    let ecn = *random.pick(&[Ecn::Off, Ecn::Passive, Ecn::On]);
     move |config| {
         config.congestion = congestion;
+        config.ecn = ecn;
         config.receive_buffer = receive;
         config.send_buffer = send;
         config.buffer_memory = memory;
@@ -411,6 +413,53 @@ fn sharing(seed: u64) {
 #[test]
 fn equal_flows_share_alike() {
     seeds::run("tcp equal_flows", &[], Budget { seeds: 20, seconds: 4 }, sharing);
+}
+
+/// Two bulk flows with DCTCP through a queue that marks from `threshold` on. Returns the longest queue once they have
+/// settled, the share of the bandwidth that was used, and what the receiver's side had to say.
+fn marked_queue(kind: Kind, threshold: u64, marking: Marking) -> (u64, f64) {
+    let bandwidth = 1_000_000_000;
+    let path = Direction { bandwidth, delay: 50_000, queue: 1_000_000, marking, ..Direction::perfect() };
+    let back = Direction { delay: 50_000, ..Direction::perfect() };
+    let one = |_| Connection {
+        opener: 0,
+        at: SECOND,
+        scripts: [Script::polite(1 << 40), Script::polite(0)],
+        crossed: false,
+    };
+    let mut change = |config: &mut Config| {
+        config.congestion = kind;
+        config.ecn = Ecn::On;
+    };
+    let mut world = World::new(
+        LinkConfig { there: path, back },
+        (0..2).map(one).collect(),
+        Random::new(threshold),
+        &mut change,
+    );
+    let read = |world: &World| -> u64 {
+        (0..2).filter_map(|number| world.end(number, 1)).map(|end| end.received).sum()
+    };
+    world.run(SECOND + SECOND / 5);
+    let before = read(&world);
+    world.link.forget_longest_queue();
+    world.run(SECOND + 2 * SECOND / 5);
+    let used = (read(&world) - before) as f64 / (bandwidth as f64 / 8.0 / 5.0);
+    let [sent, _] = world.link.tallies();
+    assert_eq!(sent.lost, 0, "{kind}: marks and no losses");
+    assert!(world.hosts[0].engine.metrics().mark_reductions > 0, "{kind}");
+    (sent.longest_queue, used)
+}
+
+#[test]
+fn dctcp_keeps_a_marking_queue_short_and_the_link_busy() {
+    // RFC 8257 section 3.1 and the DCTCP paper: K of some 20 packets at 1 Gbit/s.
+    let threshold = 30_000;
+    let (longest, used) = marked_queue(Kind::Dctcp, threshold, Marking::Threshold(threshold));
+    assert!(longest < 3 * threshold && used > 0.9, "{longest} bytes waited, {used:.2} used");
+    // Classic marks as well prevent losses, at the price of a longer queue or an idle link.
+    let (longest, used) = marked_queue(Kind::Cubic, 200_000, Marking::Threshold(200_000));
+    assert!(longest < 600_000 && used > 0.8, "{longest} bytes waited, {used:.2} used");
 }
 
 /// Everything above by one seed: what `cargo xtask soak net` runs a hundred thousand times.

@@ -72,6 +72,20 @@ pub struct Config {
     pub source_ports: (u16, u16),
     /// Congestion control of new flows.
     pub congestion: Kind,
+    /// Whether marks of congestion are agreed on with peers.
+    pub ecn: Ecn,
+}
+
+/// When marks of congestion (RFC 3168) are agreed on with a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Never.
+    Off,
+    /// If the peer asks, and for connections of ours whose congestion control lives on them (DCTCP).
+    #[default]
+    Passive,
+    /// Every connection of ours asks for them, but for those that go by delay alone (TIMELY).
+    On,
 }
 
 impl Config {
@@ -90,6 +104,7 @@ impl Config {
             send_buffer: SEND_BUFFER,
             source_ports: (FIRST_EPHEMERAL, LAST_EPHEMERAL),
             congestion: Kind::Cubic,
+            ecn: Ecn::Passive,
         }
     }
 }
@@ -124,9 +139,17 @@ pub(crate) struct Origin {
     pub remote: Address,
     /// The place of its destination among our addresses.
     pub local: u8,
+    /// The ECN field of its header.
+    pub ecn: u8,
 }
 
 impl Origin {
+    /// Whether the packet met congestion on its way.
+    #[inline]
+    pub const fn is_marked(&self) -> bool {
+        self.ecn == ipv4::CONGESTION_EXPERIENCED
+    }
+
     /// The name of the connection to which a segment belongs.
     #[inline]
     pub fn name(&self, segment: &tcp::Segment<'_>) -> Name {
@@ -152,6 +175,7 @@ pub struct Engine {
     pub(crate) own_shift: u8,
     pub(crate) source_ports: (u16, u16),
     pub(crate) congestion: Kind,
+    pub(crate) ecn: Ecn,
 
     /// The medium makes checksums of TCP and UDP unnecessary.
     pub(crate) unchecked: bool,
@@ -223,6 +247,7 @@ impl Engine {
             own_shift,
             source_ports: config.source_ports,
             congestion: config.congestion,
+            ecn: config.ecn,
             unchecked: false,
             now: 0,
             now_ms: 0,
@@ -389,7 +414,7 @@ impl Engine {
             self.metrics.foreign_address += 1;
             return Disposition::Release;
         }
-        let origin = Origin { mac: link.source, remote, local: 0 };
+        let origin = Origin { mac: link.source, remote, local: 0, ecn: header.ecn };
         if header.fragment {
             self.metrics.fragments += 1;
             return Disposition::Release;
@@ -424,10 +449,10 @@ impl Engine {
         match self.directory.find(&origin.name(segment)) {
             Some(Entry::Flow(index)) => {
                 let index = index as usize;
-                if self.fast_receive(index, segment) {
+                if !origin.is_marked() && self.fast_receive(index, segment) {
                     self.metrics.segments_fast += 1;
                 } else {
-                    self.slow_receive(index, segment);
+                    self.slow_receive(index, segment, origin.is_marked());
                 }
             }
             Some(Entry::Embryo(index)) => self.embryo_receive(index, origin, segment),

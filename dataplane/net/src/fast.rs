@@ -12,7 +12,7 @@ use crate::congestion::{Acknowledged, CongestionControl};
 use crate::engine::Engine;
 use crate::flow::{State, event, flag};
 use crate::limits::{DELAYED_ACK, MILLISECOND, NEVER, TAIL_SLACK};
-use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment, URG};
+use crate::packet::tcp::{ACK, PSH, Segment};
 use crate::scoreboard::Delivered;
 use crate::sequence::Seq;
 
@@ -20,7 +20,7 @@ use crate::sequence::Seq;
 const GRAINS: u64 = 64;
 
 /// Flags of a flow with which the fast path cannot deal.
-const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETACHED;
+const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETACHED | flag::ECHO;
 
 impl Engine {
     /// Takes the segment if it is the common case; otherwise changes nothing and says no.
@@ -31,7 +31,7 @@ impl Engine {
         let advanced = segment.ack.since(flow.una);
         if flow.state != State::Established
             || flow.has(NOT_NOW)
-            || segment.flags & (SYN | FIN | RST | URG | ACK) != ACK
+            || segment.flags & !PSH != ACK
             || segment.seq != flow.rcv_nxt
             || segment.options.sack_count != 0
             || advanced > flow.outstanding()
@@ -73,7 +73,7 @@ impl Engine {
             self.note_payload(index);
         }
         if advanced > 0 {
-            self.acknowledge(index, advanced, echo);
+            self.acknowledge(index, advanced, echo, false);
         } else if self.flows.hot[index].tx.len() > self.flows.hot[index].outstanding() as usize {
             // The window may have opened.
             self.touch(index);
@@ -96,22 +96,28 @@ impl Engine {
         self.raise(index, event::READABLE);
     }
 
-    /// `advanced` more bytes (or our FIN) are acknowledged. Says whether our FIN was among them.
+    /// `advanced` more bytes (or our FIN) are acknowledged, `marked` if they met congestion. Says whether our FIN was among them.
     #[inline]
-    pub(crate) fn acknowledge(&mut self, index: usize, advanced: u32, echo: Option<u32>) -> bool {
+    pub(crate) fn acknowledge(
+        &mut self,
+        index: usize,
+        advanced: u32,
+        echo: Option<u32>,
+        marked: bool,
+    ) -> bool {
         let una = self.flows.hot[index].una.plus(advanced);
         let delivered = self.flows.cold[index].board.acknowledge(una);
-        self.account(index, advanced, echo, true, &delivered)
+        self.account(index, advanced, echo, (true, marked), &delivered)
     }
 
-    /// What [`Engine::acknowledge`] does, the scoreboard having been told.
+    /// What [`Engine::acknowledge`] does, the scoreboard having been told. `grow`: no loss is being repaired.
     #[inline]
     pub(crate) fn account(
         &mut self,
         index: usize,
         advanced: u32,
         echo: Option<u32>,
-        grow: bool,
+        (grow, marked): (bool, bool),
         delivered: &Delivered,
     ) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
@@ -142,14 +148,16 @@ impl Engine {
         // In slow start half a window in use is enough: what was acknowledged lets twice as much out (RFC 9438 section 4.10's first rule).
         let used = flow.has(flag::LIMITED)
             || (in_flight.saturating_mul(2) >= flow.cwnd && cold.congestion.in_slow_start());
+        let bytes = delivered.bytes.min(advanced.max(data as u32));
         cold.congestion.acknowledged(&Acknowledged {
-            bytes: delivered.bytes.min(advanced.max(data as u32)),
-            marked: 0,
+            bytes,
+            marked: if marked { bytes } else { 0 },
             round_trip,
             in_flight,
             mss: u32::from(flow.mss),
             now: self.now,
-            grow: grow && used,
+            // RFC 3168 section 6.1.2: an echo does not let it grow.
+            grow: grow && used && !marked,
         });
         if grow {
             flow.cwnd = cold.congestion.window();

@@ -115,6 +115,12 @@ pub(crate) mod flag {
     pub const FIN_QUEUED: u32 = 1 << 16;
     /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the list of those who wait.
     pub const WANTS_MEMORY: u32 = 1 << 17;
+    /// Marks of congestion are agreed on; in SYN-SENT: asked for.
+    pub const ECN: u32 = 1 << 19;
+    /// Acknowledgements carry ECE.
+    pub const ECHO: u32 = 1 << 20;
+    /// The next new data carry CWR.
+    pub const CWR_DUE: u32 = 1 << 21;
     /// The place belongs to a flow.
     pub const TAKEN: u32 = 1 << 18;
     /// Both sides understand selective acknowledgements.
@@ -249,6 +255,8 @@ pub(crate) struct Cold {
     pub sent_at: u64,
     /// What `max` was when the last loss was found (RFC 6582).
     pub recover: Seq,
+    /// What `max` was when the window was last reduced, if marks are agreed on.
+    pub reduced: Seq,
     /// Sequence number of the peer's FIN, if it came out of order.
     pub peer_fin: Option<Seq>,
     /// The largest window that the peer has announced.
@@ -293,6 +301,7 @@ impl Default for Cold {
             ts_recent_at: 0,
             sent_at: 0,
             recover: Seq(0),
+            reduced: Seq(0),
             peer_fin: None,
             largest_window: 0,
             iss: Seq(0),

@@ -7,7 +7,7 @@
 //! 2. `flow_table`: a keyed hash of the peer's address and port and of our own finds the flow.
 //! 3. `fast`: if the segment is the next one of an established flow, its acknowledgement frees send buffer and its
 //!    payload goes to the receive ring (`buffers`). The application hears of it once a batch (`events`).
-//! 4. `slow`: everything else. Handshakes and strangers, recovery from loss, bytes out of order (`reassembly`), closing, resets,
+//! 4. `slow`: everything else. Handshakes and strangers, recovery from loss, marks of congestion, bytes out of order (`reassembly`), closing, resets,
 //!    timeouts (`timers`).
 //! 5. The application reads, consumes and sends (`engine/api.rs`); or takes whole buffers and lends its own (`owned`).
 //! 6. `transmit`: [`Engine::emit`] cuts what the windows allow into segments, acknowledgements riding along, and rings the
@@ -51,7 +51,7 @@ mod transmit;
 mod udp;
 
 pub use engine::{
-    Config, ConnectError, Engine, FlowInfo, ListenError, PollResult, Recovering, SocketInfo, SocketKind,
+    Config, ConnectError, Ecn, Engine, FlowInfo, ListenError, PollResult, Recovering, SocketInfo, SocketKind,
 };
 pub use events::{CloseReason, Event, EventKind};
 pub use flow::{FlowId, State};

@@ -34,6 +34,8 @@ pub(crate) struct Embryo {
     pub timestamps: bool,
     /// Whether the peer takes selective acknowledgements.
     pub sack: bool,
+    /// Whether marks of congestion are agreed on.
+    pub ecn: bool,
     pub ts_recent: u32,
     pub ts_offset: u32,
     pub retransmits: u8,

@@ -94,6 +94,12 @@ counters! {
     syn_cookies_refused,
     /// Handshakes held back because the accept queue or the flow table was full.
     accept_overflow,
+    /// Data that came with a mark of congestion (RFC 3168).
+    congestion_marks,
+    /// Acknowledgements that echoed one.
+    congestion_echoes,
+    /// Reductions of a congestion window for it.
+    mark_reductions,
     /// Segments sent again.
     retransmits,
     /// Retransmission timeouts.

@@ -7,18 +7,19 @@
 //! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
 //! 5. FIN, once all before it has arrived.
 //!
-//! `handshake` has the states before ESTABLISHED and the segments of strangers (`cookie`: when there are too many), `close` the ends of a flow, `timeout` what happens by itself.
+//! `handshake` has the states before ESTABLISHED and the segments of strangers (`cookie`: when there are too many), `close` the ends of a flow, `ecn` marks of congestion, `timeout` what happens by itself.
 
 use crate::engine::Engine;
 use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
 use crate::limits::{CHALLENGE_INTERVAL, TIMESTAMP_AGE};
 use crate::packet::Payload;
-use crate::packet::tcp::{ACK, FIN, RST, SYN, Segment};
+use crate::packet::tcp::{ACK, ECE, FIN, RST, SYN, Segment};
 use crate::sequence::Seq;
 
 mod close;
 mod cookie;
+mod ecn;
 mod handshake;
 mod repair;
 mod report;
@@ -28,16 +29,16 @@ mod timeout;
 const MOST_OWED: u8 = 32;
 
 impl Engine {
-    /// Takes a segment of a flow, whatever its state.
-    pub(crate) fn slow_receive(&mut self, index: usize, segment: &Segment<'_>) {
+    /// Takes a segment of a flow, whatever its state. `marked`: its packet met congestion.
+    pub(crate) fn slow_receive(&mut self, index: usize, segment: &Segment<'_>, marked: bool) {
         match self.flows.hot[index].state {
             State::Closed | State::TimeWait => {}
-            State::SynSent => self.syn_sent_receive(index, segment),
-            _ => self.synchronised_receive(index, segment),
+            State::SynSent => self.syn_sent_receive(index, segment, marked),
+            _ => self.synchronised_receive(index, segment, marked),
         }
     }
 
-    fn synchronised_receive(&mut self, index: usize, segment: &Segment<'_>) {
+    fn synchronised_receive(&mut self, index: usize, segment: &Segment<'_>, marked: bool) {
         if self.answers_simultaneous_open(index, segment) {
             self.established(index, segment);
             self.acknowledge_now(index);
@@ -74,6 +75,7 @@ impl Engine {
         } else if !self.take_acknowledgement(index, segment) {
             return;
         }
+        self.hear_mark(index, segment, marked);
         self.take_payload(index, segment);
         self.take_fin(index, segment);
     }
@@ -170,15 +172,19 @@ impl Engine {
         let duplicate =
             ahead == 0 && segment.length() == 0 && same_window && flow.outstanding() > 0 && flow.wnd > 0;
         let selective = flow.has(flag::SACK) && segment.options.sack_count > 0;
+        let echoed = segment.has(ECE) && flow.has(flag::ECN) && ahead >= 0;
         let fin = if ahead >= 0 && (selective || duplicate || flow.has(flag::REPAIR)) {
             self.take_repair(index, segment, duplicate)
         } else if ahead > 0 {
             let echo =
                 segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
-            self.acknowledge(index, ahead.cast_unsigned(), echo)
+            self.acknowledge(index, ahead.cast_unsigned(), echo, echoed)
         } else {
             false
         };
+        if echoed {
+            self.hear_echo(index);
+        }
         if fin {
             return self.fin_acknowledged(index);
         }

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::flow::{State, flag};
 use crate::limits::{BURST, NEVER};
 use crate::owned;
-use crate::packet::tcp::{self, ACK, FIN, Fields, Options, PSH, SYN};
+use crate::packet::tcp::{self, ACK, CWR, ECE, FIN, Fields, Options, PSH, SYN};
 use crate::packet::{Path, Template, ipv4};
 use crate::sequence::Seq;
 
@@ -33,11 +33,11 @@ pub(crate) struct Reply {
 
 /// A segment of a flow.
 #[derive(Clone, Copy, Debug)]
-struct Outbound {
-    seq: Seq,
-    flags: u8,
-    offset: usize,
-    length: usize,
+pub(crate) struct Outbound {
+    pub seq: Seq,
+    pub flags: u8,
+    pub offset: usize,
+    pub length: usize,
 }
 
 impl Engine {
@@ -186,9 +186,10 @@ impl Engine {
         &mut self,
         queue: &mut Q,
         index: usize,
-        segment: Outbound,
+        mut segment: Outbound,
     ) -> Result<(), Stalled> {
-        let flow = &mut self.flows.hot[index];
+        let flow = &self.flows.hot[index];
+        let markable = flow.has(flag::ECN) && self.prepare_marks(index, &mut segment);
         let options = if flow.has(flag::SACK_DUE) {
             self.report_options(index, segment.length)
         } else if flow.has(flag::TIMESTAMPS) {
@@ -210,8 +211,14 @@ impl Engine {
             }
         };
         tcp::emit(queue.bytes_mut(&mut frame), path, &fields, payload, !self.unchecked);
+        if markable {
+            path.allow_marks(queue.bytes_mut(&mut frame));
+        }
         self.queue_frame(queue, frame)?;
         let flow = &mut self.flows.hot[index];
+        if markable {
+            flow.flags &= !flag::CWR_DUE;
+        }
         flow.last_ack = flow.rcv_nxt;
         flow.flags &= !flag::ACK_NOW;
         flow.unacknowledged = 0;
@@ -300,7 +307,12 @@ impl Engine {
         };
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
         let window = self.receive_buffer.min(0xffff) as u16;
-        let flags = if answering { SYN | ACK } else { SYN };
+        let flags = match (answering, flow.has(flag::ECN)) {
+            (true, false) => SYN | ACK,
+            (true, true) => SYN | ACK | ECE,
+            (false, true) if cold.backoff == 0 => SYN | ECE | CWR,
+            (false, _) => SYN,
+        };
         let fields = Fields { seq: cold.iss, ack: flow.rcv_nxt, flags, window, options };
         let path = &self.flows.path[index];
         let length = tcp::frame_length(path, &options, 0);

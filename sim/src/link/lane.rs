@@ -61,6 +61,11 @@ impl Lane {
         self.tally
     }
 
+    /// Begins to look for the longest queue anew.
+    pub fn forget_longest_queue(&mut self) {
+        self.tally.longest_queue = 0;
+    }
+
     /// Bytes that wait for bandwidth.
     pub fn waiting(&self, now: u64) -> u64 {
         let time = u128::from(self.busy_until.saturating_sub(now));

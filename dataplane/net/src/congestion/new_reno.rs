@@ -49,7 +49,7 @@ impl CongestionControl for NewReno {
 
     fn marked(&mut self, at: Moment) {
         // RFC 3168 section 6.1.2: as for a loss.
-        self.window.reduce(self.window.size.min(at.in_flight) / 2, at.mss);
+        self.window.reduce(self.window.size / 2, at.mss);
     }
 
     fn timed_out(&mut self, at: Moment) {

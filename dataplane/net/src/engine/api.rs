@@ -79,6 +79,7 @@ impl Engine {
         let name = Name { local_port, ..name };
         let index = self.flows.allocate().ok_or(ConnectError::NoFlow)?;
         let (iss, ts_offset) = self.initial_sequence(&name);
+        let asks = self.asks_for_marks(self.congestion);
         self.flows.path[index as usize] = self.template(&name, [0; 6]);
         let flow = &mut self.flows.hot[index as usize];
         flow.state = State::SynSent;
@@ -88,6 +89,9 @@ impl Engine {
         flow.max = iss;
         flow.rcv_shift = self.own_shift;
         flow.flags |= flag::SYN_DUE;
+        if asks {
+            flow.flags |= flag::ECN;
+        }
         let cold = &mut self.flows.cold[index as usize];
         cold.iss = iss;
         cold.recover = iss;

@@ -39,6 +39,7 @@ pub struct FlowInfo {
     /// Options in use.
     pub timestamps: bool,
     pub selective: bool,
+    pub ecn: bool,
     pub send_scale: u8,
     pub receive_scale: u8,
     pub segment_size: u16,
@@ -158,6 +159,7 @@ impl Engine {
             orphaned: flow.has(flag::DETACHED),
             timestamps: flow.has(flag::TIMESTAMPS),
             selective: flow.has(flag::SACK),
+            ecn: flow.has(flag::ECN),
             send_scale: flow.snd_shift,
             receive_scale: flow.rcv_shift,
             segment_size: flow.mss,

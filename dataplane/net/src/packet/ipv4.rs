@@ -20,6 +20,9 @@ pub const UDP: u8 = 17;
 /// Hops that our packets may travel (RFC 1700).
 pub const TTL: u8 = 64;
 
+/// The ECN field of a packet that met congestion (RFC 3168 section 5).
+pub const CONGESTION_EXPERIENCED: u8 = 3;
+
 /// What an IPv4 header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

@@ -28,6 +28,11 @@ pub const ACK: u8 = 0x10;
 /// The urgent pointer means something.
 pub const URG: u8 = 0x20;
 
+/// ECN echo: marked data have come (RFC 3168).
+pub const ECE: u8 = 0x40;
+/// Congestion window reduced: the echo was heard.
+pub const CWR: u8 = 0x80;
+
 /// A segment as received.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {

@@ -126,6 +126,20 @@ impl Template {
         u64::from(self.pseudo) + u64::from(u16::from_ne_bytes(short.to_be_bytes()))
     }
 
+    /// Lets routers mark the packet that was written to `out`: ECT(0) of RFC 3168 section 5.
+    #[cold]
+    pub fn allow_marks(&self, out: &mut [u8]) {
+        if self.is_v6() {
+            out[15] |= 0x20;
+            return;
+        }
+        out[15] |= 2;
+        // The sum has grown by two (RFC 1624).
+        let sum = u32::from(!u16::from_be_bytes([out[24], out[25]])) + 2;
+        let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+        out[24..26].copy_from_slice(&check.to_be_bytes());
+    }
+
     /// The peer's address.
     pub fn remote(&self) -> Address {
         self.address(30, 38)

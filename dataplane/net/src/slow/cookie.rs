@@ -5,15 +5,16 @@
 //! 3. A peer whose SYN was answered with a cookie may send it again, and meet a table with room: it then has a half-open connection
 //!    *and* a cookie. Whichever of the two it acknowledges counts.
 
-use crate::engine::{Engine, Origin};
+use crate::engine::{Ecn, Engine, Origin};
 use crate::listener::Embryo;
-use crate::packet::tcp::{ACK, Fields, Options, SYN, Segment};
+use crate::packet::tcp::{ACK, ECE, Fields, Options, SYN, Segment};
 use crate::syn_cookie::{self, EPOCH, Kept, Verdict};
 use crate::transmit::Reply;
 
 impl Engine {
     /// Answers a SYN and keeps nothing of it.
     pub(super) fn answer_with_cookie(&mut self, origin: &Origin, segment: &Segment<'_>) {
+        let ecn = self.agrees_to_marks(segment, origin.is_marked());
         let name = origin.name(segment);
         let words = self.words(&name);
         let mss = segment.options.mss.unwrap_or(crate::limits::DEFAULT_MSS);
@@ -21,7 +22,7 @@ impl Engine {
         let (_, ts_offset) = self.initial_sequence(&name);
         let options = &segment.options;
         let kept = options.timestamps.map(|(value, _)| {
-            let kept = Kept { shift: options.shift, sack: options.sack_permitted, ecn: false };
+            let kept = Kept { shift: options.shift, sack: options.sack_permitted, ecn };
             (kept, syn_cookie::stamp(self.now_ms, kept).wrapping_add(ts_offset), value)
         });
         let options = Options::Syn {
@@ -31,7 +32,8 @@ impl Engine {
             timestamps: kept.map(|(_, stamp, value)| (stamp, value)),
         };
         let window = self.receive_buffer.min(0xffff) as u16;
-        let fields = Fields { seq, ack: segment.seq.plus(1), flags: SYN | ACK, window, options };
+        let echo = if kept.is_some_and(|(kept, ..)| kept.ecn) { ECE } else { 0 };
+        let fields = Fields { seq, ack: segment.seq.plus(1), flags: SYN | ACK | echo, window, options };
         self.cookies_until = self.now + 2 * EPOCH;
         self.metrics.syn_cookies_sent += 1;
         self.reply(Reply { path: self.path(&name, origin.mac), fields });
@@ -79,6 +81,7 @@ impl Engine {
             shift: kept.and_then(|kept| kept.shift),
             timestamps: kept.is_some(),
             sack: kept.is_some_and(|kept| kept.sack),
+            ecn: self.ecn != Ecn::Off && kept.is_some_and(|kept| kept.ecn),
             ts_recent: stamps.map_or(0, |(value, _)| value),
             ts_offset,
             // When the SYN-ACK left is not known: nothing is measured.

@@ -7,7 +7,7 @@ use crate::flow::{State, event, flag};
 use crate::flow_table::Entry;
 use crate::limits::{CHALLENGE_INTERVAL, REPLIES};
 use crate::listener::Embryo;
-use crate::packet::tcp::{ACK, FIN, Fields, Options, RST, SYN, Segment};
+use crate::packet::tcp::{ACK, CWR, ECE, FIN, Fields, Options, RST, SYN, Segment};
 use crate::sequence::Seq;
 use crate::time_wait::TimeWait;
 use crate::transmit::Reply;
@@ -73,6 +73,7 @@ impl Engine {
             shift: segment.options.shift,
             timestamps: segment.options.timestamps.is_some(),
             sack: segment.options.sack_permitted,
+            ecn: self.agrees_to_marks(segment, origin.is_marked()),
             ts_recent: segment.options.timestamps.map_or(0, |stamps| stamps.0),
             ts_offset,
             retransmits: 0,
@@ -108,7 +109,7 @@ impl Engine {
         let fields = Fields {
             seq: embryo.iss,
             ack: embryo.irs.plus(1),
-            flags: SYN | ACK,
+            flags: if embryo.ecn { SYN | ACK | ECE } else { SYN | ACK },
             window: self.receive_buffer.min(0xffff) as u16,
             options,
         };
@@ -219,6 +220,9 @@ impl Engine {
         }
         flow.rcv_edge = flow.rcv_nxt.plus(self.receive_buffer.min(0xffff) as u32);
         flow.state = State::SynReceived;
+        if embryo.ecn {
+            flow.flags |= flag::ECN;
+        }
         let cold = &mut self.flows.cold[index as usize];
         cold.iss = embryo.iss;
         cold.recover = embryo.iss;
@@ -232,7 +236,7 @@ impl Engine {
         self.adopt_options(index as usize, embryo.peer_mss, embryo.timestamps, embryo.sack);
         self.metrics.connections_accepted += 1;
         self.raise(index as usize, event::ACCEPTED);
-        self.slow_receive(index as usize, segment);
+        self.slow_receive(index as usize, segment, origin.is_marked());
     }
 
     /// Sets what follows from the options of the peer's SYN.
@@ -291,7 +295,7 @@ impl Engine {
             && segment.ack == flow.max
     }
 
-    pub(super) fn syn_sent_receive(&mut self, index: usize, segment: &Segment<'_>) {
+    pub(super) fn syn_sent_receive(&mut self, index: usize, segment: &Segment<'_>, marked: bool) {
         let flow = &self.flows.hot[index];
         let acknowledged = segment.has(ACK);
         if acknowledged && (segment.ack != flow.max || flow.max == self.flows.cold[index].iss) {
@@ -312,7 +316,18 @@ impl Engine {
         }
         let own_shift = self.own_shift;
         let window = self.receive_buffer.min(0xffff) as u32;
+        let ecn = if acknowledged {
+            // One that repeats both flags comes from a peer that repeats whatever it gets (RFC 3168 section 6.1.1).
+            segment.flags & (ECE | CWR) == ECE
+        } else {
+            self.agrees_to_marks(segment, marked)
+        };
         let flow = &mut self.flows.hot[index];
+        if !ecn {
+            flow.flags &= !flag::ECN;
+        } else if !acknowledged {
+            flow.flags |= flag::ECN;
+        }
         flow.rcv_nxt = segment.seq.plus(1);
         flow.last_ack = flow.rcv_nxt;
         flow.rcv_edge = flow.rcv_nxt.plus(window);

@@ -19,7 +19,7 @@ use crate::congestion::CongestionControl;
 use crate::engine::{Engine, Recovering};
 use crate::flow::flag;
 use crate::limits::{NEVER, RENEGE_PATIENCE};
-use crate::packet::tcp::Segment;
+use crate::packet::tcp::{ECE, Segment};
 use crate::recovery::{Reduction, Repair, Undo};
 use crate::scoreboard::Delivered;
 use crate::sequence::Seq;
@@ -54,7 +54,8 @@ impl Engine {
         };
         let echo = segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
         let grow = repair.phase != Recovering::Recovery;
-        let fin = advanced > 0 && self.account(index, advanced, echo, grow, &delivered);
+        let marked = segment.has(ECE) && flow.has(flag::ECN);
+        let fin = advanced > 0 && self.account(index, advanced, echo, (grow, marked), &delivered);
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         if advanced > 0 && cold.board.is_reneged() {
             // It has what comes next, and does not acknowledge it: unless it does so soon, it has thrown it away.
@@ -249,6 +250,7 @@ impl Engine {
         repair.recoveries = repair.recoveries.saturating_add(1);
         flow.flags |= flag::RESEND;
         self.metrics.fast_retransmits += 1;
+        self.note_reduction(index);
     }
 
     /// All that is in flight was lost for a reason that has nothing to do with congestion: it was too large for the path.

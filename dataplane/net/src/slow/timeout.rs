@@ -125,6 +125,7 @@ impl Engine {
         flow.flags &= !flag::TAIL;
         flow.flags |= flag::RESEND;
         self.put_back(index, repair);
+        self.note_reduction(index);
         self.metrics.timeouts += 1;
         self.rearm(index);
         self.touch(index);

@@ -8,12 +8,13 @@
 //! | `receive_buffer`, `send_buffer` | most bytes in a flow's buffers |
 //! | `flows`, `embryos`, `time_waits` | most flows, half-open connections, connections in TIME-WAIT |
 //! | `congestion` | the congestion control of new flows, by its name |
+//! | `ecn` | `off`, `passive` or `on`: whether marks of congestion are agreed on |
 //! | `nagle` | `0`: small segments do not wait by default |
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use sietch_net::Config;
 use sietch_net::congestion::Kind;
+use sietch_net::{Config, Ecn};
 
 /// What a machine is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,7 @@ pub struct Settings {
     embryos: Option<usize>,
     time_waits: Option<usize>,
     congestion: Option<Kind>,
+    ecn: Option<Ecn>,
 }
 
 /// A setting that cannot be.
@@ -63,6 +65,7 @@ impl Default for Settings {
             embryos: None,
             time_waits: None,
             congestion: None,
+            ecn: None,
         }
     }
 }
@@ -85,6 +88,7 @@ impl Settings {
                 "embryos" => number().map(|number| self.embryos = Some(number)),
                 "time_waits" => number().map(|number| self.time_waits = Some(number)),
                 "congestion" => value.parse().map(|kind| self.congestion = Some(kind)).ok(),
+                "ecn" => ecn(value).map(|ecn| self.ecn = Some(ecn)),
                 "nagle" => number().map(|number| self.nagle = number != 0),
                 _ => return Err(SettingsError::Name(name.into())),
             };
@@ -101,9 +105,19 @@ impl Settings {
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);
         config.flows = self.flows.unwrap_or(config.flows);
         config.congestion = self.congestion.unwrap_or(config.congestion);
+        config.ecn = self.ecn.unwrap_or(config.ecn);
         config.embryos = self.embryos.unwrap_or(config.embryos);
         config.time_waits = self.time_waits.unwrap_or(config.time_waits);
         config
+    }
+}
+
+fn ecn(word: &str) -> Option<Ecn> {
+    match word {
+        "off" => Some(Ecn::Off),
+        "passive" => Some(Ecn::Passive),
+        "on" => Some(Ecn::On),
+        _ => None,
     }
 }
 
