@@ -8,7 +8,9 @@
 //! 3. When the daemon goes away, grants stay usable: the devices do not need it. The thread reconnects, waiting
 //!    from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries, tells the new daemon what is held, and shares
 //!    the counter pages again. What the daemon does not confirm counts as revoked.
-//! 4. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
+//! 4. A lease that is dropped gives back what it holds, so that somebody else can have it at once. A daemon that does not answer
+//!    within [`RELEASE_TIMEOUT`] finds out by itself, when the process ends or stays away.
+//! 5. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +36,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the daemon may take to answer when adopting.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long giving back may take: whoever ends does not wait for a daemon that hangs.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A counter page that the daemon was given.
 #[derive(Debug)]
@@ -144,13 +149,25 @@ impl Keeper {
     fn run(mut self) {
         loop {
             match self.listen() {
-                Woken::Stop => return,
+                Woken::Stop => return self.give_back(),
                 Woken::Other => self.shared.connected.store(false, Ordering::Release),
             }
             if matches!(self.reconnect(), Woken::Stop) {
                 return;
             }
             self.shared.connected.store(true, Ordering::Release);
+        }
+    }
+
+    /// Tells the daemon that nothing is held any more.
+    fn give_back(&mut self) {
+        self.parts.connection.set_timeout(RELEASE_TIMEOUT);
+        for grant in self.parts.grants.iter().filter(|grant| !grant.is_revoked()) {
+            match self.parts.connection.release(grant.id()) {
+                // It may have ended a moment ago.
+                Ok(()) | Err(CallError::Refused(_)) => grant.revoke(),
+                Err(_) => return,
+            }
         }
     }
 

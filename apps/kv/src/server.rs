@@ -22,6 +22,7 @@ mod ledger;
 mod options;
 mod plane;
 mod recover;
+mod reopen;
 mod report;
 mod routes;
 mod run;

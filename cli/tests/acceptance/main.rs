@@ -17,6 +17,7 @@ mod idle;
 mod kill_daemon;
 mod kill_store;
 mod large_values;
+mod link;
 mod ordinary_user;
 mod place;
 

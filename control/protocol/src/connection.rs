@@ -166,6 +166,11 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Bounds each later call by `timeout`.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// What the daemon said of itself.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome

@@ -175,6 +175,22 @@ fn a_restarted_daemon_learns_what_is_held_and_what_it_does_not_know_is_lost() {
 }
 
 #[test]
+fn a_lease_that_is_dropped_gives_back_what_it_still_holds() {
+    let place = Place::new("back");
+    let (client, grants, mut daemon) = place.client(&["a", "bb", "ccc"]);
+    let lease = client.hold().expect("hold");
+    grants[1].revoke();
+    let (seen, requests) = channel();
+    daemon.seen = seen;
+    std::thread::scope(|scope| {
+        scope.spawn(|| daemon.answer(2));
+        drop(lease);
+    });
+    let asked: Vec<Request> = requests.try_iter().collect();
+    assert_eq!(asked, [Request::Release { grant: 1 }, Request::Release { grant: 3 }]);
+}
+
+#[test]
 fn a_daemon_that_ends_is_announced_and_the_lease_ends_without_one() {
     let place = Place::new("end");
     let (client, grants, daemon) = place.client(&["a"]);

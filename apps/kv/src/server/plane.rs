@@ -125,6 +125,11 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         self.door_failed.take()
     }
 
+    /// Serves on another VNIC. The one before was given up.
+    pub fn open_door(&mut self, door: Door<Q>) {
+        self.door = Some(door);
+    }
+
     /// Gives the VNIC up and closes its clients: it was revoked, or its device failed.
     pub fn close_door(&mut self) -> Option<Door<Q>> {
         for id in self.routes.clients(|place| matches!(place, Place::Flow(_))) {

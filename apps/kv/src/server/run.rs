@@ -2,22 +2,24 @@
 //!
 //! 1. Ask the control plane for the storage area and the VNIC; recover; open the doors; say that the store serves.
 //! 2. Turn. After a turn in which nothing happened, spin for [`SPIN`](super::SPIN) at most, then sleep on every doorbell.
-//! 3. A revoked VNIC is closed with its clients, the rest goes on. SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
+//! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
 //!    reading, make durable what was run, close the log in order.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Client, Doorbell as _, Lease, Ready, VnicQueue};
+use sietch::{Client, Doorbell as _, Lease, Ready, Vnic, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
 use super::plane::Plane;
+use super::reopen::Reopening;
 use super::report::Report;
 use super::vnic::Door;
 use super::{DISK_SPIN, Error, Ledger, NetChoice, Options, SPIN, recover};
@@ -29,6 +31,8 @@ const LEASE: u64 = 1;
 const SIGNAL: u64 = 2;
 const VNIC: u64 = 3;
 const DISK: u64 = 4;
+const LINK_LEASE: u64 = 5;
+const REOPENED: u64 = 6;
 
 /// How long the end waits for the disk: less than `sietch up` grants, so that the log can still be closed.
 const LAST_WRITES: Duration = Duration::from_secs(20);
@@ -102,7 +106,13 @@ struct Server {
     lease: Lease,
     report: Report,
     vnic: Option<sietch::Grant>,
+    /// Its name, if it is a link, and where the daemon is: it is asked for again when its peer ends.
+    link: Option<(PathBuf, String)>,
+    /// What holds a link that was asked for again, or is being.
+    link_lease: Option<Lease>,
+    reopening: Option<Reopening>,
     area: String,
+    port: u16,
     stopping: bool,
     /// There is one core: spinning would only keep it from those whom we wait for.
     alone: bool,
@@ -171,6 +181,8 @@ impl Server {
         if let Some(doorbell) = door.as_ref().and_then(|door| door.queue().doorbell()) {
             watch(&mut sockets, doorbell, VNIC)?;
         }
+        let link = door.as_ref().is_some_and(|door| matches!(door.queue(), VnicQueue::Link(_)));
+        let link = link.then(|| (path, options.vnic));
         let plane = Plane::new(shard, Some(ledger), door, Some(sockets));
         let report = Report::new(&plane).map_err(sietch::Error::from)?;
         for page in report.pages() {
@@ -178,7 +190,19 @@ impl Server {
         }
         let lease = client.hold()?;
         let alone = one_core();
-        let mut server = Self { plane, lease, report, vnic, area: options.vsa, stopping: false, alone };
+        let mut server = Self {
+            plane,
+            lease,
+            report,
+            vnic,
+            link,
+            link_lease: None,
+            reopening: None,
+            area: options.vsa,
+            port: options.port,
+            stopping: false,
+            alone,
+        };
         if let Some(sockets) = server.plane.sockets_mut() {
             watch(sockets, server.lease.doorbell(), LEASE)?;
         }
@@ -237,11 +261,49 @@ impl Server {
         disk.is_some_and(|disk| disk.in_flight() > 0 && disk.doorbell().is_none())
     }
 
-    /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open.
+    /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open. A link is asked for again.
     fn forget_vnic(&mut self) {
+        self.vnic = None;
+        self.link_lease = None;
         if let Some(sockets) = self.plane.sockets_mut() {
             sockets.unwatch(VNIC);
+            sockets.unwatch(LINK_LEASE);
         }
+        let Some((path, name)) = self.link.clone().filter(|_| !self.stopping && self.reopening.is_none())
+        else {
+            return;
+        };
+        let started = Reopening::start(path, name).and_then(|reopening| {
+            if let Some(sockets) = self.plane.sockets_mut() {
+                sockets.watch(reopening.doorbell().try_clone_to_owned()?, REOPENED)?;
+            }
+            Ok(reopening)
+        });
+        match started {
+            Ok(reopening) => self.reopening = Some(reopening),
+            Err(cause) => tracing::warn!("the link is not asked for again: {cause}"),
+        }
+    }
+
+    /// Serves on the link that the control plane gave again.
+    fn adopt_link(&mut self) -> Result<(), Error> {
+        if let Some(sockets) = self.plane.sockets_mut() {
+            sockets.unwatch(REOPENED);
+        }
+        let Some((vnic, lease)) = self.reopening.take().and_then(Reopening::take) else { return Ok(()) };
+        let name = vnic.grant.name().to_owned();
+        let (door, grant) = open_door(vnic, &name, self.port)?;
+        if let Some(sockets) = self.plane.sockets_mut() {
+            watch(sockets, lease.doorbell(), LINK_LEASE)?;
+            if let Some(doorbell) = door.queue().doorbell() {
+                watch(sockets, doorbell, VNIC)?;
+            }
+        }
+        self.plane.open_door(door);
+        self.vnic = Some(grant);
+        self.link_lease = Some(lease);
+        tracing::info!("VNIC {name} was acquired again");
+        Ok(())
     }
 
     fn sleep(&mut self, now: Now, deadline: Option<u64>) -> Result<(), Error> {
@@ -257,10 +319,17 @@ impl Server {
     fn answer(&mut self, doorbell: u64) {
         match doorbell {
             SIGNAL => self.stopping = true,
-            LEASE => {
+            REOPENED => {
+                if let Err(cause) = self.adopt_link() {
+                    tracing::warn!("the link cannot be used: {cause}");
+                }
+            }
+            LEASE | LINK_LEASE => {
                 self.lease.clear_doorbell();
+                if let Some(lease) = &self.link_lease {
+                    lease.clear_doorbell();
+                }
                 if self.vnic.as_ref().is_some_and(sietch::Grant::is_revoked) {
-                    self.vnic = None;
                     tracing::warn!("the VNIC was revoked; its clients were closed");
                     self.plane.close_door();
                     self.forget_vnic();
@@ -345,9 +414,12 @@ fn open_network(options: &Options, client: &mut Client) -> Result<Network, Error
         }
         Err(cause) => return Err(cause.into()),
     };
-    let secret = random_bytes()?;
-    let engine = vnic.engine(secret);
-    let listen = |cause| Error::Listen { name: options.vnic.clone(), cause };
-    let door = Door::open(vnic.queue, engine, vnic.description.address, options.port).map_err(listen)?;
-    Ok(Network { door: Some((door, vnic.grant)), reason: None })
+    Ok(Network { door: Some(open_door(vnic, &options.vnic, options.port)?), reason: None })
+}
+
+fn open_door(vnic: Vnic, name: &str, port: u16) -> Result<(Door<VnicQueue>, sietch::Grant), Error> {
+    let engine = vnic.engine(random_bytes()?);
+    let listen = |cause| Error::Listen { name: name.to_owned(), cause };
+    let door = Door::open(vnic.queue, engine, vnic.description.address, port).map_err(listen)?;
+    Ok((door, vnic.grant))
 }

@@ -1,0 +1,67 @@
+//! The store on one end of a link, a client with an engine of its own on the other: no root, no kernel network in between.
+
+use std::net::SocketAddr;
+
+use crate::place::{Place, wait_for};
+
+/// Everything runs as this user if the test is root's.
+const NOBODY: u32 = 65534;
+
+const STORE: &str = "10.90.0.1";
+
+fn place(name: &str) -> Option<Place> {
+    let own = rustix::process::geteuid();
+    let user = own.is_root().then_some(NOBODY);
+    let place = Place::of(name, user);
+    if place.sietch(&["--version"]).output().is_err() {
+        eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
+        return None;
+    }
+    let (store, client, port) = (user.unwrap_or(own.as_raw()), own.as_raw(), place.port);
+    place.configure(&format!(
+        "[[link]]\nname = \"pair\"\n\
+         [[link.end]]\nname = \"kv\"\nuid = {store}\naddress = \"{STORE}/24\"\n\
+         [[link.end]]\nname = \"client\"\nuid = {client}\naddress = \"10.90.0.2/24\"\n\n\
+         [[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
+         [kv]\nuid = {store}\nport = {port}\nvsa = \"store\"\n"
+    ));
+    Some(place)
+}
+
+/// Acquires the client's end, asks, and ends. The replies, one behind the other.
+fn converse(place: &Place, requests: &str, replies: usize) -> String {
+    let mut client = sietch::Client::connect(&place.socket(), "acceptance").expect("the daemon is there");
+    // The daemon may not have noticed yet that the peer before has ended.
+    let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
+    let config = vnic.engine_config([7; 16]);
+    let grants = vec![vnic.grant];
+    let held = sietch::Held { grants, lease: client.hold().expect("a thread is left") };
+    let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").holding(held);
+    let remote: SocketAddr = format!("{STORE}:{}", place.port).parse().expect("an address");
+    let requests = requests.to_owned();
+    let conversation = runtime.run(async move |net| {
+        let mut stream = net.connect(remote).await.expect("the store listens");
+        stream.write_all(requests.as_bytes()).await.expect("it is open");
+        let mut said = vec![0; replies];
+        stream.read_exact(&mut said).await.expect("it answers");
+        String::from_utf8(said).expect("it is text")
+    });
+    conversation.expect("the link is whole")
+}
+
+#[test]
+fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
+    let Some(place) = place("link") else { return };
+    let up = place.up(&["--net", "af_xdp"]);
+    let first = up.banner.lines().next().expect("a line");
+    assert!(first.contains(&format!("shm VNIC kv {STORE}")) && first.contains("point-to-point"), "{first}");
+    let large = "x".repeat(100_000);
+    let reply = format!("+OK\r\n${}\r\n{large}\r\n", large.len());
+    let said = converse(&place, &format!("SET spice {large}\r\nGET spice\r\n"), reply.len());
+    assert!(said == reply, "{} bytes, beginning {:?}", said.len(), &said[..40.min(said.len())]);
+    // That peer has ended, and the link with it; the next one gets a fresh link.
+    for round in 1..=3 {
+        assert_eq!(converse(&place, "INCR rounds\r\n", 4), format!(":{round}\r\n"));
+    }
+    up.stop();
+}
