@@ -62,12 +62,34 @@ impl Pool {
         })
     }
 
+    /// A buffer of the smallest class, if one lies ready.
+    #[inline]
+    fn take_small(&mut self) -> Option<Box<[u8]>> {
+        if self.used + SMALLEST_BUFFER > self.limit {
+            return None;
+        }
+        let buffer = self.free[0].pop()?;
+        self.pooled -= SMALLEST_BUFFER;
+        self.used += SMALLEST_BUFFER;
+        Some(buffer)
+    }
+
     /// Takes a buffer back that it has lent.
+    #[inline]
     pub(crate) fn give(&mut self, buffer: Box<[u8]>) {
         let size = buffer.len();
-        if size == 0 {
-            return;
+        if size == SMALLEST_BUFFER && self.pooled + size <= POOLED_BYTES {
+            self.used -= size;
+            self.pooled += size;
+            self.free[0].push(buffer);
+        } else if size > 0 {
+            self.give_large(buffer);
         }
+    }
+
+    #[inline(never)]
+    fn give_large(&mut self, buffer: Box<[u8]>) {
+        let size = buffer.len();
         self.used -= size;
         if self.pooled + size <= POOLED_BYTES {
             self.pooled += size;
@@ -107,7 +129,19 @@ impl Ring {
     /// Makes the capacity at least `needed`, up to `most`. Returns whether it is.
     #[inline]
     pub fn reserve(&mut self, pool: &mut Pool, needed: usize, most: usize) -> bool {
-        needed <= self.capacity() || self.grow(pool, needed, most)
+        if needed <= self.capacity() {
+            return true;
+        }
+        // The common case of a flow that was empty.
+        if self.buffer.is_empty()
+            && needed <= SMALLEST_BUFFER.min(most)
+            && let Some(buffer) = pool.take_small()
+        {
+            self.buffer = buffer;
+            self.start = 0;
+            return true;
+        }
+        self.grow(pool, needed, most)
     }
 
     #[cold]
@@ -167,6 +201,7 @@ impl Ring {
     }
 
     /// Gives the memory back, with whatever is in it.
+    #[inline]
     pub fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.buffer));
         self.start = 0;

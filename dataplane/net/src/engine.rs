@@ -446,7 +446,7 @@ impl Engine {
     #[inline]
     fn dispatch_segment(&mut self, origin: &Origin, segment: &tcp::Segment<'_>) {
         self.metrics.segments_received += 1;
-        match self.directory.find(&origin.name(segment)) {
+        match self.directory.find_next(&origin.name(segment)) {
             Some(Entry::Flow(index)) => {
                 let index = index as usize;
                 if !origin.is_marked() && self.fast_receive(index, segment) {

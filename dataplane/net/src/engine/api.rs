@@ -152,9 +152,13 @@ impl Engine {
 
     /// Appends what has happened since the last call to `out`.
     pub fn take_events(&mut self, out: &mut Vec<Event>) {
-        for index in std::mem::take(&mut self.ready) {
+        let mut ready = std::mem::take(&mut self.ready);
+        for index in ready.drain(..) {
             self.take_flow_events(index, out);
         }
+        // The list keeps its memory.
+        ready.append(&mut self.ready);
+        self.ready = ready;
         for port in &mut self.ports {
             if std::mem::take(&mut port.ready) {
                 out.push(Event {

@@ -43,9 +43,11 @@ impl Engine {
     }
 
     fn emit_all<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
-        self.emit_arp(queue)?;
-        self.emit_replies(queue)?;
-        self.emit_datagrams(queue)?;
+        if self.pending || !self.replies.is_empty() || !self.outgoing.is_empty() {
+            self.emit_arp(queue)?;
+            self.emit_replies(queue)?;
+            self.emit_datagrams(queue)?;
+        }
         for _ in 0..ROUNDS {
             if self.dirty.is_empty() {
                 break;
@@ -84,6 +86,9 @@ impl Engine {
     }
 
     fn emit_replies<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
+        if self.replies.is_empty() {
+            return Ok(());
+        }
         let mut replies = std::mem::take(&mut self.replies);
         let sent = replies.iter().take_while(|reply| self.transmit_reply(queue, reply).is_ok()).count();
         let stalled = sent < replies.len();
