@@ -182,7 +182,7 @@ impl Server {
             watch(&mut sockets, doorbell, VNIC)?;
         }
         let link = door.as_ref().is_some_and(|door| matches!(door.queue(), VnicQueue::Link(_)));
-        let link = link.then(|| (path, options.vnic));
+        let link = link.then_some((path, options.vnic));
         let plane = Plane::new(shard, Some(ledger), door, Some(sockets));
         let report = Report::new(&plane).map_err(sietch::Error::from)?;
         for page in report.pages() {
