@@ -34,6 +34,8 @@ pub enum Command {
     Status(JsonArguments),
     /// Show the counters of daemon, VNIC, TCP, log and store
     Stat(StatArguments),
+    /// Show the sockets of all applications, as `ss -ti` shows the kernel's
+    Ss(SsArguments),
     /// Take a grant back while its holder runs; `sietch restore` allows it again
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again
@@ -358,6 +360,17 @@ pub struct StatArguments {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub watch: Option<u32>,
+}
+
+/// `sietch ss`.
+#[derive(Clone, Debug, Args)]
+pub struct SsArguments {
+    /// The VNIC whose holder is asked [default: every VNIC that is held; root or the daemon's user only]
+    pub vnic: Option<String>,
+
+    /// Print JSON; times are in nanoseconds, quantities in bytes
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A command about one grant.

@@ -68,6 +68,10 @@ pub enum Error {
     #[error(transparent)]
     Control(#[from] CallError),
 
+    /// An application said something of its sockets that is no report. The message carries its mend.
+    #[error(transparent)]
+    Sockets(#[from] sietch_protocol::sockets::SocketsError),
+
     /// The native API failed. The message carries its mend.
     #[error(transparent)]
     Api(#[from] sietch::Error),

@@ -17,6 +17,7 @@ mod paths;
 mod privilege;
 mod service;
 mod settings;
+mod ss;
 mod stat;
 mod status;
 mod style;
@@ -59,6 +60,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Down => down::run(&client()),
         Command::Status(status) => status::run(&client(), status.json),
         Command::Stat(stat) => stat::run(&client(), stat),
+        Command::Ss(arguments) => ss::run(&client(), &arguments),
         Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
         Command::Restore(grant) => administration::restore(&client(), &grant.name),
         Command::Reload => administration::reload(&client()),

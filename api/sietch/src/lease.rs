@@ -10,7 +10,9 @@
 //!    the counter pages again. What the daemon does not confirm counts as revoked.
 //! 4. A lease that is dropped gives back what it holds, so that somebody else can have it at once. A daemon that does not answer
 //!    within [`RELEASE_TIMEOUT`] finds out by itself, when the process ends or stays away.
-//! 5. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
+//! 5. What the daemon asks (the sockets of a VNIC, a copy of its frames) goes to the data loop ([`crate::inquiry`]), and comes back through
+//!    this thread. A capture ends when the connection breaks, for nobody could end it any more.
+//! 6. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,10 +24,13 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use sietch_net::Engine;
 use sietch_protocol::{CallError, Connection, Notice};
 
+use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::grant::Grant;
+use crate::inquiry::{Inquiries, Question, Told, Wanted, report};
 
 /// The first pause before reconnecting: a restarted daemon is back within tens of milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -52,6 +57,7 @@ pub(crate) struct SharedPage {
 struct Shared {
     doorbell: OwnedFd,
     stop: OwnedFd,
+    inquiries: Inquiries,
     ending: AtomicBool,
     connected: AtomicBool,
 }
@@ -78,10 +84,11 @@ impl Lease {
         let shared = Arc::new(Shared {
             doorbell: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
             stop: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
+            inquiries: Inquiries::new().map_err(|cause| failed(cause.into()))?,
             ending: AtomicBool::new(false),
             connected: AtomicBool::new(true),
         });
-        let keeper = Keeper { parts: keeper, shared: Arc::clone(&shared) };
+        let keeper = Keeper { parts: keeper, shared: Arc::clone(&shared), captures: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("sietch-lease".to_owned())
             .spawn(move || keeper.run())
@@ -100,6 +107,15 @@ impl Lease {
         let mut count = [0; 8];
         // Nothing to read means that it was quiet.
         let _ = rustix::io::read(&self.shared.doorbell, &mut count);
+    }
+
+    /// Answers what somebody asks about `grants`, which this thread drives with `engine` over `queue`: `sietch ss`, `sietch capture`.
+    /// Call it once a turn; it is one load unless somebody asks. [`crate::Stack`] and [`crate::Runtime`] do it themselves.
+    #[inline]
+    pub fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
+        if self.shared.inquiries.is_asked() {
+            self.shared.inquiries.answer(grants, engine, queue);
+        }
     }
 
     /// Whether the daemon said that it shuts down and takes its devices along.
@@ -137,6 +153,8 @@ pub(crate) struct Parts {
 struct Keeper {
     parts: Parts,
     shared: Arc<Shared>,
+    /// Captures that were begun: question and grant.
+    captures: Vec<(u64, u64)>,
 }
 
 /// Why a wait ended.
@@ -145,12 +163,18 @@ enum Woken {
     Other,
 }
 
+/// The number of a question whose answer nobody waits for: the end of a capture.
+const NOBODY: u64 = u64::MAX;
+
 impl Keeper {
     fn run(mut self) {
         loop {
             match self.listen() {
                 Woken::Stop => return self.give_back(),
                 Woken::Other => self.shared.connected.store(false, Ordering::Release),
+            }
+            for (_, grant) in std::mem::take(&mut self.captures) {
+                self.ask(NOBODY, grant, Wanted::EndCapture);
             }
             if matches!(self.reconnect(), Woken::Stop) {
                 return;
@@ -173,10 +197,19 @@ impl Keeper {
 
     /// Handles notices until the connection breaks or the lease ends.
     fn listen(&mut self) -> Woken {
+        if self.attend().is_err() {
+            return Woken::Other;
+        }
         loop {
+            // Answering waits for the daemon, and notices that come meanwhile are kept: they are looked for last.
+            for (id, told) in self.shared.inquiries.take_answers() {
+                if self.inform(id, told).is_err() {
+                    return Woken::Other;
+                }
+            }
             loop {
                 match self.parts.connection.take_notice() {
-                    Ok(Some(notice)) => self.notice(&notice),
+                    Ok(Some((notice, descriptors))) => self.notice(&notice, descriptors),
                     Ok(None) => break,
                     Err(_) => return Woken::Other,
                 }
@@ -187,17 +220,65 @@ impl Keeper {
         }
     }
 
-    fn notice(&self, notice: &Notice) {
-        match notice {
+    /// Says that this connection answers for what is held.
+    fn attend(&mut self) -> Result<(), CallError> {
+        let held = self.parts.grants.iter().filter(|grant| !grant.is_revoked());
+        let held = held.map(Grant::id).collect();
+        // A lease that is dropped meanwhile waits for this.
+        self.parts.connection.set_timeout(ADOPT_TIMEOUT);
+        refused_is_fine(self.parts.connection.attend(held))
+    }
+
+    fn ask(&self, id: u64, grant: u64, wanted: Wanted) {
+        self.shared.inquiries.ask(Question { id, grant, wanted });
+        self.shared.ring();
+    }
+
+    fn notice(&mut self, notice: &Notice, mut descriptors: Vec<OwnedFd>) {
+        match *notice {
             Notice::Revoked { grant, generation, .. } => {
-                let named = |held: &&Grant| held.id() == *grant && held.generation() == *generation;
+                let named = |held: &&Grant| held.id() == grant && held.generation() == generation;
                 if let Some(held) = self.parts.grants.iter().find(named) {
                     held.revoke();
                 }
             }
+            Notice::Inquiry { id, grant } => self.ask(id, grant, Wanted::Sockets),
+            Notice::Capture { id, grant } => {
+                let Some(ring) = descriptors.pop() else { return };
+                self.captures.push((id, grant));
+                self.ask(id, grant, Wanted::Capture(ring));
+            }
+            Notice::EndCapture { id, grant } => {
+                self.captures.retain(|(begun, _)| *begun != id);
+                self.ask(NOBODY, grant, Wanted::EndCapture);
+            }
             Notice::ShuttingDown { .. } => self.shared.ending.store(true, Ordering::Release),
         }
         self.shared.ring();
+    }
+
+    /// Sends what a loop said on to who asked.
+    fn inform(&mut self, id: u64, told: Told) -> Result<(), CallError> {
+        if id == NOBODY {
+            return Ok(());
+        }
+        let connection = &mut self.parts.connection;
+        let sent = match told {
+            Told::Done => connection.inform(id, Ok(0), None),
+            Told::Refused(why) => connection.inform(id, Err(why), None),
+            Told::Sockets(sockets, count) => {
+                let reports: Vec<_> = sockets.iter().map(report).collect();
+                match sietch_protocol::sockets::write(&reports) {
+                    Ok((file, omitted)) => {
+                        let omitted = omitted + (count - reports.len()) as u64;
+                        connection.inform(id, Ok(omitted), Some(file.as_fd()))
+                    }
+                    Err(error) => connection.inform(id, Err(error.to_string()), None),
+                }
+            }
+        };
+        // Too late is no reason to lose the connection.
+        refused_is_fine(sent)
     }
 
     /// Tries until the daemon is there and knows what is held, or the lease ends.
@@ -227,11 +308,8 @@ impl Keeper {
             }
         }
         for shared in &self.parts.pages {
-            match connection.publish_metrics(&shared.label, shared.page.as_fd()) {
-                // Counters that the daemon does not want are no reason to lose the grants.
-                Ok(()) | Err(CallError::Refused(_)) => {}
-                Err(other) => return Err(other),
-            }
+            // Counters that the daemon does not want are no reason to lose the grants.
+            refused_is_fine(connection.publish_metrics(&shared.label, shared.page.as_fd()))?;
         }
         self.shared.ending.store(false, Ordering::Release);
         self.parts.connection = connection;
@@ -241,15 +319,26 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sleeps until `socket` is readable, `limit` has passed, or the lease ends.
+    /// Sleeps until `socket` is readable, a loop has answered, `limit` has passed, or the lease ends.
     fn wait(&self, socket: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut watched = vec![PollFd::new(&self.shared.stop, PollFlags::IN)];
+        if socket.is_some() {
+            watched.push(PollFd::from_borrowed_fd(self.shared.inquiries.bell(), PollFlags::IN));
+        }
         watched.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         match poll(&mut watched, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) if watched[0].revents().is_empty() => Woken::Other,
             _ => Woken::Stop,
         }
+    }
+}
+
+/// A refusal leaves the connection whole.
+fn refused_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
+    match result {
+        Err(CallError::Refused(_)) => Ok(()),
+        other => other,
     }
 }
 

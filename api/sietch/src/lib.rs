@@ -45,6 +45,7 @@ pub mod clock;
 mod doorbell;
 mod error;
 mod grant;
+mod inquiry;
 mod lease;
 mod metrics;
 mod path;

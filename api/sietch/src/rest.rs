@@ -14,6 +14,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use sietch_net::Engine;
+
 use crate::doorbell::Doorbell;
 use crate::grant::Grant;
 use crate::lease::Lease;
@@ -78,6 +80,14 @@ impl Rest {
             self.sleep(queue, now, deadline, &[])?;
         }
         Ok(())
+    }
+
+    /// Answers what somebody asks about what is held.
+    #[inline]
+    pub(crate) fn answer<Q: Doorbell>(&self, engine: &Engine, queue: &mut Q) {
+        if let Some(held) = &self.held {
+            held.lease.answer(&held.grants, engine, queue);
+        }
     }
 
     /// An error if what the loop stands on was taken back.

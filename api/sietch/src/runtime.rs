@@ -205,6 +205,7 @@ impl<Q: Doorbell> Runtime<Q> {
 
     fn poll_until(&mut self, until: Option<u64>) -> io::Result<bool> {
         self.rest.check()?;
+        self.rest.answer(&self.net.0.engine.borrow(), &mut self.queue);
         let now = clock::now();
         if self.turn(now)? {
             self.rest.spin.busy(now);

@@ -101,6 +101,7 @@ impl<Q: Doorbell> Stack<Q> {
     #[inline]
     pub fn poll(&mut self, until: Option<u64>) -> io::Result<bool> {
         self.rest.check()?;
+        self.rest.answer(&self.engine, &mut self.queue);
         let now = clock::now();
         if self.turn(now)? {
             self.rest.spin.busy(now);

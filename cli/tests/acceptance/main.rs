@@ -14,6 +14,7 @@ mod client;
 mod corruption;
 mod hostile;
 mod idle;
+mod inside;
 mod kill_daemon;
 mod kill_store;
 mod large_values;

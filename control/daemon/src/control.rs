@@ -13,6 +13,7 @@
 
 mod admin;
 mod grants;
+mod inquiry;
 mod links;
 
 use std::cell::RefCell;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sietch_protocol::message::{MAX_HELD, is_name};
-use sietch_protocol::{ErrorKind, ErrorReply, Notice, PROTOCOL, Reply, Request, ServerFrame, Welcome};
+use sietch_protocol::{ErrorKind, ErrorReply, Notice, PROTOCOL, Reply, Request, Welcome};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
@@ -53,7 +54,7 @@ const MOST_PAGES: usize = 8;
 /// What the control task is told.
 pub(crate) enum Event {
     /// A client has connected.
-    Connected { connection: u64, process: Process, pidfd: OwnedFd, outbox: mpsc::Sender<ServerFrame> },
+    Connected { connection: u64, process: Process, pidfd: OwnedFd, outbox: mpsc::Sender<Outgoing> },
     /// It asks something.
     Request { connection: u64, request: Request, descriptors: Vec<OwnedFd>, answer: oneshot::Sender<Answer> },
     /// It has gone.
@@ -64,10 +65,18 @@ pub(crate) enum Event {
     Alone { process: Process, epoch: u64 },
     /// The area of a grant is made and open, or not.
     Area { grant: u64, name: String, result: Result<OwnedFd, ErrorReply>, answer: oneshot::Sender<Answer> },
+    /// An application was asked something, and its time is up.
+    Overdue { question: u64 },
     /// Look at the areas.
     Inspect,
     /// End.
     Stop(&'static str),
+}
+
+/// A notice on its way to a client.
+pub(crate) struct Outgoing {
+    pub notice: Notice,
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// To a request.
@@ -87,9 +96,11 @@ struct Client {
     process: Process,
     /// As it calls itself; empty before the handshake.
     name: String,
-    outbox: mpsc::Sender<ServerFrame>,
+    outbox: mpsc::Sender<Outgoing>,
     /// Its metrics pages by label.
     pages: Vec<(String, OwnedFd)>,
+    /// Grants whose inquiries it answers.
+    attends: BTreeSet<u64>,
 }
 
 /// A process that holds a grant or is connected.
@@ -119,6 +130,8 @@ pub(crate) struct Control<D> {
     preparing: BTreeSet<String>,
     /// Links whose ends are held.
     links: links::Links,
+    /// What applications were asked.
+    inquiries: inquiry::Inquiries,
     warnings: Vec<String>,
 }
 
@@ -163,6 +176,7 @@ impl<D: VnicDevices> Control<D> {
             revoked: BTreeSet::new(),
             preparing: BTreeSet::new(),
             links: links::Links::default(),
+            inquiries: inquiry::Inquiries::default(),
             warnings: Vec::new(),
         }
     }
@@ -210,8 +224,8 @@ impl<D: VnicDevices> Control<D> {
         match event {
             Event::Connected { connection, process, pidfd, outbox } => {
                 self.watch(&process, pidfd);
-                self.clients
-                    .insert(connection, Client { process, name: String::new(), outbox, pages: Vec::new() });
+                let (name, pages, attends) = (String::new(), Vec::new(), BTreeSet::new());
+                self.clients.insert(connection, Client { process, name, outbox, pages, attends });
             }
             Event::Request { connection, request, descriptors, answer } => {
                 return self.request(connection, request, descriptors, answer).await;
@@ -225,6 +239,7 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
             Event::Area { grant, name, result, answer } => self.area_ready(grant, &name, result, answer),
+            Event::Overdue { question } => self.overdue(question),
             Event::Inspect => self.inspect(),
             Event::Stop(why) => {
                 tracing::info!(why, "ending");
@@ -252,6 +267,14 @@ impl<D: VnicDevices> Control<D> {
                 }
                 Err(error) => Err(error),
             },
+            Request::Sockets { vnic } => {
+                self.ask(connection, &vnic, descriptors, inquiry::Sort::Sockets, answer);
+                return ControlFlow::Continue(());
+            }
+            Request::Capture { vnic } => {
+                self.ask(connection, &vnic, descriptors, inquiry::Sort::Capture, answer);
+                return ControlFlow::Continue(());
+            }
             other => self.answer(connection, other, descriptors).await,
         };
         let stop = stop && outcome.is_ok();
@@ -283,6 +306,10 @@ impl<D: VnicDevices> Control<D> {
         self.client(connection)?;
         match request {
             Request::AcquireVnic { name } => self.acquire_vnic(connection, &name).await,
+            Request::Attend { grants } => self.attend(connection, &grants).map(Into::into),
+            Request::Inform { id, outcome } => {
+                self.inform(connection, id, outcome, descriptors).map(Into::into)
+            }
             Request::Release { grant } => {
                 self.release(connection, grant).await?;
                 Ok(Reply::Done.into())
@@ -388,6 +415,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     fn disconnected(&mut self, connection: u64) {
+        self.inquirer_gone(connection);
         let Some(client) = self.clients.remove(&connection) else { return };
         let process = client.process;
         if self.clients.values().any(|other| other.process == process) {
@@ -436,17 +464,28 @@ impl<D: VnicDevices> Control<D> {
 
     /// Tells every connection of `process`. One whose outbox is full does not read: it is let go.
     fn notify(&mut self, process: &Process, notice: &Notice) {
-        let full = |client: &Client| {
-            client.process == *process && client.outbox.try_send(ServerFrame::Notice(notice.clone())).is_err()
-        };
-        self.clients.retain(|_, client| !full(client));
+        let of_process =
+            |(connection, client): (&u64, &Client)| (client.process == *process).then_some(*connection);
+        for connection in self.clients.iter().filter_map(of_process).collect::<Vec<_>>() {
+            self.tell(connection, notice.clone(), Vec::new());
+        }
+    }
+
+    /// Tells one connection. One whose outbox is full is let go. Says whether it was told.
+    fn tell(&mut self, connection: u64, notice: Notice, descriptors: Vec<OwnedFd>) -> bool {
+        let Some(client) = self.clients.get(&connection) else { return false };
+        let told = client.outbox.try_send(Outgoing { notice, descriptors }).is_ok();
+        if !told {
+            self.disconnected(connection);
+        }
+        told
     }
 
     async fn take_down(&mut self, why: &str) {
         let notice = Notice::ShuttingDown { reason: why.to_owned() };
         for client in self.clients.values() {
             // Whoever does not read its notices is told by the end of its connection.
-            let _ = client.outbox.try_send(ServerFrame::Notice(notice.clone()));
+            let _ = client.outbox.try_send(Outgoing { notice: notice.clone(), descriptors: Vec::new() });
         }
         for grant in self.grants.keys().copied().collect::<Vec<_>>() {
             self.end(grant, "the daemon ends").await;

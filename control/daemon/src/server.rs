@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::area::Areas;
 use crate::configuration::Configuration;
-use crate::control::{Answer, Control, Event};
+use crate::control::{Answer, Control, Event, Outgoing};
 use crate::device::VnicDevices;
 use crate::identity::{Process, stable_hash};
 use crate::lock::Lock;
@@ -328,7 +328,7 @@ async fn converse(
     number: u64,
     stream: &UnixStream,
     events: &mpsc::Sender<Event>,
-    mut notices: mpsc::Receiver<ServerFrame>,
+    mut notices: mpsc::Receiver<Outgoing>,
 ) -> End {
     let mut reader = FrameReader::new();
     let mut allowance = Allowance { left: f64::from(REQUEST_BURST), at: Instant::now() };
@@ -337,8 +337,8 @@ async fn converse(
         let arrived = tokio::select! {
             biased;
             notice = notices.recv() => {
-                let Some(notice) = notice else { return End::Closed };
-                if let Err(end) = write(stream, &notice, Vec::new()).await {
+                let Some(Outgoing { notice, descriptors }) = notice else { return End::Closed };
+                if let Err(end) = write(stream, &ServerFrame::Notice(notice), descriptors).await {
                     return end;
                 }
                 continue;
@@ -375,7 +375,7 @@ async fn deliver(
     stream: &UnixStream,
     id: u64,
     mut answered: oneshot::Receiver<Answer>,
-    notices: &mut mpsc::Receiver<ServerFrame>,
+    notices: &mut mpsc::Receiver<Outgoing>,
 ) -> Result<(), End> {
     loop {
         tokio::select! {
@@ -385,7 +385,9 @@ async fn deliver(
                 return write(stream, &ServerFrame::Reply { id, body }, descriptors).await;
             }
             notice = notices.recv() => match notice {
-                Some(notice) => write(stream, &notice, Vec::new()).await?,
+                Some(Outgoing { notice, descriptors }) => {
+                    write(stream, &ServerFrame::Notice(notice), descriptors).await?;
+                }
                 None => {
                     // The daemon ends; its last answer is still on the way.
                     let Ok(Answer { body, descriptors }) = answered.await else { return Err(End::Closed) };

@@ -145,7 +145,7 @@ fn a_revoked_name_stays_refused_through_a_restart_until_it_is_restored() {
     let (grant, ..) = holder.acquire_vnic("kv").unwrap();
     let lines = administrator.revoke(Target::Name("kv".into())).unwrap();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let notice = loop {
+    let (notice, _) = loop {
         if let Some(notice) = holder.take_notice().unwrap() {
             break notice;
         }
@@ -307,7 +307,7 @@ fn shutting_down_tells_applications_and_leaves_nothing() {
     let mut told = false;
     loop {
         match application.take_notice() {
-            Ok(Some(Notice::ShuttingDown { .. })) => told = true,
+            Ok(Some((Notice::ShuttingDown { .. }, _))) => told = true,
             Ok(_) => {}
             Err(CallError::Closed) => break,
             Err(error) => panic!("{error}"),

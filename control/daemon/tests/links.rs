@@ -107,7 +107,7 @@ impl Bell for Endpoint {
 fn notice(connection: &mut Connection, wanted: u64) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(notice) = connection.take_notice().unwrap() {
+        if let Some((notice, _)) = connection.take_notice().unwrap() {
             let Notice::Revoked { grant, reason, .. } = notice else { panic!("{notice:?}") };
             if grant == wanted {
                 return reason;

@@ -20,8 +20,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::PROTOCOL;
 use crate::frame::{self, FrameError, FrameReader, FrameWriter, Progress};
 use crate::message::{
-    AdoptedGrant, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame, StatGroup, Status,
-    Target, VnicGrant, VsaGrant, Welcome,
+    AdoptedGrant, Capturing, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame,
+    SocketsAnswer, StatGroup, Status, Target, VnicGrant, VsaGrant, Welcome,
 };
 use crate::types::QueueGeometry;
 
@@ -117,7 +117,7 @@ pub struct Connection {
     socket: OwnedFd,
     reader: FrameReader,
     next_id: u64,
-    notices: VecDeque<Notice>,
+    notices: VecDeque<(Notice, Vec<OwnedFd>)>,
     timeout: Duration,
     welcome: Welcome,
 }
@@ -207,7 +207,7 @@ impl Connection {
                 Progress::Closed => return Err(CallError::Closed),
             };
             match frame::decode(&arrived.text)? {
-                ServerFrame::Notice(notice) => self.keep(notice)?,
+                ServerFrame::Notice(notice) => self.keep(notice, arrived.descriptors)?,
                 ServerFrame::Reply { body: Reply::Error(error), .. } => {
                     return Err(CallError::Refused(error));
                 }
@@ -221,17 +221,17 @@ impl Connection {
         }
     }
 
-    /// The oldest notice, if one has arrived. Never waits.
+    /// The oldest notice with its descriptors, if one has arrived. Never waits.
     ///
     /// # Errors
     /// [`CallError::Closed`] when the daemon is gone: reconnect and adopt.
-    pub fn take_notice(&mut self) -> Result<Option<Notice>, CallError> {
+    pub fn take_notice(&mut self) -> Result<Option<(Notice, Vec<OwnedFd>)>, CallError> {
         if let Some(notice) = self.notices.pop_front() {
             return Ok(Some(notice));
         }
         match self.reader.read(&self.socket)? {
             Progress::Ready(arrived) => match frame::decode(&arrived.text)? {
-                ServerFrame::Notice(notice) => Ok(Some(notice)),
+                ServerFrame::Notice(notice) => Ok(Some((notice, arrived.descriptors))),
                 ServerFrame::Reply { .. } => Err(CallError::Unexpected("a reply to no request")),
             },
             Progress::Blocked => Ok(None),
@@ -251,6 +251,51 @@ impl Connection {
         let made_of = VnicDescriptors::arrange(grant.geometry, descriptors)
             .ok_or(CallError::Unexpected("another number of descriptors"))?;
         Ok((*grant, made_of))
+    }
+
+    /// Says that this connection reads notices and answers inquiries for `grants`.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn attend(&mut self, grants: Vec<u64>) -> Result<(), CallError> {
+        self.done(&Request::Attend { grants }, &[])
+    }
+
+    /// The sockets of whoever holds the VNIC `vnic`: whose they are, and the file to give to [`crate::sockets::read`].
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn sockets(&mut self, vnic: &str) -> Result<(SocketsAnswer, OwnedFd), CallError> {
+        match self.call(&Request::Sockets { vnic: vnic.to_owned() }, &[])? {
+            (Reply::Sockets(answer), mut descriptors) if descriptors.len() == 1 => {
+                Ok((answer, descriptors.remove(0)))
+            }
+            _ => Err(CallError::Unexpected("no sockets")),
+        }
+    }
+
+    /// Makes the holder of the VNIC `vnic` copy its frames into `ring` until this connection ends.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn capture(&mut self, vnic: &str, ring: BorrowedFd<'_>) -> Result<Capturing, CallError> {
+        match self.call(&Request::Capture { vnic: vnic.to_owned() }, &[ring])? {
+            (Reply::Capturing(capturing), _) => Ok(capturing),
+            _ => Err(CallError::Unexpected("no capture")),
+        }
+    }
+
+    /// Answers inquiry `id`.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn inform(
+        &mut self,
+        id: u64,
+        outcome: Result<u64, String>,
+        file: Option<BorrowedFd<'_>>,
+    ) -> Result<(), CallError> {
+        self.done(&Request::Inform { id, outcome }, file.as_slice())
     }
 
     /// Opens a VSA: what it is, and its file.
@@ -364,11 +409,11 @@ impl Connection {
         }
     }
 
-    fn keep(&mut self, notice: Notice) -> Result<(), CallError> {
+    fn keep(&mut self, notice: Notice, descriptors: Vec<OwnedFd>) -> Result<(), CallError> {
         if self.notices.len() >= MAX_NOTICES {
             return Err(CallError::Unexpected("a flood of notices"));
         }
-        self.notices.push_back(notice);
+        self.notices.push_back((notice, descriptors));
         Ok(())
     }
 

@@ -7,6 +7,8 @@
 //! 4. Who the client *is*, the daemon learns from the kernel (SO_PEERCRED, pidfd), never from a message.
 //! 5. Counters do not travel as messages: an application publishes a sealed memfd once ([`metrics`]), and the
 //!    daemon reads it when somebody asks.
+//! 6. What an application says of its sockets when it is asked ([`sockets`]) travels in a sealed memfd as well: ten thousand of
+//!    them are one frame.
 //!
 //! `docs/spec/control-protocol.md` is the reference for all of it.
 #![forbid(unsafe_code)]
@@ -15,14 +17,17 @@ pub mod connection;
 pub mod frame;
 pub mod message;
 pub mod metrics;
+pub mod sockets;
 pub mod types;
 
 pub use connection::{CallError, Connection, SharedDescriptors, VnicDescriptors};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
 pub use message::{
-    AdoptedGrant, ErrorKind, ErrorReply, GrantStatus, HeldGrant, LinkPeer, Notice, Reply, Request,
-    ServerFrame, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus, Welcome,
+    AdoptedGrant, Capturing, ErrorKind, ErrorReply, GrantStatus, HeldGrant, LinkPeer, Notice, Reply, Request,
+    ServerFrame, SocketsAnswer, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus,
+    Welcome,
 };
+pub use sockets::{SocketReport, SocketState, TcpReport, Transport};
 pub use types::{
     Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };

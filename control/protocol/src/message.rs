@@ -42,6 +42,32 @@ pub enum Request {
         /// Its name in `sietch.toml`.
         name: String,
     },
+    /// Says that this connection reads notices for these grants and answers what is asked about them ([`Notice::Inquiry`],
+    /// [`Notice::Capture`]). Answer: [`Reply::Done`].
+    Attend {
+        /// At most [`MAX_HELD`].
+        grants: Vec<u64>,
+    },
+    /// Asks the holder of a VNIC for its sockets. Answer: [`Reply::Sockets`] with one descriptor
+    /// ([`crate::sockets::read`]). Administrators and the VNIC's user.
+    Sockets {
+        /// The VNIC's name.
+        vnic: String,
+    },
+    /// Asks the holder of a VNIC to copy its frames into a capture ring: one descriptor, a sealed memfd. It goes on until this
+    /// connection ends. Answer: [`Reply::Capturing`]. Administrators and the VNIC's user.
+    Capture {
+        /// The VNIC's name.
+        vnic: String,
+    },
+    /// Answers a [`Notice::Inquiry`] (with one descriptor, [`crate::sockets::write`]) or a [`Notice::Capture`].
+    /// Answer: [`Reply::Done`].
+    Inform {
+        /// The notice's id.
+        id: u64,
+        /// Sockets that did not fit, or why there is no answer.
+        outcome: Result<u64, String>,
+    },
     /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing.
     AcquireVsa {
         /// Its name in `sietch.toml`.
@@ -132,6 +158,10 @@ pub enum Reply {
     Vnic(Box<VnicGrant>),
     /// To AcquireVsa. Descriptor: the area's file.
     Vsa(Box<VsaGrant>),
+    /// To Sockets. Descriptor: the sockets.
+    Sockets(SocketsAnswer),
+    /// To Capture.
+    Capturing(Capturing),
     /// To Adopt, one element for each grant named, in the same order.
     Adopted(Vec<AdoptedGrant>),
     /// To Status.
@@ -217,6 +247,32 @@ pub struct LinkPeer {
     pub address: Ipv4Addr,
     /// Its IPv6 address.
     pub address6: Option<Ipv6Addr>,
+}
+
+/// What the holder of a VNIC said of its sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketsAnswer {
+    /// The holder's process.
+    pub pid: u32,
+    /// The name the holder gave itself.
+    pub client: String,
+    /// Sockets that did not fit.
+    pub omitted: u64,
+}
+
+/// A capture that has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capturing {
+    /// The holder's process.
+    pub pid: u32,
+    /// The name the holder gave itself.
+    pub client: String,
+    /// What the VNIC is bound to.
+    pub interface: String,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
 }
 
 /// A VSA handed out.
@@ -374,6 +430,27 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
+    /// Somebody asks for the sockets of a VNIC. Answer with [`Request::Inform`].
+    Inquiry {
+        /// To be repeated in the answer.
+        id: u64,
+        /// The grant of the VNIC.
+        grant: u64,
+    },
+    /// Somebody wants the frames of a VNIC. Descriptor: the ring. Answer with [`Request::Inform`].
+    Capture {
+        /// To be repeated in the answer.
+        id: u64,
+        /// The grant of the VNIC.
+        grant: u64,
+    },
+    /// Nobody reads that capture any more.
+    EndCapture {
+        /// As in [`Notice::Capture`].
+        id: u64,
+        /// The grant of the VNIC.
+        grant: u64,
+    },
     /// The daemon ends and takes its devices down.
     ShuttingDown {
         /// Why.
@@ -403,6 +480,8 @@ pub enum ErrorKind {
     Limit,
     /// The kernel or the disk failed.
     Failed,
+    /// An application did not answer in time.
+    Silent,
 }
 
 /// A refusal that names the thing, the cause and the mend.

@@ -43,6 +43,9 @@ _sietch() {
             sietch,revoke)
                 cmd="sietch__subcmd__revoke"
                 ;;
+            sietch,ss)
+                cmd="sietch__subcmd__ss"
+                ;;
             sietch,stat)
                 cmd="sietch__subcmd__stat"
                 ;;
@@ -59,7 +62,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat revoke restore reload doctor daemon kv completions man"
+            opts="-h -V --socket --help --version up down status stat ss revoke restore reload doctor daemon kv completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -286,6 +289,24 @@ _sietch() {
             ;;
         sietch__subcmd__revoke)
             opts="-h -V --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__ss)
+            opts="-h -V --json --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -31,6 +31,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "up" -d 'Start the dae
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "down" -d 'Stop what `sietch up` started, cleanly'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and who holds them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
@@ -80,6 +81,10 @@ complete -c sietch -n "__fish_sietch_using_subcommand stat" -l socket -d 'The da
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -l json -d 'Print JSON (one object a line with --watch)'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand ss" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand ss" -l json -d 'Print JSON; times are in nanoseconds, quantities in bytes'
+complete -c sietch -n "__fish_sietch_using_subcommand ss" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand ss" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'

@@ -87,6 +87,17 @@ _arguments "${_arguments_options[@]}" : \
 '--version[Print version]' \
 && ret=0
 ;;
+(ss)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON; times are in nanoseconds, quantities in bytes]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+'::vnic -- The VNIC whose holder is asked \[default\: every VNIC that is held; root or the daemon'\''s user only\]:_default' \
+&& ret=0
+;;
 (revoke)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -198,6 +209,7 @@ _sietch_commands() {
 'down:Stop what \`sietch up\` started, cleanly' \
 'status:Show the daemon, its grants and who holds them' \
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
+'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
 'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
 'restore:Allow a revoked grant to be acquired again' \
 'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
@@ -253,6 +265,11 @@ _sietch__subcmd__restore_commands() {
 _sietch__subcmd__revoke_commands() {
     local commands; commands=()
     _describe -t commands 'sietch revoke commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__ss_commands] )) ||
+_sietch__subcmd__ss_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch ss commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__stat_commands] )) ||
 _sietch__subcmd__stat_commands() {

@@ -91,6 +91,11 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         self.door.as_ref()
     }
 
+    /// The VNIC's side, to let it answer for itself.
+    pub fn door_mut(&mut self) -> Option<&mut Door<Q>> {
+        self.door.as_mut()
+    }
+
     /// The kernel sockets.
     pub fn sockets_mut(&mut self) -> Option<&mut SocketQueue> {
         self.sockets.as_mut()

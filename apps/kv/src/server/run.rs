@@ -334,6 +334,9 @@ impl Server {
                     self.plane.close_door();
                     self.forget_vnic();
                 }
+                if let (Some(vnic), Some(door)) = (&self.vnic, self.plane.door_mut()) {
+                    door.answer(&self.lease, vnic);
+                }
                 if self.lease.is_ending() {
                     self.stopping = true;
                 }

@@ -58,6 +58,14 @@ impl<Q: NicQueue> Door<Q> {
         &self.engine
     }
 
+    /// Answers what somebody asks about the VNIC: its sockets, a copy of its frames.
+    pub fn answer(&mut self, lease: &sietch::Lease, vnic: &sietch::Grant)
+    where
+        Q: sietch::Doorbell,
+    {
+        lease.answer(std::slice::from_ref(vnic), &self.engine, &mut self.queue);
+    }
+
     /// The queue.
     pub fn queue(&self) -> &Q {
         &self.queue

@@ -45,9 +45,9 @@ fn notices_between_a_request_and_its_reply_are_kept_in_order() {
     let mut connection = Connection::over(socket, "test", LIMIT).unwrap();
     assert_eq!(connection.welcome().generation, 3);
     connection.release(9).unwrap();
-    assert_eq!(connection.take_notice().unwrap(), Some(notice(1)));
-    assert_eq!(connection.take_notice().unwrap(), Some(notice(2)));
-    assert_eq!(connection.take_notice().unwrap(), None);
+    assert_eq!(connection.take_notice().unwrap().unwrap().0, notice(1));
+    assert_eq!(connection.take_notice().unwrap().unwrap().0, notice(2));
+    assert!(connection.take_notice().unwrap().is_none());
     drop(connection);
     thread.join().unwrap();
 }

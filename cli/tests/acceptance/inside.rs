@@ -1,0 +1,136 @@
+//! Seeing inside while it runs, as whoever started it: the store at one end of a link, this test at the other, and
+//! `sietch ss` beside them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sietch::{Arguments, Runtime};
+
+use crate::place::{Place, STORE_USER, Up, signal, text, wait_for};
+
+/// The test's end of the link, and the store's.
+const FRONT: &str = "10.90.0.1";
+const BACK: &str = "10.90.0.2";
+
+/// A place whose store is at one end of a link.
+fn linked(name: &str) -> Place {
+    let place = Place::new(name);
+    let own = rustix::process::geteuid().as_raw();
+    let store = if own == 0 { STORE_USER } else { own };
+    let port = place.port;
+    place.configure(&format!(
+        "[[link]]\nname = \"wire\"\n\
+         [[link.end]]\nname = \"front\"\nuid = {own}\naddress = \"{FRONT}/24\"\n\
+         [[link.end]]\nname = \"back\"\nuid = {store}\naddress = \"{BACK}/24\"\n\n\
+         [[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
+         [kv]\nuid = {store}\nport = {port}\nvnic = \"back\"\nvsa = \"store\"\n"
+    ));
+    place
+}
+
+/// A connection to the store over the link, with some traffic on it, until dropped.
+struct Visitor {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Visitor {
+    fn start(place: &Place) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let replies = Arc::new(AtomicU32::new(0));
+        let answered = replies.clone();
+        let words = ["--vnic", "front", "--socket", place.socket().to_str().unwrap()].map(str::to_owned);
+        let server = format!("{BACK}:{}", place.port).parse::<std::net::SocketAddr>().unwrap();
+        let thread = std::thread::spawn(move || {
+            let runtime = Runtime::open(&Arguments::parse(words).unwrap()).expect("our end of the link");
+            let talk = move |net: sietch::Net| async move {
+                let mut stream = net.connect(server).await.expect("the store listens");
+                while !stopped.load(Ordering::Relaxed) {
+                    stream.write_all(b"PING\r\n").await.expect("write");
+                    let mut reply = [0; 7];
+                    stream.read_exact(&mut reply).await.expect("read");
+                    assert_eq!(&reply, b"+PONG\r\n");
+                    replies.fetch_add(1, Ordering::Relaxed);
+                    net.sleep(Duration::from_millis(5)).await;
+                }
+            };
+            runtime.run(talk).expect("the link stands");
+        });
+        // The third request acknowledges the second reply at the latest.
+        wait_for("answers over the link", || (answered.load(Ordering::Relaxed) > 2).then_some(()));
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            eprintln!("the visitor failed");
+        }
+    }
+}
+
+fn up(place: &Place) -> Up {
+    let up = place.up(&[]);
+    assert!(up.banner.contains(BACK), "the store is not on its link: {}", up.banner);
+    up
+}
+
+fn json(place: &Place, arguments: &[&str]) -> serde_json::Value {
+    let output = place.run(arguments);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The sockets of `vnic` in that state.
+fn sockets(answers: &serde_json::Value, vnic: &str, state: &str) -> Vec<serde_json::Value> {
+    let answer = answers.as_array().unwrap().iter().find(|answer| answer["vnic"] == vnic).expect("an answer");
+    assert!(answer["error"].is_null(), "{answer}");
+    let sockets = answer["sockets"].as_array().unwrap();
+    sockets.iter().filter(|socket| socket["state"] == state).cloned().collect()
+}
+
+#[test]
+fn ss_shows_both_ends_of_a_connection_and_names_who_does_not_answer() {
+    let place = linked("ss");
+    let up = up(&place);
+    let visitor = Visitor::start(&place);
+    let answers = json(&place, &["ss", "--json"]);
+    let server = format!("{BACK}:{}", place.port);
+    let (ours, theirs) =
+        (sockets(&answers, "front", "established"), sockets(&answers, "back", "established"));
+    assert!(ours.len() == 1 && theirs.len() == 1, "{answers:#}");
+    assert_eq!((&ours[0]["peer"], &theirs[0]["local"]), (&server.as_str().into(), &server.as_str().into()));
+    assert_eq!(ours[0]["local"], theirs[0]["peer"]);
+    let tcp = &theirs[0]["tcp"];
+    assert_eq!((&tcp["algorithm"], &tcp["recovery"]), (&"cubic".into(), &"open".into()));
+    for known in ["round_trip", "congestion_window", "segment_size", "received_bytes", "acknowledged_bytes"] {
+        assert!(tcp[known].as_u64().unwrap() > 0, "{known} in {tcp:#}");
+    }
+    assert_eq!(sockets(&answers, "back", "listen")[0]["local"], server.as_str());
+    let said = text(&place.run(&["ss", "back"]).stdout);
+    for word in ["LISTEN", "ESTAB", &server, "cubic ts sack", "cwnd:", "bytes_received:", "kv pid"] {
+        assert!(said.contains(word), "{word} is not in:\n{said}");
+    }
+    // A store that is stopped is named; the other end answers as before.
+    let [_, _, store] = place.pids();
+    signal(store, Signal::STOP);
+    let answers = json(&place, &["ss", "--json"]);
+    let named = place.run(&["ss", "back"]);
+    signal(store, Signal::CONT);
+    assert_eq!(sockets(&answers, "front", "established").len(), 1);
+    let silent = answers.as_array().unwrap().iter().find(|answer| answer["vnic"] == "back").unwrap();
+    assert!(silent["error"].as_str().unwrap().contains("within a second"), "{silent}");
+    assert!(!named.status.success() && text(&named.stderr).contains(&format!("pid {store}")), "{named:?}");
+    drop(visitor);
+    let missing = place.run(&["ss", "nothing"]);
+    assert!(text(&missing.stderr).contains("there is none of that name"), "{missing:?}");
+    up.stop();
+}

@@ -1,0 +1,294 @@
+//! Asking applications: for their sockets, and for a copy of their frames.
+//!
+//! 1. An application that answers says so for each of its grants ([`Request::Attend`](sietch_protocol::Request::Attend)). The last
+//!    connection that did is asked.
+//! 2. The question goes out as a notice, the answer comes as a request of the application's own. Nothing waits for it but the one
+//!    who asked, and that for at most [`LIMIT`].
+//! 3. What the application answers with is looked at (kind, seals, size) and passed on unread.
+//! 4. A capture lasts as long as the connection of the one who asked for it; a holder has at most one.
+//! 5. Only administrators and the user whose VNIC it is may ask.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use sietch_protocol::message::MAX_HELD;
+use sietch_protocol::{Capturing, ErrorKind, ErrorReply, Notice, Reply, SocketsAnswer, sockets};
+use tokio::sync::oneshot;
+
+use super::{Answer, Control, Event, refuse};
+use crate::device::VnicDevices;
+use crate::state::{Device, GrantRecord};
+
+/// For an application to answer. A busy data loop turns in milliseconds.
+const LIMIT: Duration = Duration::from_secs(1);
+/// The largest ring that is passed to an application, in bytes.
+const MAX_RING: u64 = 64 << 20;
+/// The longest reason of an application that is shown, in characters.
+const MAX_REASON: usize = 200;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    Sockets,
+    Capture,
+}
+
+struct Question {
+    sort: Sort,
+    /// Whose connection waits for the answer.
+    asker: u64,
+    /// Whose connection was asked.
+    asked: u64,
+    grant: u64,
+    answer: oneshot::Sender<Answer>,
+}
+
+struct Capture {
+    id: u64,
+    asker: u64,
+    grant: u64,
+}
+
+/// Questions that wait, and captures that go on.
+#[derive(Default)]
+pub(super) struct Inquiries {
+    next: u64,
+    waiting: BTreeMap<u64, Question>,
+    captures: Vec<Capture>,
+}
+
+impl<D: VnicDevices> Control<D> {
+    /// Remembers that a connection answers for `grants`.
+    pub(super) fn attend(&mut self, connection: u64, grants: &[u64]) -> Result<Reply, ErrorReply> {
+        let process = self.client(connection)?.process.clone();
+        if grants.len() > MAX_HELD {
+            let cause = format!("{} grants are over the limit of {MAX_HELD}", grants.len());
+            return Err(refuse(ErrorKind::Limit, "attend", cause, "name fewer"));
+        }
+        let own = |grant: &&u64| self.grants.get(grant).is_some_and(|record| record.process == process);
+        let attends = grants.iter().filter(own).copied().collect();
+        if let Some(client) = self.clients.get_mut(&connection) {
+            client.attends = attends;
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Asks the holder of `vnic`; `answer` is answered now or within [`LIMIT`].
+    pub(super) fn ask(
+        &mut self,
+        connection: u64,
+        vnic: &str,
+        descriptors: Vec<OwnedFd>,
+        sort: Sort,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        match self.try_ask(connection, vnic, descriptors, sort) {
+            Ok((asked, grant)) => {
+                let id = self.inquiries.next;
+                self.inquiries.waiting.insert(id, Question { sort, asker: connection, asked, grant, answer });
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move {
+                    tokio::time::sleep(LIMIT).await;
+                    // When nobody listens the daemon has ended.
+                    let _ = events.send(Event::Overdue { question: id }).await;
+                });
+            }
+            Err(error) => {
+                self.respond(answer, Err(error));
+            }
+        }
+    }
+
+    fn try_ask(
+        &mut self,
+        connection: u64,
+        vnic: &str,
+        descriptors: Vec<OwnedFd>,
+        sort: Sort,
+    ) -> Result<(u64, u64), ErrorReply> {
+        let uid = self.client(connection)?.process.uid;
+        let shown: String = vnic.chars().take(40).collect::<String>().escape_debug().collect();
+        let what = format!("VNIC {shown}");
+        let Some(record) = self.holder(vnic, true).cloned() else {
+            let known = self.configuration.vnics.iter().any(|other| other.name == vnic)
+                || self.configuration.link_end(vnic).is_some();
+            let cause = if known { "nobody has it" } else { "there is none of that name" };
+            return Err(refuse(ErrorKind::Unknown, what, cause, "see `sietch status`"));
+        };
+        if record.process.uid != uid && self.check_administrator(connection).is_err() {
+            let cause =
+                format!("it belongs to uid {}, and this process runs as uid {uid}", record.process.uid);
+            return Err(refuse(ErrorKind::Denied, what, cause, "ask as that user or as root"));
+        }
+        if sort == Sort::Capture {
+            self.check_ring(&what, &record, &descriptors)?;
+        }
+        let attends = |(number, client): (&u64, &super::Client)| {
+            let same = client.process == record.process && client.attends.contains(&record.grant);
+            same.then_some(*number)
+        };
+        let Some(asked) = self.clients.iter().filter_map(attends).next_back() else {
+            let cause =
+                format!("pid {} (`{}`) does not listen to questions", record.process.pid, record.client);
+            let mend = "it may be reconnecting: try again; programs answer that use Client::hold";
+            return Err(refuse(ErrorKind::Silent, what, cause, mend));
+        };
+        self.inquiries.next += 1;
+        let (id, grant) = (self.inquiries.next, record.grant);
+        let notice = match sort {
+            Sort::Sockets => Notice::Inquiry { id, grant },
+            Sort::Capture => Notice::Capture { id, grant },
+        };
+        let passed = if sort == Sort::Capture { descriptors } else { Vec::new() };
+        if !self.tell(asked, notice, passed) {
+            let cause = format!("pid {} does not read its notices", record.process.pid);
+            return Err(refuse(ErrorKind::Silent, what, cause, "see what keeps that process"));
+        }
+        Ok((asked, grant))
+    }
+
+    fn check_ring(
+        &self,
+        what: &str,
+        record: &GrantRecord,
+        descriptors: &[OwnedFd],
+    ) -> Result<(), ErrorReply> {
+        let invalid = |cause: &str| refuse(ErrorKind::Invalid, "capture ring", cause, "use `sietch capture`");
+        let [ring] = descriptors else { return Err(invalid("not one descriptor")) };
+        sietch_protocol::metrics::check_sealed(ring).map_err(|_| invalid("not a sealed memfd"))?;
+        let size =
+            rustix::fs::fstat(ring).map_or(u64::MAX, |stat| u64::try_from(stat.st_size).unwrap_or(u64::MAX));
+        if size > MAX_RING {
+            return Err(invalid("over 64 MiB"));
+        }
+        let asked = self
+            .inquiries
+            .waiting
+            .values()
+            .any(|question| question.sort == Sort::Capture && question.grant == record.grant);
+        if asked || self.inquiries.captures.iter().any(|capture| capture.grant == record.grant) {
+            let mend = "end the other `sietch capture` first";
+            return Err(refuse(ErrorKind::Busy, what, "its frames are being captured already", mend));
+        }
+        Ok(())
+    }
+
+    /// The answer of an application.
+    pub(super) fn inform(
+        &mut self,
+        connection: u64,
+        id: u64,
+        outcome: Result<u64, String>,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<Reply, ErrorReply> {
+        let asked = self.inquiries.waiting.get(&id).is_some_and(|question| question.asked == connection);
+        let Some(question) = asked.then(|| self.inquiries.waiting.remove(&id)).flatten() else {
+            let mend = "answer within a second";
+            return Err(refuse(
+                ErrorKind::Unknown,
+                format!("question {id}"),
+                "nobody waits for that answer",
+                mend,
+            ));
+        };
+        let Some(record) = self.grants.get(&question.grant).cloned() else {
+            let gone =
+                refuse(ErrorKind::Unknown, "VNIC", "it was taken back meanwhile", "see `sietch status`");
+            self.respond(question.answer, Err(gone));
+            return Ok(Reply::Done);
+        };
+        let (pid, client) = (record.process.pid, record.client.clone());
+        let what = format!("VNIC {}", record.name);
+        let answered = match (outcome, question.sort) {
+            (Err(reason), _) => {
+                let reason: String =
+                    reason.chars().take(MAX_REASON).collect::<String>().escape_debug().collect();
+                Err(refuse(ErrorKind::Failed, what, format!("pid {pid} cannot: {reason}"), "see its own log"))
+            }
+            (Ok(_), Sort::Capture) => {
+                self.inquiries.captures.push(Capture { id, asker: question.asker, grant: question.grant });
+                Ok(capturing(&record).into())
+            }
+            (Ok(omitted), Sort::Sockets) => match descriptors.pop().map(|file| (sockets::check(&file), file))
+            {
+                Some((Ok(_), file)) if descriptors.is_empty() => {
+                    let body = Reply::Sockets(SocketsAnswer { pid, client, omitted });
+                    Ok(Answer { body, descriptors: vec![file] })
+                }
+                _ => {
+                    let cause = format!("pid {pid} answered with something else");
+                    Err(refuse(ErrorKind::Failed, what, cause, "use programs of one version"))
+                }
+            },
+        };
+        let (asker, began) = (question.asker, question.sort == Sort::Capture && answered.is_ok());
+        let heard = self.respond(question.answer, answered);
+        if began && (!heard || !self.clients.contains_key(&asker)) {
+            self.inquirer_gone(asker);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// The time of a question is up, unless it was answered.
+    pub(super) fn overdue(&mut self, id: u64) {
+        if let Some(question) = self.inquiries.waiting.remove(&id) {
+            self.give_up(id, question, "has not answered within a second");
+        }
+    }
+
+    fn give_up(&mut self, id: u64, question: Question, why: &str) {
+        let (what, cause) = match self.grants.get(&question.grant) {
+            Some(record) => {
+                let cause = format!("pid {} (`{}`) {why}", record.process.pid, record.client);
+                (format!("VNIC {}", record.name), cause)
+            }
+            None => ("VNIC".to_owned(), "it was taken back meanwhile".to_owned()),
+        };
+        if question.sort == Sort::Capture {
+            // It may still take the ring that it was sent.
+            self.end_capture(id, question.grant);
+        }
+        let mend = "it is stopped, or its data loop is busy or does not look at its lease: try again";
+        self.respond(question.answer, Err(refuse(ErrorKind::Silent, what, cause, mend)));
+    }
+
+    /// A connection has gone: its captures end, and what it was asked nobody will answer.
+    pub(super) fn inquirer_gone(&mut self, connection: u64) {
+        let captures = std::mem::take(&mut self.inquiries.captures);
+        let (ended, kept) = captures.into_iter().partition(|capture| capture.asker == connection);
+        self.inquiries.captures = kept;
+        for Capture { id, grant, .. } in ended {
+            self.end_capture(id, grant);
+        }
+        let asked = |(id, question): (&u64, &Question)| (question.asked == connection).then_some(*id);
+        for id in self.inquiries.waiting.iter().filter_map(asked).collect::<Vec<_>>() {
+            if let Some(question) = self.inquiries.waiting.remove(&id) {
+                self.give_up(id, question, "has closed its connection");
+            }
+        }
+    }
+
+    fn end_capture(&mut self, id: u64, grant: u64) {
+        let attends =
+            |(number, client): (&u64, &super::Client)| client.attends.contains(&grant).then_some(*number);
+        if let Some(holder) = self.clients.iter().filter_map(attends).next_back() {
+            self.tell(holder, Notice::EndCapture { id, grant }, Vec::new());
+        }
+    }
+}
+
+fn capturing(record: &GrantRecord) -> Reply {
+    let (interface, mac, mtu) = match &record.device {
+        Device::Vnic(plan) => (plan.application_interface.clone(), plan.mac, plan.mtu),
+        Device::Link(plan) => (format!("link {}", plan.link), plan.mac, plan.mtu),
+        Device::Vsa { .. } => (String::new(), sietch_protocol::Mac([0; 6]), 0),
+    };
+    Reply::Capturing(Capturing {
+        pid: record.process.pid,
+        client: record.client.clone(),
+        interface,
+        mac,
+        mtu,
+    })
+}
