@@ -137,17 +137,17 @@ async fn ask(
     Ok((stream, answer))
 }
 
-/// Passes the next `length` bytes of `from` on to `to`.
+/// Passes the next `length` bytes of `from` on to `to`, in the buffers in which they arrived.
 async fn relay(from: &mut TcpStream, to: &mut TcpStream, mut length: u64) -> io::Result<()> {
     while length > 0 {
-        if !from.readable().await? {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let buffer = from.take().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if buffer.len() as u64 > length {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a backend says more than it announced"));
         }
-        let mut piece = from.peek(|first, _| first.to_vec());
-        piece.truncate(usize::try_from(length).unwrap_or(usize::MAX));
-        from.consume(piece.len());
-        length -= piece.len() as u64;
-        to.write_all(&piece).await?;
+        length -= buffer.len() as u64;
+        let (first, second) = buffer.lend();
+        to.lend(first).await?;
+        to.lend(second).await?;
     }
     Ok(())
 }

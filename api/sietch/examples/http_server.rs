@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use sietch::{Arguments, Net, Runtime, TcpStream};
 
@@ -15,7 +16,7 @@ mod message;
 use message::Head;
 
 /// Files by the path that asks for them.
-pub type Files = HashMap<String, Vec<u8>>;
+pub type Files = HashMap<String, Arc<[u8]>>;
 
 /// Accepts connections for ever.
 pub async fn serve(net: Net, port: u16, files: Files) -> io::Result<()> {
@@ -36,14 +37,17 @@ async fn converse(mut client: TcpStream, files: &Files) -> io::Result<()> {
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let target = if target == "/" { "/index.html" } else { target };
         let answer = match (method, files.get(target)) {
-            ("GET", Some(file)) => message::answer("200 OK", file, request.keep_alive),
-            ("HEAD", Some(file)) => message::head("200 OK", file.len(), request.keep_alive),
+            ("GET" | "HEAD", Some(file)) => message::head("200 OK", file.len(), request.keep_alive),
             ("HEAD", None) => message::head("404 Not Found", 0, request.keep_alive),
             ("GET", None) => message::answer("404 Not Found", b"no such file\n", request.keep_alive),
             // A body, if there is one, is not read: the connection ends here.
             _ => message::answer("405 Method Not Allowed", b"only GET and HEAD\n", false),
         };
         client.write_all(&answer).await?;
+        if let ("GET", Some(file)) = (method, files.get(target)) {
+            // Lent, not copied, to however many clients at a time.
+            client.lend(Arc::clone(file)).await?;
+        }
         if !request.keep_alive || !matches!(method, "GET" | "HEAD") {
             break;
         }
@@ -59,7 +63,7 @@ fn read(folder: &Path, prefix: &str, files: &mut Files) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             read(&entry.path(), &name, files)?;
         } else {
-            files.insert(name, std::fs::read(entry.path())?);
+            files.insert(name, std::fs::read(entry.path())?.into());
         }
     }
     Ok(())

@@ -4,7 +4,8 @@
 //!    that are due, and says whether anything happened. If the turn before found nothing, it spins or sleeps first, so that a
 //!    loop around it is all there is to write.
 //! 2. [`Stack::next_event`] tells what happened. Received bytes lie in the engine until they are consumed: borrow them
-//!    (`stack.engine.received`), consume what was understood (`consume`), answer (`send`).
+//!    (`stack.engine.received`), consume what was understood (`consume`), answer (`send`). Or let buffers change hands, so that nothing
+//!    is copied on this side: `take_received` hands over what has arrived, `send_lent` shares bytes until they are acknowledged.
 //! 3. Engine and queue are public: nothing is hidden from who wants all of it.
 //! 4. [`Stack::turn`] is the same without a clock and without sleeping, for simulations and for who has a loop of their own.
 //!

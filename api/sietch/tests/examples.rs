@@ -118,7 +118,7 @@ async fn get(net: &Net, server: SocketAddr, path: &str) -> String {
 }
 
 fn files(text: &str) -> http_server::Files {
-    [("/index.html".to_owned(), text.as_bytes().to_vec())].into()
+    [("/index.html".to_owned(), text.as_bytes().into())].into()
 }
 
 #[test]

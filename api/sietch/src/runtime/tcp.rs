@@ -4,7 +4,9 @@
 //!    engine's events find it by the number attached to the flow.
 //! 2. Reading is zero-copy where wanted: [`TcpStream::readable`] waits, [`TcpStream::peek`] borrows what lies in the flow's receive ring,
 //!    [`TcpStream::consume`] lets go of it. [`TcpStream::read`] copies.
-//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A full ring waits.
+//!    [`TcpStream::take`] hands over the very buffer in which bytes arrived, to be kept for as long as the application likes.
+//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A full ring waits. [`TcpStream::lend`] shares
+//!    the application's own bytes instead, which it gets back when they are acknowledged; both keep their order.
 //! 4. Every future can be dropped at any time. `read`, `write`, `readable` and `accept` have then done nothing; `write_all` may
 //!    have sent a part.
 //! 5. A dropped stream is closed: what was written is still sent. Received bytes that nobody read make the engine reset the
@@ -18,10 +20,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sietch_net::{CloseReason, ConnectError, Event, EventKind, FlowId, FlowInfo, State};
+use sietch_net::{
+    CloseReason, ConnectError, Event, EventKind, FlowId, FlowInfo, Lent, Received, State, limits,
+};
 
 use super::Net;
 use super::tasks::Waiting;
+
+/// What is lent of a long body at a time: the next part is lent while the one before is on its way.
+const LENT_PIECE: usize = limits::LENT_BYTES / 8;
 
 /// What the loop and the handles of a connection share.
 #[derive(Debug)]
@@ -308,6 +315,52 @@ impl Half {
         Poll::Pending
     }
 
+    fn poll_take(&self, context: &Context<'_>) -> Poll<io::Result<Option<Received>>> {
+        let taken = self.net.0.engine.borrow_mut().take_received(self.connection.flow);
+        if taken.is_some() {
+            return Poll::Ready(Ok(taken));
+        }
+        match self.poll_readable(context) {
+            Poll::Ready(Ok(true)) => {
+                let held = "too many buffers are held, or memory is short: drop some, or copy";
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::OutOfMemory, held)))
+            }
+            Poll::Ready(Ok(false)) => Poll::Ready(Ok(None)),
+            Poll::Ready(Err(cause)) => Poll::Ready(Err(cause)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    async fn take(&self) -> io::Result<Option<Received>> {
+        std::future::poll_fn(|context| self.poll_take(context)).await
+    }
+
+    fn poll_lend(&self, bytes: &Lent, context: &Context<'_>) -> Poll<io::Result<()>> {
+        if self.connection.over.get().is_some() {
+            return Poll::Ready(Err(self.failure()));
+        }
+        let mut engine = self.net.0.engine.borrow_mut();
+        if engine.send_lent(self.connection.flow, bytes.clone()).is_ok() {
+            return Poll::Ready(Ok(()));
+        }
+        let open = engine.flow_info(self.connection.flow).is_some_and(|info| may_send(info.state));
+        if !open {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        self.connection.writer.set(context);
+        Poll::Pending
+    }
+
+    async fn lend(&self, bytes: Lent) -> io::Result<()> {
+        let mut begin = 0;
+        while begin < bytes.len() {
+            let piece = bytes.slice(begin, LENT_PIECE);
+            std::future::poll_fn(|context| self.poll_lend(&piece, context)).await?;
+            begin += piece.len();
+        }
+        Ok(())
+    }
+
     async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         std::future::poll_fn(|context| self.poll_write(bytes, context)).await
     }
@@ -390,6 +443,15 @@ macro_rules! reading {
                 self.half.read(out).await
             }
 
+            /// Hands over what has arrived, waiting for the first byte, in the buffer in which it lies; `None` at the end of the
+            /// stream. Held bytes count as not read: the peer may send as many again when the buffer is dropped.
+            ///
+            /// # Errors
+            /// As for `readable`; and if too many buffers are held already, or memory is short.
+            pub async fn take(&mut self) -> io::Result<Option<Received>> {
+                self.half.take().await
+            }
+
             /// Fills `out`.
             ///
             /// # Errors
@@ -418,6 +480,16 @@ macro_rules! writing {
             /// As for `write`.
             pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
                 self.half.write_all(bytes).await
+            }
+
+            /// Queues `bytes` behind what was queued before, without copying them: they are let go of when the peer has acknowledged
+            /// them, or the connection is over. Waits while too much is queued. If it is dropped before the end, a part may have
+            /// been queued. What owns the bytes must not use the network when it is dropped.
+            ///
+            /// # Errors
+            /// As for `write`.
+            pub async fn lend(&mut self, bytes: impl Into<Lent>) -> io::Result<()> {
+                self.half.lend(bytes.into()).await
             }
 
             /// Sends nothing more after what is queued: the peer sees the end of the stream.

@@ -93,7 +93,7 @@ pub async fn all(net: Net) {
     let mut large = vec![0; LARGE_FILE as usize];
     Pattern(3).fill(0, &mut large);
     let files = [("/index.html", b"welcome\n".to_vec()), ("/large", large)];
-    let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+    let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes.into())).collect();
     http_server::serve(net, HTTP, files).await.expect("the port is free");
 }
 
