@@ -334,6 +334,8 @@ fn violation(seed: u64) {
     let fork = random.fork();
     let mut world = World::new(faults, connections, random, &mut bounded);
     let violator = Violator::join(&mut world.link, fork, SECOND, 12 * SECOND);
+    // The violator speaks IPv4.
+    world.family = 0;
     world.violator = Some(violator);
     world.run(HEAL_AT);
     world.heal();

@@ -1,12 +1,26 @@
 //! Which addresses are ours, and where packets for others go first.
 //!
-//! 1. Place 0 is the IPv4 address, whether there is one or not. An address keeps its place, so that the place names it in flows and in
-//!    their keys.
-//! 2. A packet is for us if its destination is one of them.
+//! 1. Place 0 is the IPv4 address, whether there is one or not; the IPv6 addresses follow, the link-local one first. An address keeps its
+//!    place, so that the place names it in flows and in their keys.
+//! 2. A packet is for us if its destination is one of them: a comparison for IPv4, a few for IPv6 (there are at most
+//!    [`LOCAL_ADDRESSES`]).
 //! 3. The way to a peer: itself if it shares a prefix with one of ours, else the family's router, else none.
 //! 4. The source towards a peer is of its family and scope, and has most leading bits in common (RFC 6724, rules 1, 2 and 8).
 
+use std::net::Ipv6Addr;
+
+use crate::limits::LOCAL_ADDRESSES;
 use crate::packet::Address;
+
+/// What an engine is told about IPv6.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ipv6 {
+    /// Our addresses, each with the bits that name the network on the link. A link-local address is made of the queue's Ethernet
+    /// address unless there is one among them. Those beyond the first [`LOCAL_ADDRESSES`] less two are left out.
+    pub addresses: Vec<(Ipv6Addr, u8)>,
+    /// The router to everywhere else.
+    pub gateway: Option<Ipv6Addr>,
+}
 
 /// One of our addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +40,40 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    pub fn new(v4: (Address, u8), gateway: Option<Address>) -> Self {
-        let own = Local { address: v4.0, prefix: v4.1.min(32), usable: !v4.0.is_unspecified() };
-        Self { locals: vec![own], gateways: [gateway, None] }
+    pub fn new(v4: (Address, u8), gateway: Option<Address>, ipv6: Option<&Ipv6>, mac: [u8; 6]) -> Self {
+        let mut locals = vec![Local { address: v4.0, prefix: v4.1.min(32), usable: !v4.0.is_unspecified() }];
+        let mut gateways = [gateway, None];
+        if let Some(ipv6) = ipv6 {
+            let given = || ipv6.addresses.iter().map(|entry| (Address::from(entry.0), entry.1));
+            let own = given()
+                .find(|entry| entry.0.is_link_local())
+                .map_or_else(|| Address::link_local(mac), |e| e.0);
+            let local = |address, prefix: u8| Local { address, prefix: prefix.min(128), usable: true };
+            locals.push(local(own, 64));
+            let others = given().filter(|(address, _)| {
+                !address.is_link_local() && !address.is_v4() && address.may_be_source()
+            });
+            locals.extend(others.map(|(address, prefix)| local(address, prefix)).take(LOCAL_ADDRESSES - 2));
+            gateways[1] = ipv6.gateway.map(Address::from);
+        }
+        Self { locals, gateways }
     }
 
     /// Our IPv4 address.
     #[inline]
     pub fn v4(&self) -> Address {
         self.locals[0].address
+    }
+
+    /// The places of our addresses.
+    pub fn all(&self) -> impl Iterator<Item = &Local> {
+        self.locals.iter().filter(|local| local.usable)
+    }
+
+    /// Whether IPv6 is spoken at all.
+    #[inline]
+    pub fn has_v6(&self) -> bool {
+        self.locals.len() > 1
     }
 
     /// The address in a place; nobody's if there is none.
@@ -47,8 +86,14 @@ impl Addresses {
     #[inline]
     pub fn index_of(&self, address: &Address) -> Option<u8> {
         let place = self.locals.iter().position(|local| local.usable && local.address == *address)?;
-        // There are few.
+        // There are at most LOCAL_ADDRESSES.
         Some(place as u8)
+    }
+
+    /// Whether we listen to a group of IPv6 because we have addresses (RFC 4291 section 2.8).
+    pub fn hears_group(&self, group: &Address) -> bool {
+        let ours = |local: &Local| !local.address.is_v4() && local.address.solicited_node() == *group;
+        self.has_v6() && (*group == Address::ALL_NODES || self.all().any(ours))
     }
 
     /// Whether a packet may come from `source` on the link: not from ourselves, nobody, everybody, a group or a loopback.
@@ -60,7 +105,7 @@ impl Addresses {
     /// Whether `address` is on our link.
     pub fn on_link(&self, address: &Address) -> bool {
         let shares = |local: &Local| local.usable && local.address.shares_prefix(address, local.prefix);
-        self.locals.iter().any(shares)
+        (address.is_link_local() && !address.is_v4() && self.has_v6()) || self.locals.iter().any(shares)
     }
 
     /// Where packets for `remote` go first.

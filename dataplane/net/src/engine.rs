@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 
 use sietch_nic::{Foreign, Frame, NicQueue};
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, Ipv6};
 use crate::buffers::Pool;
 use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
@@ -28,7 +28,7 @@ use crate::limits::{
 };
 use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
-use crate::neighbour::Neighbours;
+use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
 use crate::packet::{Address, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
 use crate::siphash::Key;
@@ -36,10 +36,13 @@ use crate::time_wait::TimeWait;
 use crate::timers::Timers;
 use crate::timing_wheel::TimingWheel;
 use crate::transmit::Reply;
+use errors::Report;
 
 mod api;
+mod errors;
 mod inspect;
 mod internet;
+mod ipv6_input;
 mod output;
 
 pub use api::{ConnectError, ListenError};
@@ -54,6 +57,8 @@ pub struct Config {
     pub prefix: u8,
     /// The router to everywhere else.
     pub gateway: Option<Ipv4Addr>,
+    /// Our IPv6 addresses, if IPv6 is spoken; it is not on a link with an MTU below 1280 bytes.
+    pub ipv6: Option<Ipv6>,
     /// Sixteen bytes from a source of true randomness, for sequence numbers and the flow table. A simulation passes its seed.
     pub secret: [u8; 16],
     /// Most flows.
@@ -95,6 +100,7 @@ impl Config {
             address,
             prefix,
             gateway: None,
+            ipv6: None,
             secret,
             flows: FLOWS,
             embryos: EMBRYOS,
@@ -107,6 +113,11 @@ impl Config {
             ecn: Ecn::Passive,
         }
     }
+}
+
+/// Bytes of the network header of packets to `remote`.
+pub(crate) const fn network_header(remote: &Address) -> usize {
+    if remote.is_v4() { ipv4::HEADER } else { ipv6::HEADER }
 }
 
 /// What one turn did.
@@ -208,7 +219,7 @@ pub struct Engine {
     pub(crate) starved: Vec<u32>,
     /// Segments that belong to no flow.
     pub(crate) replies: Vec<Reply>,
-    pub(crate) arp_due: Vec<Address>,
+    pub(crate) questions: Vec<Question>,
     pub(crate) echo_bucket: Bucket,
     pub(crate) reset_bucket: Bucket,
     pub(crate) unreachable_bucket: Bucket,
@@ -238,6 +249,8 @@ impl Engine {
             addresses: Addresses::new(
                 (config.address.into(), config.prefix),
                 config.gateway.map(Address::from),
+                config.ipv6.as_ref().filter(|_| mtu >= ipv6::MINIMUM_MTU),
+                mac,
             ),
             mac,
             mtu: mtu.clamp(576, 65_535),
@@ -269,7 +282,7 @@ impl Engine {
             ready: Vec::new(),
             starved: Vec::new(),
             replies: Vec::new(),
-            arp_due: Vec::new(),
+            questions: Vec::new(),
             echo_bucket: Bucket::new(limits::ECHO_RATE),
             reset_bucket: Bucket::new(limits::RESET_RATE),
             unreachable_bucket: Bucket::new(limits::UNREACHABLE_RATE),
@@ -395,6 +408,9 @@ impl Engine {
         let for_us = link.destination == self.mac;
         match link.ethertype {
             ethernet::IPV4 if for_us => self.dispatch_ipv4(&link, Payload { head: payload, tail }),
+            ethernet::IPV6 if for_us || link.destination[..2] == [0x33, 0x33] => {
+                self.dispatch_ipv6(&link, Payload { head: payload, tail })
+            }
             ethernet::ARP if for_us || link.destination == ethernet::BROADCAST => self.dispatch_arp(payload),
             _ => {
                 self.metrics.frames_ignored += 1;
@@ -425,7 +441,7 @@ impl Engine {
                 Err(reason) => return self.malformed(reason),
             },
             ipv4::UDP => match udp::Datagram::parse(payload, &remote, &local, self.unchecked) {
-                Ok(datagram) => self.receive_datagram(&origin, &datagram, packet.head),
+                Ok(datagram) => self.receive_datagram(&origin, &datagram, packet),
                 Err(reason) => return self.malformed(reason),
             },
             ipv4::ICMP => match icmp::Message::parse(payload) {
@@ -438,12 +454,20 @@ impl Engine {
                 }
                 Err(reason) => return self.malformed(reason),
             },
-            _ => self.metrics.frames_ignored += 1,
+            _ => {
+                self.metrics.frames_ignored += 1;
+                self.report(
+                    &origin,
+                    Report { kind: icmp::UNREACHABLE, code: icmp::PROTOCOL_UNREACHABLE, rest: 0 },
+                    packet,
+                );
+            }
         }
         Disposition::Release
     }
 
-    #[inline]
+    /// In line for IPv4, though IPv6 calls it as well.
+    #[inline(always)]
     fn dispatch_segment(&mut self, origin: &Origin, segment: &tcp::Segment<'_>) {
         self.metrics.segments_received += 1;
         match self.directory.find_next(&origin.name(segment)) {
@@ -486,7 +510,7 @@ impl Engine {
 
     /// Bytes of network and transport headers without options in packets to `remote`.
     fn headers(remote: &Address) -> usize {
-        tcp::HEADER + if remote.is_v4() { ipv4::HEADER } else { ipv6::HEADER }
+        tcp::HEADER + network_header(remote)
     }
 
     /// Largest segment that we take from `remote`.

@@ -50,6 +50,7 @@ pub mod timing_wheel;
 mod transmit;
 mod udp;
 
+pub use addresses::Ipv6;
 pub use engine::{
     Config, ConnectError, Ecn, Engine, FlowInfo, ListenError, PollResult, Recovering, SocketInfo, SocketKind,
 };

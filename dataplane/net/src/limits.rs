@@ -54,6 +54,10 @@ pub const NEIGHBOUR_LIFETIME: u64 = 60 * SECOND;
 pub const ARP_INTERVAL: u64 = SECOND;
 /// ARP requests before an address counts as unreachable.
 pub const ARP_TRIES: u8 = 3;
+/// How long a neighbour that only told of itself is used before it is asked (RFC 4861 section 10: DELAY_FIRST_PROBE_TIME).
+pub const DELAY_FIRST_PROBE: u64 = 5 * SECOND;
+/// Our own addresses of both families: one IPv4, one link-local, and a few more for prefixes in use at once.
+pub const LOCAL_ADDRESSES: usize = 8;
 /// UDP ports bound.
 pub const UDP_PORTS: usize = 1024;
 /// Datagrams waiting in one UDP port for the application; more are dropped, as UDP may.
@@ -64,7 +68,7 @@ pub const UDP_SEND_QUEUE: usize = 1024;
 pub const ECHO_RATE: u64 = 20_000;
 /// Resets a second for segments that belong to no flow.
 pub const RESET_RATE: u64 = 2_000;
-/// ICMP port-unreachable messages a second (RFC 1812 section 4.3.2.8).
+/// ICMP error messages a second (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
 pub const UNREACHABLE_RATE: u64 = 100;
 /// Spacing of challenge ACKs of one flow. Per flow, because a shared budget is a side channel (CVE-2016-5696).
 pub const CHALLENGE_INTERVAL: u64 = 500 * MILLISECOND;

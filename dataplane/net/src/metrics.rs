@@ -42,6 +42,14 @@ counters! {
     arp_replies,
     /// ARP requests sent.
     arp_requests,
+    /// Neighbours of IPv6 asked for.
+    neighbour_solicitations,
+    /// Answers to who asked for our IPv6 addresses.
+    neighbour_advertisements,
+    /// IPv6 packets whose extension headers forbid to take them.
+    refused_headers,
+    /// ICMP errors sent.
+    icmp_errors_sent,
     /// Packets dropped because their next hop is unknown.
     unresolved,
     /// ICMP echo requests answered.

@@ -1,18 +1,27 @@
-//! From addresses on the link to link addresses (ARP, RFC 826 and 1122 section 2.3.2).
+//! From addresses on the link to link addresses: ARP (RFC 826 and 1122 section 2.3.2) and neighbour discovery (RFC 4861).
 //!
-//! 1. Only who matters is remembered: who asked for us, and whom we asked. Replies that nobody asked for change an entry
-//!    that exists and make none.
-//! 2. Requests for one address are a second apart, three in all; then it is unreachable until somebody asks again.
-//! 3. The cache is bounded; the entry that was confirmed longest ago makes place.
+//! ```text
+//! INCOMPLETE  no link address, being asked for        REACHABLE  confirmed less than NEIGHBOUR_LIFETIME ago
+//! STALE       told or too long ago; used, and asked about a little after its next use (DELAY and PROBE in one)
+//! ```
+//!
+//! 1. Only who matters is remembered: who asked for us, and whom we asked. What nobody asked for changes an entry that exists and makes
+//!    none.
+//! 2. Over IPv6 only the answer to an open question confirms. What else is told, be it marked as an answer or not, leaves an entry STALE, and
+//!    changes its link address only if it says that it replaces it (RFC 4861 section 7.2.5).
+//! 3. Questions for one address are a second apart, three in all; then it is unreachable until somebody asks again.
+//! 4. The cache is bounded; the entry that was confirmed longest ago makes place. Those of IPv6 that never were go first, so that a
+//!    flood of solicitations displaces itself.
 
 use hashbrown::HashMap;
 
-use crate::limits::{ARP_INTERVAL, ARP_TRIES, NEIGHBOUR_LIFETIME, NEIGHBOURS, NEVER};
+use crate::limits::{ARP_INTERVAL, ARP_TRIES, DELAY_FIRST_PROBE, NEIGHBOUR_LIFETIME, NEIGHBOURS, NEVER};
 use crate::packet::Address;
 
 #[derive(Debug)]
 struct Entry {
     mac: Option<[u8; 6]>,
+    /// Zero: never.
     confirmed_at: u64,
     /// When to ask (again), while a question is open.
     ask_at: u64,
@@ -24,6 +33,21 @@ struct Entry {
 pub(crate) enum Resolution {
     Known([u8; 6]),
     Pending,
+}
+
+/// Something to ask: of everybody, or of who had the address last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub address: Address,
+    pub mac: Option<[u8; 6]>,
+}
+
+/// An advertisement that arrived (RFC 4861 section 4.4).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advertisement {
+    pub mac: Option<[u8; 6]>,
+    pub solicited: bool,
+    pub replaces: bool,
 }
 
 /// The cache.
@@ -50,9 +74,11 @@ impl Neighbours {
             self.entries.insert(address, Entry { mac: None, confirmed_at: now, ask_at: now, asked: 0 });
         }
         let Some(entry) = self.entries.get_mut(&address) else { return Resolution::Pending };
-        let stale = now.saturating_sub(entry.confirmed_at) > NEIGHBOUR_LIFETIME;
+        let never = entry.confirmed_at == 0 && !address.is_v4();
+        let stale = never || now.saturating_sub(entry.confirmed_at) > NEIGHBOUR_LIFETIME;
         if (entry.mac.is_none() || stale) && entry.ask_at == NEVER {
-            entry.ask_at = now;
+            // Who was just told of hears from us first, and may be right.
+            entry.ask_at = if entry.mac.is_some() && never { now + DELAY_FIRST_PROBE } else { now };
             entry.asked = 0;
         }
         self.next = self.next.min(entry.ask_at);
@@ -71,6 +97,43 @@ impl Neighbours {
         changed
     }
 
+    /// Learns from a solicitation for our own address (RFC 4861 section 7.2.3). Returns whether there is a new link address.
+    pub fn heard(&mut self, address: Address, mac: [u8; 6]) -> bool {
+        if !self.entries.contains_key(&address) {
+            self.make_room();
+        }
+        let fresh = Entry { mac: None, confirmed_at: 0, ask_at: NEVER, asked: 0 };
+        let entry = self.entries.entry(address).or_insert(fresh);
+        if entry.mac == Some(mac) {
+            return false;
+        }
+        *entry = Entry { mac: Some(mac), confirmed_at: 0, ask_at: NEVER, asked: 0 };
+        true
+    }
+
+    /// Learns from an advertisement (RFC 4861 section 7.2.5). Returns whether there is a new link address.
+    pub fn advertised(&mut self, address: Address, told: &Advertisement, now: u64) -> bool {
+        let Some(entry) = self.entries.get_mut(&address) else { return false };
+        // A question is open from when it was first put until it is answered or given up.
+        let answers = told.solicited && entry.ask_at != NEVER && entry.asked > 0;
+        let new = told.mac.filter(|mac| entry.mac != Some(*mac));
+        if entry.mac.is_none() && new.is_none() {
+            return false;
+        }
+        if entry.mac.is_some() && new.is_some() && !told.replaces {
+            // Somebody claims the address of somebody else: keep it, and be less sure.
+            entry.confirmed_at = 0;
+            return false;
+        }
+        entry.mac = new.or(entry.mac);
+        if answers {
+            (entry.confirmed_at, entry.ask_at) = (now.max(1), NEVER);
+        } else if new.is_some() {
+            (entry.confirmed_at, entry.ask_at) = (0, NEVER);
+        }
+        new.is_some()
+    }
+
     fn make_room(&mut self) {
         if self.entries.len() >= NEIGHBOURS {
             let oldest =
@@ -81,8 +144,8 @@ impl Neighbours {
         }
     }
 
-    /// Collects the addresses to ask for now, and those that have not answered.
-    pub fn due(&mut self, now: u64, ask: &mut Vec<Address>, failed: &mut Vec<Address>) {
+    /// Collects what to ask now, and the addresses that have not answered.
+    pub fn due(&mut self, now: u64, ask: &mut Vec<Question>, failed: &mut Vec<Address>) {
         if now < self.next {
             return;
         }
@@ -95,10 +158,13 @@ impl Neighbours {
                 }
                 entry.asked += 1;
                 entry.ask_at = now + ARP_INTERVAL;
-                ask.push(*address);
+                ask.push(Question { address: *address, mac: entry.mac });
             }
             self.next = self.next.min(entry.ask_at);
             true
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,7 @@ pub(crate) struct Port {
 /// A datagram or an ICMP message on its way out.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
+    pub local: Address,
     pub remote: Address,
     pub next_hop: NextHop,
     pub body: Body,
@@ -60,6 +61,17 @@ pub(crate) enum NextHop {
 /// What it is.
 #[derive(Debug)]
 pub(crate) enum Body {
-    Datagram { source: u16, destination: u16, payload: Vec<u8> },
-    PortUnreachable { quote: Vec<u8> },
+    Datagram {
+        source: u16,
+        destination: u16,
+        payload: Vec<u8>,
+    },
+    /// A message of the family's ICMP, without its header.
+    Icmp {
+        kind: u8,
+        code: u8,
+        rest: u32,
+        hop_limit: u8,
+        payload: Vec<u8>,
+    },
 }

@@ -41,6 +41,7 @@ fn host() -> Host {
         config.receive_buffer = 16 << 10;
         config.send_buffer = 16 << 10;
         config.time_waits = 16;
+        harness::speak_ipv6(config);
     });
     host.engine.listen(SERVER_PORT, 16).expect("the port is free");
     host.engine.udp_bind(UDP_PORT).expect("the port is free");
@@ -180,17 +181,24 @@ fn legal(random: &mut Random, macs: Macs) -> Vec<u8> {
             frame[21] = random.below(200) as u8;
             frame
         }
-        _ => {
-            // Neighbour discovery (RFC 4861): solicitations, advertisements, router advertisements with options.
-            let kind = *random.pick(&[133, 134, 135, 136, 137]);
-            let mut message = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &body[..body.len().min(16)]].concat();
-            message.extend_from_slice(&[1, random.below(3) as u8, 2, 0, 0, 0, 0, 1]);
-            let mut frame =
-                packet(macs, endpoint(1, 0, true).ip(), endpoint(2, 0, true).ip(), 58, 0, &message);
-            frame[21] = 255;
-            frame
-        }
+        _ => discovery(random, macs, &body),
     }
+}
+
+/// Neighbour discovery (RFC 4861): solicitations, advertisements, router advertisements with options.
+fn discovery(random: &mut Random, macs: Macs, body: &[u8]) -> Vec<u8> {
+    let kind = *random.pick(&[133, 134, 135, 136, 137]);
+    let flags = *random.pick(&[0, 0x20, 0x40, 0x60]);
+    let about = endpoint(*random.pick(&[1, 2, 9]), 0, true).ip();
+    let target = match about {
+        IpAddr::V6(address) if random.chance(800) => address.octets().to_vec(),
+        _ => body[..body.len().min(16)].to_vec(),
+    };
+    let mut message = [&[kind, 0, 0, 0, flags, 0, 0, 0][..], &target].concat();
+    message.extend_from_slice(&[1, random.below(3) as u8, 2, 0, 0, 0, 0, 1]);
+    let mut frame = packet(macs, endpoint(1, 0, true).ip(), endpoint(2, 0, true).ip(), 58, 0, &message);
+    frame[21] = 255;
+    frame
 }
 
 /// Bytes that parsers trip over.

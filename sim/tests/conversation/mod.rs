@@ -9,9 +9,9 @@
 //!    repeated, moved or foreign is seen when it is read.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId};
+use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::{Link, LinkConfig, Random, Referee};
@@ -88,7 +88,8 @@ pub struct Connection {
 pub struct Host {
     pub engine: Engine,
     pub queue: WireQueue,
-    pub address: Ipv4Addr,
+    /// Of IPv4 and of IPv6.
+    pub addresses: [IpAddr; 2],
     pub ends: Vec<End>,
     by_flow: HashMap<FlowId, usize>,
     events: Vec<Event>,
@@ -114,6 +115,8 @@ pub struct World {
     /// Flows that were aborted in this very batch.
     ghosts: Vec<FlowId>,
     random: Random,
+    /// What the connections go over: 0 IPv4, 1 IPv6.
+    pub family: usize,
     pub violator: Option<Violator>,
     /// When an application last saw something.
     progress_at: u64,
@@ -123,12 +126,22 @@ pub struct World {
     pub trace: u64,
 }
 
+fn addresses(number: u8) -> [IpAddr; 2] {
+    [Ipv4Addr::new(10, 0, 0, number).into(), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()).into()]
+}
+
+fn config(number: u8, secret: [u8; 16]) -> Config {
+    let [IpAddr::V4(four), IpAddr::V6(six)] = addresses(number) else { unreachable!("one of each") };
+    let mut config = Config::new(four, 24, secret);
+    config.ipv6 = Some(Ipv6 { addresses: vec![(six, 64)], gateway: None });
+    config
+}
+
 impl Host {
     fn new(number: u8, change: &mut dyn FnMut(&mut Config)) -> (Self, WireTap) {
-        let address = Ipv4Addr::new(10, 0, 0, number);
         let mac = [2, 0, 0, 0, 0, number];
         let (queue, tap) = tapped(mac, MTU, BUFFERS);
-        let mut config = Config::new(address, 24, [number; 16]);
+        let mut config = config(number, [number; 16]);
         change(&mut config);
         let mut engine = Engine::new(&config, mac, MTU);
         engine.listen(PORT, 64).expect("nobody listens yet");
@@ -136,7 +149,7 @@ impl Host {
         let host = Self {
             engine,
             queue,
-            address,
+            addresses: addresses(number),
             ends: Vec::new(),
             by_flow: HashMap::new(),
             events: Vec::new(),
@@ -151,7 +164,7 @@ impl Host {
     /// The machine is switched off and on again: all connections are forgotten.
     pub fn reboot(&mut self, secret: u8) {
         let mac = self.queue.mac();
-        self.engine = Engine::new(&Config::new(self.address, 24, [secret; 16]), mac, MTU);
+        self.engine = Engine::new(&config(mac[5], [secret; 16]), mac, MTU);
         self.engine.listen(PORT, 64).expect("nobody listens yet");
         self.by_flow.clear();
         for end in &mut self.ends {
@@ -169,7 +182,7 @@ impl Host {
 impl World {
     /// Two hosts; `change` adapts the configuration of each.
     pub fn new(
-        faults: LinkConfig,
+        mut faults: LinkConfig,
         connections: Vec<Connection>,
         mut random: Random,
         change: &mut dyn FnMut(&mut Config),
@@ -177,10 +190,18 @@ impl World {
         let liars = vec![violator::MAC];
         let (first, tap_a) = Host::new(1, change);
         let (second, tap_b) = Host::new(2, change);
+        let family = usize::from(random.chance(400));
+        if family == 1 {
+            // No link of IPv6 takes less (RFC 8200 section 5).
+            for mtu in [&mut faults.there.mtu, &mut faults.back.mtu].into_iter().flatten() {
+                mtu.bytes = mtu.bytes.max(1280);
+            }
+        }
         let mut link = Link::new(tap_a, tap_b, faults, random.fork());
         link.watch(Box::new(Referee::with_liars(liars)));
         let accepted = vec![false; connections.len()];
         Self {
+            family,
             now: SECOND,
             hosts: [first, second],
             link,
@@ -262,7 +283,7 @@ impl World {
             self.open_crossed(number, [(opener, script, true), (1 - opener, other, false)]);
             return;
         }
-        let remote = SocketAddrV4::new(self.hosts[1 - opener].address, PORT);
+        let remote = SocketAddr::new(self.hosts[1 - opener].addresses[self.family], PORT);
         let host = &mut self.hosts[opener];
         if !host.on {
             return;
@@ -276,7 +297,7 @@ impl World {
 
     fn open_crossed(&mut self, number: usize, sides: [(usize, Script, bool); 2]) {
         for (side, script, opener) in sides {
-            let remote = SocketAddrV4::new(self.hosts[1 - side].address, CROSSED_PORT);
+            let remote = SocketAddr::new(self.hosts[1 - side].addresses[self.family], CROSSED_PORT);
             let engine = &mut self.hosts[side].engine;
             let flow = engine.connect(remote, self.now).expect("there is a route, a port and a flow");
             engine.set_keepalive(flow, Some(KEEPALIVE));

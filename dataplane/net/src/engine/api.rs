@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Engine;
+use super::{Engine, network_header};
 use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
@@ -428,10 +428,6 @@ impl Engine {
         remote: impl Into<SocketAddr>,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        let limit = self.mtu - ipv4::HEADER - udp_format::HEADER;
-        if payload.len() > limit {
-            return Err(DatagramError::TooLong { limit });
-        }
         if !self.ports.iter().any(|bound| bound.port == source) {
             return Err(DatagramError::NotBound(source));
         }
@@ -440,15 +436,20 @@ impl Engine {
         }
         let remote = remote.into();
         let address = Address::from(remote.ip());
-        let hop = self.addresses.next_hop(&address);
-        let hop = hop.filter(|_| address.is_v4() && self.addresses.may_be_source(&address));
-        let next_hop = NextHop::Address(hop.ok_or(DatagramError::NoRoute(remote.ip()))?);
+        let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
+        let way = way.filter(|_| self.addresses.may_be_source(&address));
+        let (hop, place) = way.ok_or(DatagramError::NoRoute(remote.ip()))?;
+        let limit = self.mtu - network_header(&address) - udp_format::HEADER;
+        if payload.len() > limit {
+            return Err(DatagramError::TooLong { limit });
+        }
+        let (local, next_hop) = (self.addresses.get(place), NextHop::Address(hop));
         let body = Body::Datagram { source, destination: remote.port(), payload: payload.to_vec() };
-        self.outgoing.push_back(Outgoing { remote: address, next_hop, body });
+        self.outgoing.push_back(Outgoing { local, remote: address, next_hop, body });
         self.pending = true;
         Ok(())
     }
 
-    /// Bytes of headers before the payload of a UDP datagram in a frame.
+    /// Bytes of headers before the payload of a UDP datagram over IPv4 in a frame.
     pub const UDP_OVERHEAD: usize = ethernet::HEADER + ipv4::HEADER + udp_format::HEADER;
 }

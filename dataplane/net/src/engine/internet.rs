@@ -1,18 +1,15 @@
-//! ARP, ICMP and UDP as they arrive.
+//! ARP, ICMP and UDP as they arrive, and what is done about neighbours of either family.
 
 use std::net::SocketAddr;
 
+use super::errors::{Report, Trouble};
 use super::output::write_arp;
 use super::{Disposition, Engine, Origin};
 use crate::events::CloseReason;
-use crate::flow::{State, flag};
-use crate::flow_table::{Entry, Name};
-use crate::limits::{UDP_RECEIVE_QUEUE, UDP_SEND_QUEUE};
-use crate::packet::{Address, arp, ethernet, icmp, ipv4, udp};
-use crate::udp::{Body, Datagram, NextHop, Outgoing};
-
-/// Smallest MTU that an ICMP message may name (RFC 879's 576 less slack for what Linux accepts): a forged one must not shrink us to nothing.
-const SMALLEST_PATH_MTU: u32 = 552;
+use crate::flow::flag;
+use crate::limits::UDP_RECEIVE_QUEUE;
+use crate::packet::{Address, Payload, arp, ethernet, icmp, ipv4, ipv6, udp};
+use crate::udp::{Datagram, NextHop};
 
 impl Engine {
     pub(super) fn dispatch_arp(&mut self, payload: &[u8]) -> Disposition {
@@ -31,7 +28,6 @@ impl Engine {
         let usable = self.addresses.on_link(&sender) && self.addresses.may_be_source(&sender);
         if usable && self.neighbours.learn(sender, packet.sender_mac, asks_us, self.now) {
             self.resolved(sender, packet.sender_mac);
-            self.pending |= !self.outgoing.is_empty();
         }
         if asks_us { Disposition::AnswerArp(packet) } else { Disposition::Release }
     }
@@ -49,7 +45,8 @@ impl Engine {
     }
 
     /// A next hop became known: flows that waited for it may send.
-    fn resolved(&mut self, hop: Address, mac: [u8; 6]) {
+    pub(super) fn resolved(&mut self, hop: Address, mac: [u8; 6]) {
+        self.pending |= !self.outgoing.is_empty();
         let waiting = std::mem::take(&mut self.unresolved);
         for index in waiting {
             let flow = &self.flows.hot[index as usize];
@@ -74,8 +71,8 @@ impl Engine {
             return;
         }
         let mut failed = Vec::new();
-        self.neighbours.due(self.now, &mut self.arp_due, &mut failed);
-        self.pending |= !self.arp_due.is_empty();
+        self.neighbours.due(self.now, &mut self.questions, &mut failed);
+        self.pending |= !self.questions.is_empty();
         for hop in failed {
             let waiting = std::mem::take(&mut self.unresolved);
             for index in waiting {
@@ -108,7 +105,17 @@ impl Engine {
                 }
                 self.metrics.rate_limited += 1;
             }
-            icmp::UNREACHABLE => self.receive_unreachable(message),
+            icmp::UNREACHABLE => {
+                let trouble = match message.code {
+                    icmp::FRAGMENTATION_NEEDED => Trouble::TooBig((message.rest & 0xffff) as usize),
+                    icmp::PORT_UNREACHABLE | icmp::PROTOCOL_UNREACHABLE => Trouble::Refused,
+                    _ => Trouble::Unreachable,
+                };
+                self.receive_error(trouble, message.payload.head, true);
+            }
+            icmp::TIME_EXCEEDED | icmp::PARAMETER_PROBLEM => {
+                self.receive_error(Trouble::Passing, message.payload.head, true);
+            }
             _ => self.metrics.frames_ignored += 1,
         }
         Disposition::Release
@@ -117,66 +124,29 @@ impl Engine {
     /// Turns an echo request around in its frame of `length` bytes, of which `bytes` are the head.
     pub(super) fn answer_echo(&mut self, bytes: &mut [u8], length: usize) {
         let Some((link, rest)) = bytes.split_first_chunk_mut::<{ ethernet::HEADER }>() else { return };
-        let Some((network, body)) = rest.split_first_chunk_mut::<{ ipv4::HEADER }>() else { return };
-        let remote = u32::from_be_bytes([network[12], network[13], network[14], network[15]]);
         link.copy_within(6..12, 0);
         link[6..12].copy_from_slice(&self.mac);
+        if rest.first().is_some_and(|first| first >> 4 == 6) {
+            turn_ipv6(rest);
+            self.metrics.echo_replies += 1;
+            return;
+        }
+        let Some((network, body)) = rest.split_first_chunk_mut::<{ ipv4::HEADER }>() else { return };
+        let remote = u32::from_be_bytes([network[12], network[13], network[14], network[15]]);
         let body_length = length - ethernet::HEADER - ipv4::HEADER;
         ipv4::emit(network, self.addresses.v4().low(), remote, ipv4::ICMP, body_length);
         icmp::turn_echo(body);
         self.metrics.echo_replies += 1;
     }
 
-    /// An ICMP error counts only if it quotes a segment that is in flight (RFC 5927).
-    fn receive_unreachable(&mut self, message: &icmp::Message<'_>) {
-        let Some(quote) = icmp::Quote::parse(message.payload.head) else {
-            self.metrics.malformed += 1;
-            return;
-        };
-        if quote.protocol != ipv4::TCP || Address::v4(quote.source) != self.addresses.v4() {
-            return;
-        }
-        let name = Name {
-            remote: Address::v4(quote.destination),
-            remote_port: quote.ports.1,
-            local_port: quote.ports.0,
-            local: 0,
-        };
-        let Some(Entry::Flow(index)) = self.directory.find(&name) else {
-            return;
-        };
-        let index = index as usize;
-        let flow = &mut self.flows.hot[index];
-        if quote.sequence.wrapping_sub(flow.una.0) >= flow.outstanding() {
-            return;
-        }
-        if message.code == icmp::FRAGMENTATION_NEEDED {
-            let mtu = (message.rest & 0xffff).max(SMALLEST_PATH_MTU);
-            let options = if flow.has(flag::TIMESTAMPS) { 12 } else { 0 };
-            let mss = (mtu - 40 - options).min(u32::from(u16::MAX)) as u16;
-            if mss < flow.mss {
-                flow.mss = mss;
-                self.lose_all(index);
-                self.metrics.icmp_errors += 1;
-                self.flows.cold[index].timed_at = 0;
-                self.touch(index);
-            }
-        } else if flow.state == State::SynSent {
-            self.metrics.icmp_errors += 1;
-            self.metrics.connections_failed += 1;
-            let reason = if message.code == icmp::PORT_UNREACHABLE {
-                CloseReason::Refused
-            } else {
-                CloseReason::Unreachable
-            };
-            self.finish(index, reason);
-        }
-        // On an established flow these are soft errors (RFC 1122 section 4.2.3.9): the retransmission decides.
-    }
-
-    pub(super) fn receive_datagram(&mut self, origin: &Origin, datagram: &udp::Datagram<'_>, packet: &[u8]) {
+    pub(super) fn receive_datagram(
+        &mut self,
+        origin: &Origin,
+        datagram: &udp::Datagram<'_>,
+        packet: Payload<'_>,
+    ) {
         let Some(port) = self.ports.iter_mut().find(|port| port.port == datagram.destination) else {
-            self.refuse_datagram(origin, packet);
+            self.report(origin, Report::port_unreachable(&origin.remote), packet);
             return;
         };
         if port.received.len() >= UDP_RECEIVE_QUEUE {
@@ -190,18 +160,16 @@ impl Engine {
             payload: datagram.payload.to_vec(),
         });
     }
+}
 
-    fn refuse_datagram(&mut self, origin: &Origin, packet: &[u8]) {
-        if self.outgoing.len() >= UDP_SEND_QUEUE || !self.unreachable_bucket.take(self.now) {
-            self.metrics.rate_limited += 1;
-            return;
-        }
-        // The header and eight bytes are what RFC 792 asks for; 28 bytes are that for a packet without options.
-        let quote = packet[..packet.len().min(ipv4::HEADER + 8)].to_vec();
-        self.outgoing.push_back(Outgoing {
-            remote: origin.remote,
-            next_hop: NextHop::Link(origin.mac),
-            body: Body::PortUnreachable { quote },
-        });
+/// Exchanges the addresses of an IPv6 packet without extension headers, and turns the echo request in it into a reply.
+fn turn_ipv6(packet: &mut [u8]) {
+    let Some((network, body)) = packet.split_first_chunk_mut::<{ ipv6::HEADER }>() else { return };
+    network[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+    network[7] = ipv6::HOP_LIMIT;
+    let (source, destination) = network[8..].split_at_mut(16);
+    source.swap_with_slice(destination);
+    if body.len() >= icmp::HEADER {
+        icmp::turn_echo(body);
     }
 }

@@ -1,6 +1,6 @@
 //! Emission: everything that is due leaves, and the doorbell rings once.
 //!
-//! 1. ARP requests, replies that belong to no flow, datagrams.
+//! 1. Replies that belong to no flow, datagrams, questions for link addresses.
 //! 2. Every marked flow in turn, at most [`crate::limits::BURST`] segments a turn; who is not done goes to the end.
 //! 3. When the queue is full, whatever is left stays queued, and the result says so.
 
@@ -8,10 +8,10 @@ use std::io;
 
 use sietch_nic::NicQueue;
 
-use super::{Engine, PollResult};
+use super::{Engine, PollResult, network_header};
 use crate::flow::flag;
-use crate::neighbour::Resolution;
-use crate::packet::{arp, ethernet, icmp, ipv4, udp};
+use crate::neighbour::{Question, Resolution};
+use crate::packet::{Address, arp, ethernet, icmp, icmpv6, ipv4, ipv6, udp};
 use crate::transmit::Stalled;
 use crate::udp::{Body, NextHop, Outgoing};
 
@@ -44,9 +44,11 @@ impl Engine {
 
     fn emit_all<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         if self.pending || !self.replies.is_empty() || !self.outgoing.is_empty() {
-            self.emit_arp(queue)?;
             self.emit_replies(queue)?;
             self.emit_datagrams(queue)?;
+            // What datagrams wait for is asked at once.
+            self.run_neighbours();
+            self.emit_questions(queue)?;
         }
         for _ in 0..ROUNDS {
             if self.dirty.is_empty() {
@@ -97,22 +99,48 @@ impl Engine {
         if stalled { Err(Stalled) } else { Ok(()) }
     }
 
-    fn emit_arp<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
-        while let Some(&target) = self.arp_due.last() {
-            let mut frame = self.allocate(queue, ethernet::HEADER + arp::LENGTH)?;
-            let bytes = queue.bytes_mut(&mut frame);
-            let question = arp::Packet {
-                request: true,
-                sender_mac: self.mac,
-                sender: self.addresses.v4().low(),
-                target_mac: [0; 6],
-                target: target.low(),
-            };
-            write_arp(bytes, ethernet::BROADCAST, &question);
-            self.queue_frame(queue, frame)?;
-            self.metrics.arp_requests += 1;
-            self.arp_due.pop();
+    /// Asks for link addresses.
+    fn emit_questions<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
+        while let Some(question) = self.questions.last().copied() {
+            if question.address.is_v4() {
+                self.emit_arp_request(queue, &question.address)?;
+            } else {
+                self.emit_solicitation(queue, &question)?;
+            }
+            self.questions.pop();
         }
+        Ok(())
+    }
+
+    fn emit_arp_request<Q: NicQueue>(&mut self, queue: &mut Q, target: &Address) -> Result<(), Stalled> {
+        let mut frame = self.allocate(queue, ethernet::HEADER + arp::LENGTH)?;
+        let question = arp::Packet {
+            request: true,
+            sender_mac: self.mac,
+            sender: self.addresses.v4().low(),
+            target_mac: [0; 6],
+            target: target.low(),
+        };
+        write_arp(queue.bytes_mut(&mut frame), ethernet::BROADCAST, &question);
+        self.queue_frame(queue, frame)?;
+        self.metrics.arp_requests += 1;
+        Ok(())
+    }
+
+    /// Everybody who may have the address is asked, or, to see whether it still holds, who had it last (RFC 4861 section 7.2.2 and 7.3.3).
+    fn emit_solicitation<Q: NicQueue>(&mut self, queue: &mut Q, question: &Question) -> Result<(), Stalled> {
+        let target = question.address;
+        let Some(place) = self.addresses.source_for(&target) else { return Ok(()) };
+        let (remote, mac) = match question.mac {
+            Some(mac) => (target, mac),
+            None => (target.solicited_node(), target.solicited_node().group_mac()),
+        };
+        let kind = icmpv6::NEIGHBOUR_SOLICITATION;
+        let payload = icmpv6::neighbour_payload(kind, &target, self.mac);
+        let body = Body::Icmp { kind, code: 0, rest: 0, hop_limit: icmpv6::LINK_HOP_LIMIT, payload };
+        let local = self.addresses.get(place);
+        self.emit_datagram(queue, mac, &Outgoing { local, remote, next_hop: NextHop::Link(mac), body })?;
+        self.metrics.neighbour_solicitations += 1;
         Ok(())
     }
 
@@ -144,27 +172,37 @@ impl Engine {
         mac: [u8; 6],
         out: &Outgoing,
     ) -> Result<(), Stalled> {
-        let (protocol, length) = match &out.body {
-            Body::Datagram { payload, .. } => (ipv4::UDP, udp::HEADER + payload.len()),
-            Body::PortUnreachable { quote } => (ipv4::ICMP, icmp::HEADER + quote.len()),
+        let v4 = out.remote.is_v4();
+        let (protocol, length, hop_limit) = match &out.body {
+            Body::Datagram { payload, .. } => (ipv4::UDP, udp::HEADER + payload.len(), ipv6::HOP_LIMIT),
+            Body::Icmp { payload, hop_limit, .. } => {
+                (if v4 { ipv4::ICMP } else { ipv6::ICMP }, icmp::HEADER + payload.len(), *hop_limit)
+            }
         };
-        let mut frame = self.allocate(queue, ethernet::HEADER + ipv4::HEADER + length)?;
-        let bytes = queue.bytes_mut(&mut frame);
-        let header = ethernet::Header { destination: mac, source: self.mac, ethertype: ethernet::IPV4 };
-        if let Some((link, rest)) = bytes.split_first_chunk_mut()
-            && let Some((network, body)) = rest.split_first_chunk_mut()
-        {
-            header.emit(link);
-            let local = self.addresses.v4();
-            ipv4::emit(network, local.low(), out.remote.low(), protocol, length);
-            match &out.body {
-                Body::Datagram { source, destination, payload } => {
-                    let (addresses, ports) = ((&local, &out.remote), (*source, *destination));
-                    udp::emit(body, addresses, ports, payload, !self.unchecked);
-                }
-                Body::PortUnreachable { quote } => {
-                    body[icmp::HEADER..].copy_from_slice(quote);
-                    icmp::emit(body, icmp::UNREACHABLE, icmp::PORT_UNREACHABLE, 0);
+        let end = ethernet::HEADER + network_header(&out.remote);
+        let mut frame = self.allocate(queue, end + length)?;
+        let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
+        let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
+        let link = ethernet::Header { destination: mac, source: self.mac, ethertype };
+        if let Some((first, network)) = headers.split_first_chunk_mut() {
+            link.emit(first);
+            if let Some(network) = network.first_chunk_mut::<{ ipv6::HEADER }>() {
+                ipv6::emit(network, &out.local, &out.remote, protocol, hop_limit, length);
+            } else if let Some(network) = network.first_chunk_mut() {
+                ipv4::emit(network, out.local.low(), out.remote.low(), protocol, length);
+            }
+        }
+        let addresses = (&out.local, &out.remote);
+        match &out.body {
+            Body::Datagram { source, destination, payload } => {
+                udp::emit(body, addresses, (*source, *destination), payload, !self.unchecked);
+            }
+            Body::Icmp { kind, code, rest, payload, .. } => {
+                body[icmp::HEADER..].copy_from_slice(payload);
+                if v4 {
+                    icmp::emit(body, *kind, *code, *rest);
+                } else {
+                    icmpv6::emit(body, addresses, *kind, *code, *rest);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //!  | type | code | checksum | rest of header | payload: for an error, the IPv4 header and 8 bytes of its cause
 //! ```
 
-use super::{Malformed, Payload, checksum, ipv4};
+use super::{Address, Malformed, Payload, checksum, icmpv6, ipv4, ipv6};
 
 /// Bytes in an ICMP header.
 pub const HEADER: usize = 8;
@@ -15,6 +15,12 @@ pub const ECHO_REPLY: u8 = 0;
 pub const UNREACHABLE: u8 = 3;
 /// Type of an echo request.
 pub const ECHO_REQUEST: u8 = 8;
+/// Type of "time exceeded".
+pub const TIME_EXCEEDED: u8 = 11;
+/// Type of "parameter problem".
+pub const PARAMETER_PROBLEM: u8 = 12;
+/// Code of "protocol unreachable".
+pub const PROTOCOL_UNREACHABLE: u8 = 2;
 /// Code of "port unreachable".
 pub const PORT_UNREACHABLE: u8 = 3;
 /// Code of "fragmentation needed and DF set" (RFC 1191).
@@ -53,15 +59,17 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The packet of ours that an error quotes.
+/// The packet of ours that an error quotes, of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quote {
     /// Its source address: ours, if the error is honest.
-    pub source: u32,
+    pub source: Address,
     /// Its destination.
-    pub destination: u32,
+    pub destination: Address,
     /// Its protocol.
     pub protocol: u8,
+    /// Its length as its header has it.
+    pub length: usize,
     /// Its ports.
     pub ports: (u16, u16),
     /// Its sequence number, for TCP.
@@ -69,18 +77,38 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// Reads the quoted packet. Its checksum cannot be verified: it was cut.
+    /// Reads the quoted packet. Its checksum cannot be verified: it was cut. What we send has no extension headers.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let fixed = bytes.first_chunk::<{ ipv4::HEADER }>()?;
-        let length = usize::from(fixed[0] & 0x0f) * 4;
-        if fixed[0] >> 4 != 4 || length < ipv4::HEADER {
-            return None;
-        }
-        let [a, b, c, d, e, f, g, h] = *bytes.get(length..)?.first_chunk::<8>()?;
+        let first = *bytes.first()?;
+        let word = |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
+        let (source, destination, protocol, length, header) = match first >> 4 {
+            4 => {
+                let fixed = bytes.first_chunk::<{ ipv4::HEADER }>()?;
+                let address =
+                    |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+                let header = usize::from(first & 0x0f) * 4;
+                if header < ipv4::HEADER {
+                    return None;
+                }
+                (Address::v4(address(12)), Address::v4(address(16)), fixed[9], word(2)?, header)
+            }
+            6 => {
+                let fixed = bytes.first_chunk::<{ ipv6::HEADER }>()?;
+                let address = |at: usize| fixed[at..].first_chunk().copied().map(Address::from_octets);
+                let (source, destination) = (address(8)?, address(24)?);
+                if source.is_v4() || destination.is_v4() {
+                    return None;
+                }
+                (source, destination, fixed[6], ipv6::HEADER + word(4)?, ipv6::HEADER)
+            }
+            _ => return None,
+        };
+        let [a, b, c, d, e, f, g, h] = *bytes.get(header..)?.first_chunk::<8>()?;
         Some(Self {
-            source: u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]),
-            destination: u32::from_be_bytes([fixed[16], fixed[17], fixed[18], fixed[19]]),
-            protocol: fixed[9],
+            source,
+            destination,
+            protocol,
+            length,
             ports: (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])),
             sequence: u32::from_be_bytes([e, f, g, h]),
         })
@@ -99,16 +127,18 @@ pub fn emit(out: &mut [u8], kind: u8, code: u8, rest: u32) {
     seal(out);
 }
 
-/// Turns a request in place into its reply (RFC 792: only the type changes, and the checksum by as much, RFC 1624). What lies
-/// beyond `out`, in the tail of the frame, need not be read.
+/// Turns a request of either family in place into its reply (RFC 792: only the type changes, and the checksum by as much, RFC 1624; the
+/// pseudo-header of ICMPv6 has the same sum with its addresses exchanged). What lies beyond `out`, in the tail of the frame, need not
+/// be read.
 ///
 /// # Panics
 /// If `out` is shorter than a header.
 pub fn turn_echo(out: &mut [u8]) {
+    let reply = if out[0] == ECHO_REQUEST { ECHO_REPLY } else { icmpv6::ECHO_REPLY };
     let sum = u64::from(!u16::from_ne_bytes([out[2], out[3]]))
         + u64::from(!u16::from_ne_bytes([out[0], out[1]]))
-        + u64::from(u16::from_ne_bytes([ECHO_REPLY, out[1]]));
-    out[0] = ECHO_REPLY;
+        + u64::from(u16::from_ne_bytes([reply, out[1]]));
+    out[0] = reply;
     out[2..4].copy_from_slice(&checksum::finish(sum));
 }
 

@@ -76,7 +76,7 @@ proptest! {
         let (source, destination, bytes) = if v6 {
             let (header, bytes) = ipv6::Header::parse(packet).expect("it is long enough");
             prop_assert_eq!(header.next_header, ipv4::TCP);
-            (header.source, header.destination, Payload::from(bytes))
+            (header.source, header.destination, bytes)
         } else {
             let (header, bytes) = ipv4::Header::parse(packet).expect("its checksum is right");
             prop_assert_eq!(header.protocol, ipv4::TCP);
@@ -123,5 +123,14 @@ proptest! {
         let _ = udp::Datagram::parse(&bytes, &Address::v4(1), &Address::v4(2), false);
         let _ = icmp::Message::parse(&bytes);
         let _ = icmp::Quote::parse(&bytes);
+        if let Some((first, rest)) = bytes.split_first() {
+            let _ = ipv6::walk(*first % 64, Payload::from(rest));
+        }
+        let (source, target) = (Address::ALL_NODES, Address::ALL_ROUTERS);
+        let _ = icmpv6::parse(&bytes, &source, &target);
+        for kind in [icmpv6::NEIGHBOUR_SOLICITATION, icmpv6::NEIGHBOUR_ADVERTISEMENT] {
+            let message = icmp::Message { kind, code: 0, rest: 0, payload: Payload::from(&bytes) };
+            let _ = icmpv6::Neighbour::parse(&message);
+        }
     }
 }

@@ -22,8 +22,8 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a datagram between two addresses. A checksum of zero means that its sender made none; with
-    /// `verified` the medium vouches for it, and its checksum is not looked at.
+    /// Reads a datagram between two addresses. A checksum of zero means that its sender made none, which
+    /// IPv6 forbids (RFC 8200 section 8.1); with `verified` the medium vouches for it, and its checksum is not looked at.
     ///
     /// # Errors
     /// Too short, or a wrong checksum.
@@ -40,7 +40,7 @@ impl<'a> Datagram<'a> {
             return Err(Malformed::Header);
         }
         let packet = packet.take(usize::from(length));
-        if !verified && header[6..8] != [0, 0] {
+        if !verified && (header[6..8] != [0, 0] || !source.is_v4()) {
             let pseudo = checksum::pseudo_header(source, destination, ipv4::UDP, u32::from(length));
             if !checksum::is_valid(pseudo + packet.sum()) {
                 return Err(Malformed::Checksum);

@@ -4,9 +4,9 @@
 pub mod peer;
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-use sietch_net::{Config, Engine, Event, EventKind, FlowId};
+use sietch_net::{Config, Engine, Event, EventKind, FlowId, Ipv6};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 
@@ -17,6 +17,17 @@ pub const SECOND: u64 = 1000 * MILLISECOND;
 /// One way, nanoseconds.
 pub const DELAY: u64 = 50_000;
 const BUFFERS: u32 = 512;
+
+/// The IPv6 address of a host.
+pub const fn address6(last: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last as u16)
+}
+
+/// Gives a host an IPv6 address on a link of 64 bits, and no router.
+pub fn speak_ipv6(config: &mut Config) {
+    let last = config.address.octets()[3];
+    config.ipv6 = Some(Ipv6 { addresses: vec![(address6(last), 64)], gateway: None });
+}
 
 /// One engine with its queue, the far end of that queue, and what it told.
 pub struct Host {
@@ -133,10 +144,20 @@ impl Network {
         SocketAddrV4::new(self.server.address, SERVER_PORT)
     }
 
+    /// Two hosts that speak both families.
+    pub fn dual() -> Self {
+        Self::with(speak_ipv6, speak_ipv6)
+    }
+
     /// Opens a connection and returns both ends.
     pub fn open(&mut self) -> (FlowId, FlowId) {
+        self.open_to(self.server_address().into())
+    }
+
+    /// Opens a connection to the server by one of its addresses.
+    pub fn open_to(&mut self, server: SocketAddr) -> (FlowId, FlowId) {
         let before = self.server.accepted().len();
-        let client = self.client.engine.connect(self.server_address(), self.now).expect("there is a route");
+        let client = self.client.engine.connect(server, self.now).expect("there is a route");
         self.run();
         assert!(self.client.saw(client, EventKind::Connected), "{:?}", self.client.events);
         (client, self.server.accepted()[before])
