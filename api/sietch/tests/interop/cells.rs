@@ -156,7 +156,7 @@ fn draw(seed: u64) -> (Conditions, Load) {
         timestamps,
         scaling,
         ecn,
-        congestion: *random.pick(&["cubic", "reno", "bbr"]),
+        congestion: ["cubic", "reno", "bbr"][random.index(3)],
         kernel_buffer: random.chance(200).then(|| random.between(2304, 100_000) as usize),
         buffer: 1 << random.between(12, 20),
         control: *random.pick(&[Kind::Cubic, Kind::NewReno]),

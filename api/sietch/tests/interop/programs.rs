@@ -172,7 +172,7 @@ fn curl_and_the_http_example() {
         let mut all = String::new();
         stream.read_to_string(&mut all).expect("Sietch closes in the end");
         let answers: Vec<&str> = all.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
-        assert_eq!(answers, [vec!["200", "404"].repeat(50), vec!["200"]].concat());
+        assert_eq!(answers, [["200", "404"].repeat(50), vec!["200"]].concat());
     });
 }
 
