@@ -137,10 +137,16 @@ fn tiny_buffers_on_either_side() {
 fn draw(seed: u64) -> (Conditions, Load) {
     let mut random = Random::new(seed);
     let link = random.chance(850).then(|| LinkConfig::swarm(&mut random)).map(|mut link| {
-        // Routers that answer wait for path MTU discovery; long outages and slow lines for more patience.
+        // Time is real here: what would only be waited for is left to the simulator. A burst lasts until frames have ended it, and
+        // between repetitions that back off there are few.
         for direction in [&mut link.there, &mut link.back] {
             direction.mtu = None;
-            direction.loss = direction.loss.min(50);
+            direction.loss = direction.loss.min(20);
+            direction.burst = direction.burst.map(|burst| Burst { end: burst.end.max(300), ..burst });
+            direction
+                .outages
+                .iter_mut()
+                .for_each(|(from, to)| *to = *from + (*to - *from).min(500 * MILLISECOND));
             direction.bandwidth =
                 if direction.bandwidth == 8_000_000 { 20_000_000 } else { direction.bandwidth };
         }
@@ -174,6 +180,9 @@ fn random_cells() {
     let budget = Budget { seeds: 6, seconds: 8 };
     seeds::run("interop random_cells", &[], budget, |seed| {
         let (conditions, load) = draw(seed);
+        if std::env::var_os("SIETCH_SIM_SEED").is_some() {
+            eprintln!("{load:?} {conditions:#?}");
+        }
         cell(&format!("random_cells {seed}"), &conditions, load);
     });
 }
