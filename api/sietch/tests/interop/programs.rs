@@ -98,13 +98,7 @@ fn netcat_as_a_server() {
         NAME,
         &Conditions::default(),
         |net| async move {
-            // It may not listen yet.
-            let mut stream = loop {
-                match net.connect((KERNEL, 7200)).await {
-                    Ok(stream) => break stream,
-                    Err(_) => net.sleep(std::time::Duration::from_millis(10)).await,
-                }
-            };
+            let mut stream = services::connect(&net, 7200).await;
             let (mut buffer, mut got) = (vec![0; 64 << 10], 0);
             loop {
                 match stream.read(&mut buffer).await.expect("netcat sends all") {

@@ -175,9 +175,21 @@ async fn transfer(
     writer.await.map_err(io::Error::other)?
 }
 
+/// Connects to a port of the kernel's that somebody is about to listen on.
+pub async fn connect(net: &Net, port: u16) -> TcpStream {
+    loop {
+        match net.connect(SocketAddr::from((KERNEL, port))).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                net.sleep(Duration::from_millis(10)).await;
+            }
+            outcome => return outcome.expect("the kernel accepts"),
+        }
+    }
+}
+
 /// Connects to the kernel's side of [`kernel::accept_transfer`].
 pub async fn transfer_with_kernel(net: Net, port: u16, up: u64, down: u64) {
-    let mut stream = net.connect(SocketAddr::from((KERNEL, port))).await.expect("the kernel accepts");
+    let mut stream = connect(&net, port).await;
     stream.write_all(&kernel::head(up, down)).await.expect("the connection is open");
     transfer(&net, stream, (up, Pattern(1)), (down, Pattern(2)))
         .await
