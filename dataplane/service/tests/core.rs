@@ -15,6 +15,7 @@ fn spec(last: u8) -> VnicSpec {
     VnicSpec {
         mac: [2, 0, 0, 0, 0, last],
         address: Ipv4Addr::new(10, 0, 0, last),
+        address6: None,
         tcp_ports: Vec::new(),
         udp_ports: vec![7000..=7000],
         peers: Vec::new(),

@@ -60,6 +60,7 @@ fn specification(plan: &VnicPlan, uplink: Option<&Uplink>) -> VnicSpec {
     VnicSpec {
         mac: plan.mac.0,
         address: plan.address.address,
+        address6: None,
         tcp_ports: ranges(&plan.tcp_ports),
         udp_ports: ranges(&plan.udp_ports),
         peers: plan.peers.iter().filter_map(prefix).collect(),

@@ -81,6 +81,7 @@ impl Pair {
         let spec = VnicSpec {
             mac: MAC,
             address: *address,
+            address6: None,
             tcp_ports: vec![plan.ports.clone()],
             udp_ports: Vec::new(),
             peers: Vec::new(),

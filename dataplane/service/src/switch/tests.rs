@@ -17,6 +17,7 @@ fn spec(last: u8) -> VnicSpec {
     VnicSpec {
         mac: mac(last),
         address: Ipv4Addr::new(10, 0, 0, last),
+        address6: None,
         tcp_ports: vec![0..=u16::MAX],
         udp_ports: vec![7000..=7999],
         peers: Vec::new(),

@@ -18,19 +18,19 @@ pub enum Reason {
     DestinationMac,
     /// A VLAN tag.
     Vlan,
-    /// IPv6, which VNICs do not carry yet.
+    /// IPv6, for which the VNIC has no address.
     Ipv6,
-    /// Neither ARP nor IPv4.
+    /// Neither ARP nor IP.
     EtherType,
     /// An ARP packet that is malformed, not about the VNIC's address, or claims another's.
     Arp,
-    /// An IPv4 header whose version or lengths are wrong, or a transport header that is cut off.
+    /// An IP header whose version or lengths are wrong, or a transport header that is cut off.
     Header,
     /// IPv4 options in a sent packet (a source route would evade the peer list).
     Options,
     /// A fragment, first or later: its ports cannot be trusted or are not there.
     Fragment,
-    /// Received for, or sent from, another IPv4 address.
+    /// Received for, or sent from, another address.
     Address,
     /// The other side is not in the peer list, or is a group.
     Peer,

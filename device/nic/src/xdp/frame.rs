@@ -20,6 +20,9 @@ use super::assembler::{
 use super::counters::Reason;
 use super::layout::Word;
 
+mod ipv6;
+pub use ipv6::ETHERTYPE_IPV6;
+
 /// `XDP_DROP`
 pub const DROP: i32 = 1;
 /// `XDP_PASS`
@@ -232,7 +235,7 @@ impl FrameProgram {
         self.code.alu64(Alu::Or, destination, scratch);
     }
 
-    /// Drops frames without an Ethernet header, and those that are neither ARP nor IPv4.
+    /// Drops frames without an Ethernet header, and those that are neither ARP nor IP; IPv6 also if the VNIC has no address for it.
     pub fn ethernet(&mut self) {
         self.require_or_drop(ETHERNET);
         let known = self.code.label();
@@ -242,8 +245,9 @@ impl FrameProgram {
         for vlan in [0x8100, 0x88a8] {
             self.drop_if(Condition::Equal, R3, wire16(vlan), Reason::Vlan);
         }
-        self.drop_if(Condition::Equal, R3, wire16(0x86dd), Reason::Ipv6);
-        self.drop(Reason::EtherType);
+        self.drop_if(Condition::NotEqual, R3, ETHERTYPE_IPV6, Reason::EtherType);
+        self.code.load(Size::Double, R3, R9, Word::Address6High.offset());
+        self.drop_if(Condition::Equal, R3, 0, Reason::Ipv6);
         self.code.bind(known);
     }
 
@@ -358,6 +362,12 @@ impl FrameProgram {
         self.drop_if(Condition::Less, R2, TRANSPORT_MINIMUM, Reason::Header);
         self.code.set(R0, super::layout::PORT_WORDS as i32);
         self.code.bind(port);
+        self.granted_port(direction, ports);
+        self.code.bind(done);
+    }
+
+    /// Drops the packet unless its port is in the set that begins at word R0. R4 points to its transport header.
+    fn granted_port(&mut self, direction: Direction, ports: MapReference) {
         self.require_transport(TRANSPORT_MINIMUM, Reason::Header);
         self.code.load(Size::Half, R1, R4, direction.own_port());
         self.code.to_big_endian(R1, 16);
@@ -373,7 +383,6 @@ impl FrameProgram {
         self.code.alu64(Alu::ShiftRight, R1, R2);
         self.code.alu64(Alu::And, R1, 1);
         self.drop_if(Condition::Equal, R1, 0, Reason::Port);
-        self.code.bind(done);
     }
 
     /// Shows the verifier that `bytes` from R4 on are inside the frame. The lengths checked before say so already.

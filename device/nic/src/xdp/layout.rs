@@ -3,12 +3,12 @@
 //! All words are in host order unless they hold bytes of a frame: a MAC or an IPv4 address is stored as the number
 //! that a load of its bytes from the frame gives, so that programs compare without swapping.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::kernel::{MapKind, MapShape, NO_PREALLOCATION, READ_ONLY_TO_PROGRAMS};
 
 /// First word of every configuration: "SIETCHX" and the version of this layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x01");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x02");
 
 /// Words of a VNIC's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,21 @@ pub enum Word {
     PeerInterface,
     /// The receive queue of the application's end.
     Queue,
-    /// Zero.
-    Reserved,
+    /// First half of the VNIC's IPv6 address, bytes as in a frame. 0: no IPv6.
+    Address6High,
+    /// Its second half.
+    Address6Low,
+    /// Second half of the link-local address.
+    LinkLocal,
+    /// Second half of the group in which the address is asked for.
+    Solicited,
+    /// The same for the link-local address.
+    SolicitedLinkLocal,
 }
 
 /// Words in a configuration.
-pub const CONFIG_WORDS: usize = Word::Reserved as usize + 1;
-const _: () = assert!(CONFIG_WORDS == 16);
+pub const CONFIG_WORDS: usize = Word::SolicitedLinkLocal as usize + 1;
+const _: () = assert!(CONFIG_WORDS == 20);
 
 impl Word {
     /// Offset in bytes, as an instruction wants it.
@@ -154,6 +162,33 @@ pub const fn word_mac(word: u64) -> [u8; 6] {
 /// An address as the number that programs compare.
 pub const fn address_word(address: Ipv4Addr) -> u64 {
     u32::from_ne_bytes(address.octets()) as u64
+}
+
+/// Eight bytes of a frame as the number that a load of them gives.
+pub const fn word_of(bytes: [u8; 8]) -> u64 {
+    u64::from_ne_bytes(bytes)
+}
+
+/// The words of a VNIC's IPv6: both halves of `address`, the second of its link-local address, and the second halves of the groups in
+/// which the two are asked for. Zeroes without one.
+pub fn words6(address: Option<Ipv6Addr>, link_local: Ipv6Addr) -> [(Word, u64); 5] {
+    let half = |address: Ipv6Addr, from: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&address.octets()[from..from + 8]);
+        word_of(bytes)
+    };
+    let solicited = |address: Ipv6Addr| {
+        let [.., a, b, c] = address.octets();
+        word_of([0, 0, 0, 1, 0xff, a, b, c])
+    };
+    let (own, local) = (address, address.map(|_| link_local));
+    [
+        (Word::Address6High, own.map_or(0, |own| half(own, 0))),
+        (Word::Address6Low, own.map_or(0, |own| half(own, 8))),
+        (Word::LinkLocal, local.map_or(0, |local| half(local, 8))),
+        (Word::Solicited, own.map_or(0, solicited)),
+        (Word::SolicitedLinkLocal, local.map_or(0, solicited)),
+    ]
 }
 
 /// The inverse of [`address_word`].

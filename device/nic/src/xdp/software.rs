@@ -4,14 +4,18 @@
 //!    of the whole frame.
 //! 2. The order of the checks is the programs', so the reason that is counted is the same. A property test holds both to one
 //!    oracle.
-//! 3. A switch is an uplink to everybody: in [`transmit`] any unicast MAC may be the destination, and everybody's for ARP.
+//! 3. A switch is an uplink to everybody: in [`transmit`] any unicast MAC may be the destination, everybody's for ARP, and a group's for IPv6.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 use super::{Reason, VnicSpec};
 
+mod ipv6;
+
 const BROADCAST: [u8; 6] = [0xff; 6];
 const ARP: [u8; 2] = [0x08, 0x06];
+const IPV6: [u8; 2] = [0x86, 0xdd];
 
 type Verdict = Result<(), Reason>;
 
@@ -37,12 +41,12 @@ fn address(bytes: &[u8], at: usize, reason: Reason) -> Result<Ipv4Addr, Reason> 
 
 /// The ethertype of a frame that VNICs carry.
 #[inline]
-fn ether_type(head: &[u8]) -> Result<[u8; 2], Reason> {
+fn ether_type(spec: &VnicSpec, head: &[u8]) -> Result<[u8; 2], Reason> {
     match chunk::<14>(head, 0, Reason::Short)? {
         [.., 0x08, 0x00] => Ok([8, 0]),
         [.., 0x08, 0x06] => Ok(ARP),
         [.., 0x81, 0x00] | [.., 0x88, 0xa8] => Err(Reason::Vlan),
-        [.., 0x86, 0xdd] => Err(Reason::Ipv6),
+        [.., 0x86, 0xdd] => spec.address6.map(|_| IPV6).ok_or(Reason::Ipv6),
         _ => Err(Reason::EtherType),
     }
 }
@@ -75,8 +79,19 @@ fn is_peer(spec: &VnicSpec, other: Ipv4Addr) -> bool {
 fn check_port(spec: &VnicSpec, head: &[u8], at: usize, payload: usize, own: usize) -> Verdict {
     let (least, ranges) = if head[23] == 6 { (20, &spec.tcp_ports) } else { (8, &spec.udp_ports) };
     ensure(payload >= least, Reason::Header)?;
-    let port = be16(head, at + own, Reason::Header)?;
+    granted(ranges, head, at + own)
+}
+
+#[inline]
+fn granted(ranges: &[RangeInclusive<u16>], head: &[u8], at: usize) -> Verdict {
+    let port = be16(head, at, Reason::Header)?;
     ensure(ranges.iter().any(|range| range.contains(&port)), Reason::Port)
+}
+
+/// ARP goes to everybody, IPv6 to the MACs of groups.
+#[inline]
+fn may_go_to_group(head: &[u8], kind: [u8; 2]) -> bool {
+    (head[..6] == BROADCAST && kind == ARP) || (head[..2] == [0x33, 0x33] && kind == IPV6)
 }
 
 /// Whether the VNIC may be handed this frame.
@@ -84,9 +99,12 @@ fn check_port(spec: &VnicSpec, head: &[u8], at: usize, payload: usize, own: usiz
 /// # Errors
 /// The reason why not.
 pub fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Result<(), Reason> {
-    let kind = ether_type(head)?;
-    let to_us = head[..6] == spec.mac || (head[..6] == BROADCAST && kind == ARP);
+    let kind = ether_type(spec, head)?;
+    let to_us = head[..6] == spec.mac || may_go_to_group(head, kind);
     ensure(to_us, Reason::DestinationMac)?;
+    if kind == IPV6 {
+        return ipv6::receive(spec, head, length);
+    }
     if kind == ARP {
         arp_is_sound(head)?;
         return ensure(address(head, 38, Reason::Arp)? == spec.address, Reason::Arp);
@@ -111,9 +129,12 @@ pub fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Result<(), Reason
 /// # Errors
 /// The reason why not.
 pub fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Result<(), Reason> {
-    let kind = ether_type(head)?;
+    let kind = ether_type(spec, head)?;
     ensure(head[6..12] == spec.mac, Reason::SourceMac)?;
-    ensure(head[0] & 1 == 0 || (head[..6] == BROADCAST && kind == ARP), Reason::DestinationMac)?;
+    ensure(head[0] & 1 == 0 || may_go_to_group(head, kind), Reason::DestinationMac)?;
+    if kind == IPV6 {
+        return ipv6::transmit(spec, head, length);
+    }
     if kind == ARP {
         arp_is_sound(head)?;
         let ours = head[22..28] == spec.mac && address(head, 28, Reason::Arp)? == spec.address;

@@ -1,11 +1,13 @@
 //! The transmit filter and rate limit: XDP on the *peer's* end of a veth, where an AF_XDP socket's frames come out.
 //!
 //! 1. A VNIC that is not enabled sends nothing.
-//! 2. Only ARP and IPv4, from the VNIC's MAC. To the host's MAC, or with an uplink to any unicast MAC; ARP also by
-//!    broadcast.
+//! 2. Only ARP and IP, from the VNIC's MAC. To the host's MAC, or with an uplink to any unicast MAC; ARP also by
+//!    broadcast, IPv6 also to groups, and only if the VNIC has an address for it.
 //! 3. ARP: Ethernet/IPv4 requests and replies whose sender is the VNIC's MAC and address.
 //! 4. IPv4: a sound header, no options, no fragment, from the VNIC's address, to a peer in the list (if there is
 //!    one) and never to a group.
+//!    IPv6: no extension headers, from one of the VNIC's addresses; neighbour discovery also from none, and to groups. What it says of the
+//!    VNIC must be true.
 //! 5. TCP and UDP from a granted port; ICMP echo, and "unreachable" about packets that came to the VNIC.
 //! 6. The token bucket, last, so that a frame which is dropped anyway costs no tokens.
 //! 7. To the host's stack; with an uplink, all but what is addressed to the host's MAC leaves through the uplink.
@@ -62,6 +64,7 @@ pub struct TransmitMaps {
 pub fn assemble(maps: TransmitMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
     let mut frame = FrameProgram::begin(context, maps.counters);
     let ipv4 = frame.code.label();
+    let ipv6 = frame.code.label();
     let accept = frame.code.label();
     frame.load_config(maps.config);
     frame.ethernet();
@@ -70,7 +73,11 @@ pub fn assemble(maps: TransmitMaps, context: Context) -> Result<Vec<Instruction>
     frame.drop_if(Condition::NotEqual, R1, R2, Reason::SourceMac);
     destination(&mut frame);
     frame.if_ipv4(ipv4);
+    frame.if_ipv6(ipv6);
     frame.arp(Direction::Transmit);
+    frame.code.jump(accept);
+    frame.code.bind(ipv6);
+    frame.ipv6(Direction::Transmit, maps.ports);
     frame.code.jump(accept);
     frame.code.bind(ipv4);
     frame.ipv4(Direction::Transmit);
@@ -108,6 +115,7 @@ fn destination(frame: &mut FrameProgram) {
     frame.code.jump(done);
     frame.code.bind(local);
     frame.code.bind(group);
+    frame.if_ipv6_group_mac(done);
     frame.broadcast_arp_only();
     frame.code.bind(done);
 }

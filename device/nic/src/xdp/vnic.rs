@@ -10,7 +10,7 @@
 //!    asking the interfaces, and checks names, shapes, magic and recorded interfaces before it believes them.
 //! 5. [`VnicPrograms::detach`] removes the programs, and only these. Deleting the veth does too.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -22,7 +22,7 @@ use super::kernel::{Map, Program};
 use super::layout::{
     BUCKET, CONFIG, CONFIG_WORDS, COST_SHIFT, MAGIC, MAXIMUM_PEERS, MAXIMUM_QUEUES, PEERS, PORT_WORDS, PORTS,
     QUEUES, RECEIVE_COUNTERS, TIME_SHIFT, TRANSMIT_COUNTERS, UPLINK, Word, address_word, mac_word,
-    word_address, word_mac,
+    word_address, word_mac, words6,
 };
 use super::netlink::{self, Expect};
 use super::receive::{self, ReceiveMaps};
@@ -85,11 +85,13 @@ pub struct VnicSpec {
     pub mac: [u8; 6],
     /// Its address.
     pub address: Ipv4Addr,
+    /// Its IPv6 address. With one it has the link-local address that follows from its MAC, too.
+    pub address6: Option<Ipv6Addr>,
     /// TCP ports it may serve, or use as a client.
     pub tcp_ports: Vec<RangeInclusive<u16>>,
     /// UDP ports it may serve, or use as a client.
     pub udp_ports: Vec<RangeInclusive<u16>>,
-    /// With whom it may talk IPv4. Empty: with anybody.
+    /// With whom it may talk. Empty: with anybody. Prefixes are of IPv4: a list leaves nobody to talk IPv6 with.
     pub peers: Vec<Ipv4Prefix>,
     /// Bytes a second it may send, Ethernet headers included. `None`: no limit.
     pub rate: Option<u64>,
@@ -121,6 +123,14 @@ impl VnicSpec {
         if address.is_unspecified() || address.is_loopback() || address.octets()[0] >= 224 {
             return refuse(format!("{address} is not a host's address"));
         }
+        if let Some(address) = self.address6
+            && (address.is_multicast()
+                || address.is_unicast_link_local()
+                // Nobody's, the loopback's, and those that stand for IPv4 addresses.
+                || address.segments()[..4] == [0; 4])
+        {
+            return refuse(format!("{address} is not a host's own IPv6 address"));
+        }
         if let Some(range) = (self.tcp_ports.iter().chain(&self.udp_ports)).find(|r| r.is_empty()) {
             return refuse(format!("port range {range:?} is empty: write the lower port first"));
         }
@@ -134,6 +144,12 @@ impl VnicSpec {
             return refuse("interface index 0 is no uplink".to_owned());
         }
         self.bucket().map(|_| ())
+    }
+
+    /// The link-local address that follows from the MAC (RFC 4291 appendix A).
+    pub const fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.mac;
+        Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
     /// The cost of a byte and the window, in the units of [`Word`].
@@ -391,6 +407,9 @@ impl VnicPrograms {
             (Word::Burst, spec.burst),
             (Word::Generation, spec.generation),
         ] {
+            self.words[word as usize] = value;
+        }
+        for (word, value) in words6(spec.address6, spec.link_local()) {
             self.words[word as usize] = value;
         }
         self.write_words()?;

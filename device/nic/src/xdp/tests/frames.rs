@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use crate::xdp::frame::Direction;
 use crate::xdp::{Ipv4Prefix, Reason, VnicSpec};
 
+pub mod ipv6;
+
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
 pub const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -19,6 +21,7 @@ pub fn spec() -> VnicSpec {
     VnicSpec {
         mac: MAC,
         address: ADDRESS,
+        address6: None,
         tcp_ports: vec![6379..=6379, 40_000..=40_100],
         udp_ports: vec![53..=53, 65_535..=65_535, 0..=0],
         peers: Vec::new(),
@@ -227,12 +230,12 @@ pub fn damaged(direction: Direction) -> impl Strategy<Value = Vec<u8>> {
         any::<u8>(),
         prop::sample::select(vec![
             0, 1, 2, 3, 4, 5, 6, 8, 11, 17, 20, 28, 40, 0x20, 0x3f, 0x40, 0x44, 0x45, 0x46, 0x4f, 0x80, 0x81,
-            0x86, 0xdd, 224, 255,
+            0x86, 0xdd, 224, 255, 0x33, 58, 128, 135, 136,
         ]),
     ];
-    let change = (0_usize..64, byte);
+    let change = (0_usize..110, byte);
     (
-        prop::sample::select(legal(direction)),
+        prop::sample::select([legal(direction), ipv6::legal(direction)].concat()),
         prop::collection::vec(change, 0..4),
         prop::option::weighted(0.3, 0_usize..128),
     )
@@ -249,9 +252,12 @@ pub fn damaged(direction: Direction) -> impl Strategy<Value = Vec<u8>> {
         })
 }
 
-/// The test's rules, with and without a peer list and an uplink.
-pub fn rules(uplink: u32) -> [VnicSpec; 4] {
-    [(false, None), (true, None), (false, Some(uplink)), (true, Some(uplink))].map(|(listed, uplink)| {
-        VnicSpec { peers: if listed { prefixes() } else { Vec::new() }, uplink, ..spec() }
-    })
+/// The test's rules, with and without a peer list, an uplink, and an IPv6 address.
+pub fn rules(uplink: u32) -> [VnicSpec; 7] {
+    let [a, b, c, d] =
+        [(false, None), (true, None), (false, Some(uplink)), (true, Some(uplink))].map(|(listed, uplink)| {
+            VnicSpec { peers: if listed { prefixes() } else { Vec::new() }, uplink, ..spec() }
+        });
+    let [e, f, g] = ipv6::rules6(uplink);
+    [a, b, c, d, e, f, g]
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{frames, oracle};
 use crate::xdp::assembler::{Instruction, MapReference};
 use crate::xdp::frame::{Context, DROP, Direction, REDIRECT};
-use crate::xdp::layout::{COUNTER_ROWS, PORT_WORDS, Word, address_word, mac_word};
+use crate::xdp::layout::{CONFIG_WORDS, COUNTER_ROWS, PORT_WORDS, Word, address_word, mac_word, words6};
 use crate::xdp::receive::{self, ReceiveMaps};
 use crate::xdp::transmit::{self, TransmitMaps};
 use crate::xdp::uplink::{self, UplinkMaps};
@@ -38,7 +38,7 @@ thread_local! {
 
 impl World {
     fn of(spec: &VnicSpec) -> Self {
-        let mut config = vec![0; 16];
+        let mut config = vec![0; CONFIG_WORDS];
         for (word, value) in [
             (Word::Enabled, 1),
             (Word::Mac, mac_word(spec.mac)),
@@ -47,6 +47,9 @@ impl World {
             (Word::PeersRestricted, u64::from(!spec.peers.is_empty())),
             (Word::Uplink, u64::from(spec.uplink.unwrap_or(0))),
         ] {
+            config[word as usize] = value;
+        }
+        for (word, value) in words6(spec.address6, spec.link_local()) {
             config[word as usize] = value;
         }
         let mut ports = vec![0_u64; 2 * PORT_WORDS];
@@ -152,7 +155,7 @@ fn run(program: &[u8], world: World, frame: &[u8]) -> (i32, usize) {
     WORLD.with_borrow(|world| {
         let world = world.as_ref().unwrap();
         for (start, bytes) in [
-            (world.config.as_ptr() as usize, 128),
+            (world.config.as_ptr() as usize, 8 * CONFIG_WORDS),
             (world.ports.as_ptr() as usize, 16 * PORT_WORDS),
             (world.counters.as_ptr() as usize, 16 * COUNTER_ROWS as usize),
             (&raw const world.vnic_mac as usize, 8),
@@ -205,6 +208,29 @@ fn legal_frames_pass_and_hostile_ones_are_dropped_for_their_reason() {
         }
         for (what, frame, reason) in frames::hostile(direction) {
             let result = run(&program, World::of(&frames::spec()), &frame);
+            assert_eq!(result, expected(Err(reason)), "{direction:?}: {what}");
+        }
+    }
+}
+
+#[test]
+fn ipv6_passes_with_an_address_and_its_attacks_are_dropped_for_their_reason() {
+    let spec = frames::ipv6::spec6();
+    for (direction, program) in both() {
+        for frame in frames::ipv6::legal(direction) {
+            let (verdict, row) = run(&program, World::of(&spec), &frame);
+            assert_eq!(row, 0, "{direction:?} {frame:02x?}");
+            assert_ne!(verdict, DROP);
+            let without = run(&program, World::of(&frames::spec()), &frame);
+            assert_eq!(without, expected(Err(Reason::Ipv6)));
+            for length in 0..=128 {
+                let mut cut = frame.clone();
+                cut.resize(length, 0);
+                check(&spec, direction, &program, &cut);
+            }
+        }
+        for (what, frame, reason) in frames::ipv6::hostile(direction) {
+            let result = run(&program, World::of(&spec), &frame);
             assert_eq!(result, expected(Err(reason)), "{direction:?}: {what}");
         }
     }
@@ -265,7 +291,7 @@ proptest! {
     fn damaged_frames_meet_the_oracles_verdict(
         received in frames::damaged(Direction::Receive),
         sent in frames::damaged(Direction::Transmit),
-        rules in 0_usize..4,
+        rules in 0_usize..7,
     ) {
         let spec = &frames::rules(3)[rules];
         check(spec, Direction::Receive, &receive_program(), &received);

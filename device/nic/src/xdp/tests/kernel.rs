@@ -105,6 +105,27 @@ fn the_kernel_agrees_on_legal_and_hostile_frames() {
 }
 
 #[test]
+fn the_kernel_agrees_on_ipv6() {
+    in_namespace("the_kernel_agrees_on_ipv6", || {
+        let loaded = Loaded::new(frames::ipv6::spec6());
+        for direction in BOTH {
+            for frame in frames::ipv6::legal(direction) {
+                let verdict = loaded.run(direction, &frame);
+                assert!(verdict.is_ok(), "{direction:?} {frame:02x?}: {verdict:?}");
+                for length in SHORTEST..=128 {
+                    let mut cut = frame.clone();
+                    cut.resize(length, 0);
+                    loaded.check(direction, &cut);
+                }
+            }
+            for (what, frame, reason) in frames::ipv6::hostile(direction) {
+                assert_eq!(loaded.run(direction, &frame), Err(reason), "{direction:?}: {what}");
+            }
+        }
+    });
+}
+
+#[test]
 fn the_kernel_agrees_with_the_oracle_on_damaged_frames() {
     in_namespace("the_kernel_agrees_with_the_oracle_on_damaged_frames", || {
         for spec in frames::rules(LOOPBACK) {

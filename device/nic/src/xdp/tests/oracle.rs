@@ -2,8 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use crate::xdp::frame::{PASS, REDIRECT};
+use crate::xdp::frame::{Direction, PASS, REDIRECT};
 use crate::xdp::{Reason, VnicSpec};
+
+mod ipv6;
 
 type Verdict = Result<i32, Reason>;
 
@@ -23,12 +25,13 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn ether_type(frame: &[u8]) -> Result<u16, Reason> {
+fn ether_type(spec: &VnicSpec, frame: &[u8]) -> Result<u16, Reason> {
     ensure(frame.len() >= 14, Reason::Short)?;
     match be16(frame, 12) {
         known @ (0x0800 | 0x0806) => Ok(known),
         0x8100 | 0x88a8 => Err(Reason::Vlan),
-        0x86dd => Err(Reason::Ipv6),
+        0x86dd if spec.address6.is_none() => Err(Reason::Ipv6),
+        0x86dd => Ok(0x86dd),
         _ => Err(Reason::EtherType),
     }
 }
@@ -62,10 +65,14 @@ fn port_granted(spec: &VnicSpec, protocol: u8, port: u16) -> bool {
 }
 
 pub fn receive(spec: &VnicSpec, frame: &[u8]) -> Verdict {
-    let kind = ether_type(frame)?;
+    let kind = ether_type(spec, frame)?;
     let to_us = mac(frame, 0) == spec.mac;
     let to_all = mac(frame, 0) == [0xff; 6] && kind == 0x0806;
-    ensure(to_us || to_all, Reason::DestinationMac)?;
+    let to_group = frame[..2] == [0x33, 0x33] && kind == 0x86dd;
+    ensure(to_us || to_all || to_group, Reason::DestinationMac)?;
+    if kind == 0x86dd {
+        return ipv6::judge(spec, Direction::Receive, frame).map(|()| REDIRECT);
+    }
     if kind == 0x0806 {
         arp_is_sound(frame)?;
         ensure(address(frame, 38) == spec.address, Reason::Arp)?;
@@ -92,16 +99,20 @@ pub fn receive(spec: &VnicSpec, frame: &[u8]) -> Verdict {
 }
 
 pub fn transmit(spec: &VnicSpec, frame: &[u8]) -> Verdict {
-    let kind = ether_type(frame)?;
+    let kind = ether_type(spec, frame)?;
     ensure(mac(frame, 6) == spec.mac, Reason::SourceMac)?;
     let destination = mac(frame, 0);
     let broadcast_arp = destination == [0xff; 6] && kind == 0x0806;
+    let group = destination[..2] == [0x33, 0x33] && kind == 0x86dd;
     let verdict = match spec.uplink {
         _ if destination == spec.host_mac => PASS,
-        Some(_) if destination[0] & 1 == 0 || broadcast_arp => REDIRECT,
-        None if broadcast_arp => PASS,
+        Some(_) if destination[0] & 1 == 0 || broadcast_arp || group => REDIRECT,
+        None if broadcast_arp || group => PASS,
         _ => return Err(Reason::DestinationMac),
     };
+    if kind == 0x86dd {
+        return ipv6::judge(spec, Direction::Transmit, frame).map(|()| verdict);
+    }
     if kind == 0x0806 {
         arp_is_sound(frame)?;
         ensure(mac(frame, 22) == spec.mac, Reason::Arp)?;

@@ -20,8 +20,9 @@ fn agree(spec: &VnicSpec, direction: Direction, frame: &[u8]) {
 fn known_frames_are_judged_as_by_the_programs() {
     for spec in frames::rules(5).map(|spec| VnicSpec { uplink: Some(5), ..spec }) {
         for direction in [Direction::Receive, Direction::Transmit] {
-            let hostile = frames::hostile(direction).into_iter().map(|(_, frame, _)| frame);
-            for frame in frames::legal(direction).into_iter().chain(hostile) {
+            let hostile = frames::hostile(direction).into_iter().chain(frames::ipv6::hostile(direction));
+            let legal = frames::legal(direction).into_iter().chain(frames::ipv6::legal(direction));
+            for frame in legal.chain(hostile.map(|(_, frame, _)| frame)) {
                 agree(&spec, direction, &frame);
                 (0..frame.len()).for_each(|length| agree(&spec, direction, &frame[..length]));
             }
@@ -34,7 +35,7 @@ proptest! {
 
     #[test]
     fn damaged_frames_are_judged_as_by_the_programs(
-        which in 0..4_usize, received in frames::damaged(Direction::Receive), sent in frames::damaged(Direction::Transmit),
+        which in 0..7_usize, received in frames::damaged(Direction::Receive), sent in frames::damaged(Direction::Transmit),
     ) {
         let spec = VnicSpec { uplink: Some(5), ..frames::rules(5)[which].clone() };
         agree(&spec, Direction::Receive, &received);
