@@ -2,13 +2,11 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde::Serialize;
 
-use super::handover::{self, LINK_SERVER};
 use super::measure::Outcome;
 use super::work::Work;
 use crate::error::{Error, system};
@@ -119,9 +117,10 @@ pub(super) fn all() -> Vec<Cell> {
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 const VNIC: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
+const LINK_SERVER: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 2);
 const PORT: u16 = 7100;
 
-/// What the daemon hands out: a VNIC behind a veth pair.
+/// What the daemon hands out: a VNIC behind a veth pair, and both ends of a link whose MTU is about that of the kernel's loopback.
 const CONFIGURATION: &str = r#"
 [[vnic]]
 name = "bench"
@@ -130,6 +129,18 @@ address = "10.85.0.2/24"
 host_address = "10.85.0.1"
 tcp_ports = ["7100"]
 udp_ports = ["7100"]
+
+[[link]]
+name = "bench"
+mtu = 65000
+[[link.end]]
+name = "bench-server"
+uid = 0
+address = "10.86.0.2/24"
+[[link.end]]
+name = "bench-client"
+uid = 0
+address = "10.86.0.1/24"
 "#;
 
 /// Everything that lives as long as the measurement: the namespace of kernel servers and the daemon.
@@ -175,21 +186,19 @@ impl Stage {
             Side::LoopbackSpinning => (Ipv4Addr::LOCALHOST, "spinning", "spinning"),
             Side::VethBlocking => (FAR, "blocking", "blocking"),
             Side::VethSpinning => (FAR, "spinning", "spinning"),
-            Side::Link => (LINK_SERVER, "link", "link"),
+            Side::Link => (LINK_SERVER, "bench-server", "bench-client"),
             Side::Vnic => (VNIC, "bench", "blocking"),
         };
-        let ends = (side == Side::Link).then(handover::link).transpose()?;
-        let (near, far) = ends.map_or((None, None), |(near, far)| (Some(near), Some(far)));
         let inside = matches!(side, Side::VethBlocking | Side::VethSpinning);
         let address = SocketAddr::from((listen, PORT));
         let log = self.out.join("net-server.log");
         let command = self.command("server", server, work, address, seconds, inside);
-        let mut server = Worker::start(command, far, &log)?;
+        let mut server = Worker::start(command, &log)?;
         server.line("the server")?;
         let log = self.out.join("net-client.log");
         let mut command = self.command("client", client, work, address, seconds, false);
         command.args(["--peer", &server.child.id().to_string()]);
-        let mut client = Worker::start(command, near, &log)?;
+        let mut client = Worker::start(command, &log)?;
         let line = client.line("the client")?;
         serde_json::from_str(&line).map_err(|cause| Error::Program {
             program: "bench worker".into(),
@@ -232,10 +241,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(mut command: Command, end: Option<OwnedFd>, log: &Path) -> Result<Self, Error> {
+    fn start(mut command: Command, log: &Path) -> Result<Self, Error> {
         let errors = std::fs::File::create(log).map_err(system("creating a log file"))?;
         let mut child = command
-            .stdin(end.map_or_else(Stdio::null, Stdio::from))
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()

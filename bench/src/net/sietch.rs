@@ -1,8 +1,9 @@
 //! Sietch's side: the poll-style API with its default settings, as a careful program would use it.
 //!
-//! 1. A server is on a VNIC of the daemon or at an end of a link; a client is at the other end of the link.
-//! 2. Both spin as long as that has paid lately and sleep on their doorbells then: nothing is tuned for the measurement but the sizes
-//!    of buffers for bulk, which the kernel tunes by itself, and the number of flows.
+//! 1. A server is on a VNIC over AF_XDP or at an end of a link, a client at the other end of the link; the daemon grants all of them.
+//! 2. Both spin as long as that has paid lately and sleep on their doorbells then. Nothing is tuned for the measurement.
+//! 3. Received bytes are looked at and consumed where they lie, and bulk is lent instead of copied: that is what the API is for. The
+//!    kernel's sides read and write, which is all that its sockets have.
 
 mod bulk;
 mod churn;
@@ -11,66 +12,55 @@ mod udp;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use sietch::net::{Config, Event};
-use sietch::{Client, Doorbell, Held, Stack, clock};
+use sietch::net::{Event, EventKind, FlowId};
+use sietch::{Client, Held, VnicQueue, clock};
 
-use super::handover::{self, LINK_CLIENT, LINK_SERVER};
 use super::measure::Outcome;
 use super::work::Work;
 use crate::error::{Error, system};
 
-/// Flows of an engine: more than any work has.
-const FLOWS: usize = 16 * 1024;
-
-/// Buffer of a connection in each direction at most; the kernel's grow to 6 MiB.
-const BUFFER: usize = 2 << 20;
-
 /// Nanoseconds after which a client looks at its clock though nothing arrives.
 const LOOK: u64 = 20_000_000;
 
+/// How long a device of the block before may take to come back.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+type Stack = sietch::Stack<VnicQueue>;
+
 /// Why something of ours failed.
-pub(super) fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     action: &'static str,
 ) -> impl FnOnce(E) -> Error {
     move |cause| Error::System { action, cause: std::io::Error::other(cause) }
 }
 
-fn sized(mut config: Config, work: Work) -> Config {
-    config.flows = FLOWS;
-    if matches!(work, Work::Bulk { .. }) {
-        (config.receive_buffer, config.send_buffer) = (BUFFER, BUFFER);
-    }
-    config
+/// Acquires the device with this name.
+fn open((socket, name): (&Path, &str)) -> Result<Stack, Error> {
+    let mut client = Client::connect(socket, "bench").map_err(failed("connecting to the daemon"))?;
+    let begun = Instant::now();
+    let vnic = loop {
+        match client.acquire_vnic(name) {
+            Ok(vnic) => break vnic,
+            // The worker of the block before has just ended.
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            Err(cause) => return Err(failed("acquiring a device")(cause)),
+        }
+    };
+    let config = vnic.engine_config([3; 16]);
+    let lease = client.hold().map_err(failed("holding a device"))?;
+    Ok(Stack::new(vnic.queue, &config).holding(Held { lease, grants: vec![vnic.grant] }))
 }
 
-/// Serves `work` until the process is ended; `ready` is told the address once it answers.
+/// Serves `work` on a device until the process is ended; `ready` is told the address once it answers.
 pub(super) fn serve(
     work: Work,
-    socket: &Path,
-    way: &str,
+    way: (&Path, &str),
     address: SocketAddr,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), Error> {
-    if way == "link" {
-        let config = sized(Config::new(LINK_SERVER, 24, [2; 16]), work);
-        return serve_on(Stack::new(handover::take(2)?, &config), work, address, ready);
-    }
-    let mut client = Client::connect(socket, "bench").map_err(failed("connecting to the daemon"))?;
-    let vnic = client.acquire_vnic(way).map_err(failed("acquiring a VNIC"))?;
-    let config = sized(vnic.engine_config([3; 16]), work);
-    let lease = client.hold().map_err(failed("holding a VNIC"))?;
-    let stack = Stack::new(vnic.queue, &config).holding(Held { lease, grants: vec![vnic.grant] });
-    serve_on(stack, work, address, ready)
-}
-
-fn serve_on<Q: Doorbell>(
-    mut stack: Stack<Q>,
-    work: Work,
-    address: SocketAddr,
-    ready: impl FnOnce(SocketAddr),
-) -> Result<(), Error> {
+    let mut stack = open(way)?;
     if matches!(work, Work::UdpEcho { .. }) {
         stack.engine.udp_bind(address.port()).map_err(failed("binding a UDP port"))?;
     } else {
@@ -86,15 +76,15 @@ fn serve_on<Q: Doorbell>(
     }
 }
 
-/// Loads the server at `address` for `seconds`, over the link that waits in stdin.
+/// Loads the server at `address` for `seconds`. `peer` is the server's process.
 pub(super) fn load(
     work: Work,
+    way: (&Path, &str),
     address: SocketAddr,
     seconds: f64,
     peer: Option<u32>,
 ) -> Result<Outcome, Error> {
-    let config = sized(Config::new(LINK_CLIENT, 24, [1; 16]), work);
-    let stack = Stack::new(handover::take(1)?, &config);
+    let stack = open(way)?;
     match work {
         Work::UdpEcho { bytes, window } => udp::load(stack, bytes, window, address, seconds),
         Work::Rpc { bytes, connections, pipeline } => {
@@ -110,18 +100,13 @@ pub(super) fn load(
 }
 
 /// One turn of a client: events that are due before the clock must be looked at.
-fn turn<Q: Doorbell>(stack: &mut Stack<Q>) -> Result<(), Error> {
+fn turn(stack: &mut Stack) -> Result<(), Error> {
     stack.poll(Some(clock::now() + LOOK)).map_err(system("driving a queue"))?;
     Ok(())
 }
 
 /// Connects `count` flows, each with its number attached, and waits for all of them. What else happens is given to `other`.
-fn connect<Q: Doorbell>(
-    stack: &mut Stack<Q>,
-    address: SocketAddr,
-    count: usize,
-) -> Result<Vec<sietch::net::FlowId>, Error> {
-    use sietch::net::EventKind;
+fn connect(stack: &mut Stack, address: SocketAddr, count: usize) -> Result<Vec<FlowId>, Error> {
     let mut flows = Vec::with_capacity(count);
     let mut connected = 0;
     let begun = Instant::now();

@@ -17,7 +17,7 @@ pub struct Arguments {
     /// `server` or `client`
     #[arg(long)]
     role: String,
-    /// `blocking` or `spinning` kernel sockets, `link` for the end of a link that comes through stdin, or a VNIC's name
+    /// `blocking` or `spinning` kernel sockets, or the name of a VNIC or of an end of a link
     #[arg(long)]
     way: String,
     /// What to do, as `Work` prints it
@@ -63,12 +63,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         let ready = |address: SocketAddr| println!("{address}");
         return match waiting {
             Some(waiting) => linux::serve(work, waiting, address, ready),
-            None => sietch::serve(work, &arguments.socket, &arguments.way, address, ready),
+            None => sietch::serve(work, (&arguments.socket, &arguments.way), address, ready),
         };
     }
     let outcome: Outcome = match waiting {
         Some(waiting) => linux::load(work, waiting, address, arguments.seconds)?,
-        None => sietch::load(work, address, arguments.seconds, arguments.peer)?,
+        None => {
+            let way = (arguments.socket.as_path(), arguments.way.as_str());
+            sietch::load(work, way, address, arguments.seconds, arguments.peer)?
+        }
     };
     let line = serde_json::to_string(&outcome)
         .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;

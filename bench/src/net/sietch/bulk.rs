@@ -1,24 +1,26 @@
 //! Bytes in one direction, as many as go.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
-use sietch::net::EventKind;
-use sietch::{Doorbell, Stack};
+use sietch::net::{EventKind, FlowId, Lent};
 
-use super::{connect, turn};
+use super::{Stack, connect, turn};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::BULK_WRITE;
 
-pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>) -> Result<(), Error> {
-    // The kernel's reader has its bytes copied out; so has ours.
-    let mut buffer = vec![0; BULK_WRITE];
+pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
     loop {
         stack.poll(None).map_err(system("driving a queue"))?;
         while let Some(event) = stack.next_event() {
             match event.kind {
-                EventKind::Readable => while stack.engine.read(event.flow, &mut buffer) > 0 {},
+                EventKind::Readable => {
+                    let (first, second) = stack.engine.received(event.flow);
+                    let length = first.len() + second.len();
+                    stack.engine.consume(event.flow, length);
+                }
                 EventKind::PeerClosed => stack.engine.close(event.flow),
                 _ => {}
             }
@@ -26,32 +28,34 @@ pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>) -> Result<(), Error> {
     }
 }
 
-pub(super) fn load<Q: Doorbell>(
-    mut stack: Stack<Q>,
+/// Lends as much as the engine takes.
+fn fill(stack: &mut Stack, flow: FlowId, data: &Lent) {
+    while stack.engine.send_lent(flow, data.clone()).is_ok() {}
+}
+
+pub(super) fn load(
+    mut stack: Stack,
     flows: usize,
     address: SocketAddr,
     seconds: f64,
 ) -> Result<Outcome, Error> {
     let flows = connect(&mut stack, address, flows)?;
-    let data = vec![3; BULK_WRITE];
+    let data = Lent::from(Arc::<[u8]>::from(vec![3; BULK_WRITE]));
     let mut meter = Meter::new(seconds)?;
     for flow in flows {
-        while stack.engine.send(flow, &data) == data.len() {}
+        fill(&mut stack, flow, &data);
     }
+    // Much is lent at a time: what counts is what the peer has acknowledged.
+    let mut counted = 0;
     loop {
         turn(&mut stack)?;
         while let Some(event) = stack.next_event() {
-            if event.kind != EventKind::Writable {
-                continue;
-            }
-            loop {
-                let taken = stack.engine.send(event.flow, &data);
-                meter.count(taken as u64);
-                if taken < data.len() {
-                    break;
-                }
+            if event.kind == EventKind::Writable {
+                fill(&mut stack, event.flow, &data);
             }
         }
+        let acknowledged = stack.engine.metrics().payload_acknowledged;
+        meter.count(acknowledged - std::mem::replace(&mut counted, acknowledged));
         if meter.is_over(Instant::now())? {
             return meter.finish();
         }

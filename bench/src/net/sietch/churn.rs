@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use sietch::clock;
 use sietch::net::EventKind;
-use sietch::{Doorbell, Stack, clock};
 
-use super::{connect, failed, turn};
+use super::{Stack, connect, failed, turn};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{CHURN_AT_ONCE, REQUEST};
 
 /// Answers one request a connection, then closes: TIME-WAIT is the server's.
-pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>) -> Result<(), Error> {
+pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
     let mut buffer = [0; REQUEST];
     loop {
         stack.poll(None).map_err(system("driving a queue"))?;
@@ -27,14 +27,10 @@ pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>) -> Result<(), Error> {
 }
 
 /// Keeps some connections on their way: connect, one request, its answer, the end; then the next.
-pub(super) fn load<Q: Doorbell>(
-    mut stack: Stack<Q>,
-    address: SocketAddr,
-    seconds: f64,
-) -> Result<Outcome, Error> {
+pub(super) fn load(mut stack: Stack, address: SocketAddr, seconds: f64) -> Result<Outcome, Error> {
     let mut meter = Meter::new(seconds)?;
     let mut begun = vec![Instant::now(); CHURN_AT_ONCE];
-    let open = |stack: &mut Stack<Q>, user: usize| -> Result<Instant, Error> {
+    let open = |stack: &mut Stack, user: usize| -> Result<Instant, Error> {
         let now = Instant::now();
         let flow = stack.engine.connect(address, clock::now()).map_err(failed("connecting"))?;
         stack.engine.set_user(flow, user as u64);
@@ -73,8 +69,8 @@ pub(super) fn load<Q: Doorbell>(
 }
 
 /// Opens idle connections and says what one costs both ends: the memory by which their two processes grew.
-pub(super) fn hold<Q: Doorbell>(
-    mut stack: Stack<Q>,
+pub(super) fn hold(
+    mut stack: Stack,
     connections: usize,
     address: SocketAddr,
     peer: Option<u32>,

@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use sietch::net::{EventKind, FlowId};
-use sietch::{Doorbell, Stack};
 
-use super::{connect, failed, turn};
+use super::{Stack, connect, failed, turn};
 use crate::error::{Error, system};
 use crate::net::linux::reply_size;
 use crate::net::measure::{Meter, Outcome};
@@ -17,7 +16,7 @@ const REPLIES: usize = 64 * 1024;
 
 /// Consumes the whole messages of `size` bytes that have arrived; how many there were.
 #[inline]
-fn take<Q: Doorbell>(stack: &mut Stack<Q>, flow: FlowId, size: usize) -> usize {
+fn take(stack: &mut Stack, flow: FlowId, size: usize) -> usize {
     let (first, second) = stack.engine.received(flow);
     let whole = (first.len() + second.len()) / size;
     if whole > 0 {
@@ -26,7 +25,7 @@ fn take<Q: Doorbell>(stack: &mut Stack<Q>, flow: FlowId, size: usize) -> usize {
     whole
 }
 
-pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>, bytes: usize) -> Result<(), Error> {
+pub(super) fn serve(mut stack: Stack, bytes: usize) -> Result<(), Error> {
     let size = reply_size(bytes);
     let replies = vec![7; REPLIES];
     loop {
@@ -46,8 +45,8 @@ pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>, bytes: usize) -> Result<()
     }
 }
 
-pub(super) fn load<Q: Doorbell>(
-    mut stack: Stack<Q>,
+pub(super) fn load(
+    mut stack: Stack,
     (bytes, connections, pipeline): (usize, usize, usize),
     address: SocketAddr,
     seconds: f64,

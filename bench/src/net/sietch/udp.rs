@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use sietch::{Doorbell, Stack};
-
-use super::{failed, turn};
+use super::{Stack, failed, turn};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{stamp, stamped};
@@ -13,7 +11,7 @@ use crate::net::work::{stamp, stamped};
 /// After this silence a datagram counts as lost, and another takes its place.
 const LOST: Duration = Duration::from_millis(50);
 
-pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>, port: u16) -> Result<(), Error> {
+pub(super) fn serve(mut stack: Stack, port: u16) -> Result<(), Error> {
     loop {
         stack.poll(None).map_err(system("driving a queue"))?;
         while stack.next_event().is_some() {
@@ -25,8 +23,8 @@ pub(super) fn serve<Q: Doorbell>(mut stack: Stack<Q>, port: u16) -> Result<(), E
     }
 }
 
-pub(super) fn load<Q: Doorbell>(
-    mut stack: Stack<Q>,
+pub(super) fn load(
+    mut stack: Stack,
     bytes: usize,
     window: usize,
     address: SocketAddr,
