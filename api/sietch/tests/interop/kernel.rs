@@ -97,10 +97,12 @@ fn send(mut stream: TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<(
 pub fn receive(mut stream: &TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<()> {
     let (mut buffer, mut got) = (vec![0; 64 << 10], 0);
     loop {
-        let count = stream.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
+        let count = match stream.read(&mut buffer) {
+            Ok(0) => break,
+            // A wait with a limit is interrupted when the whole machine stands still for a moment.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            outcome => outcome?,
+        };
         pattern.check(got, &buffer[..count]);
         got += count as u64;
     }
