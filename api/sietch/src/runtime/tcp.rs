@@ -577,11 +577,7 @@ impl Net {
     /// # Errors
     /// There is no way to it, it refuses, or it does not answer. Bound the wait with [`Net::timeout`].
     pub async fn connect(&self, remote: impl Into<SocketAddr>) -> io::Result<TcpStream> {
-        let remote = remote.into();
-        let SocketAddr::V4(address) = remote else {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "IPv6 is not supported yet"));
-        };
-        let flow = self.0.engine.borrow_mut().connect(address, self.now()).map_err(refused)?;
+        let flow = self.0.engine.borrow_mut().connect(remote, self.now()).map_err(refused)?;
         let stream = TcpStream::adopt(self, flow, false);
         std::future::poll_fn(|context| stream.half.poll_connected(context)).await?;
         Ok(stream)

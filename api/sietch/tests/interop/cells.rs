@@ -7,7 +7,7 @@ use sietch_sim::Random;
 use sietch_sim::link::{Burst, Direction, LinkConfig, Marking};
 use sietch_sim::seeds::{self, Budget};
 
-use crate::meeting::{Conditions, Outcome, meet};
+use crate::meeting::{Conditions, Family, Outcome, meet};
 use crate::{kernel, services};
 
 /// Where the kernel accepts transfers.
@@ -25,13 +25,13 @@ const MEGABYTES: Load = Load { up: 3_000_000, down: 4_000_000 };
 
 fn cell(name: &str, conditions: &Conditions, load: Load) -> Option<Outcome<()>> {
     let Load { up, down } = load;
-    let at_kernel = conditions.clone();
+    let (at_kernel, family) = (conditions.clone(), conditions.family);
     let outcome = meet(
         name,
         conditions,
         move |net| async move {
-            net.spawn(services::all(net.clone()));
-            services::transfer_with_kernel(net, KERNEL_PORT, up, down).await;
+            net.spawn(services::all(net.clone(), family));
+            services::transfer_with_kernel(net, family, KERNEL_PORT, up, down).await;
         },
         move || {
             let listener = kernel::listen(KERNEL_PORT, &at_kernel).expect("the port is free");
@@ -61,20 +61,26 @@ fn over(direction: Direction) -> Conditions {
 
 #[test]
 fn megabytes_cross_a_bare_veth() {
-    let load = Load { up: 30_000_000, down: 30_000_000 };
-    let Some(outcome) = cell("megabytes_cross_a_bare_veth", &Conditions::default(), load) else { return };
-    assert_eq!(outcome.metrics.bad_checksum, 0);
+    let load = Load { up: 20_000_000, down: 20_000_000 };
+    for family in [Family::V4, Family::V6] {
+        let name = format!("megabytes_cross_a_bare_veth {family:?}");
+        let Some(outcome) = cell(&name, &Conditions::over(family), load) else { return };
+        assert_eq!(outcome.metrics.bad_checksum, 0);
+    }
 }
 
 #[test]
 fn a_bad_path_with_every_choice_of_options() {
-    for (index, (sack, timestamps, scaling)) in
-        [(true, true, true), (false, true, true), (true, false, true), (false, false, false)]
-            .into_iter()
-            .enumerate()
-    {
-        let conditions = Conditions { sack, timestamps, scaling, seed: index as u64, ..over(bad_path()) };
-        let name = format!("a_bad_path sack {sack} timestamps {timestamps} scaling {scaling}");
+    let choices = [
+        (Family::V4, true, true, true),
+        (Family::V6, true, true, true),
+        (Family::V4, false, true, true),
+        (Family::V6, true, false, true),
+        (Family::V4, false, false, false),
+    ];
+    for (seed, (family, sack, timestamps, scaling)) in (0..).zip(choices) {
+        let conditions = Conditions { family, sack, timestamps, scaling, seed, ..over(bad_path()) };
+        let name = format!("a_bad_path {family:?} sack {sack} timestamps {timestamps} scaling {scaling}");
         let Some(outcome) = cell(&name, &conditions, MEGABYTES) else { return };
         let [there, back] = outcome.tallies;
         assert!(there.lost > 20 && back.lost > 20 && there.duplicated > 20 && back.reordered > 20);
@@ -83,9 +89,12 @@ fn a_bad_path_with_every_choice_of_options() {
 
 #[test]
 fn damaged_frames_are_noticed() {
-    let conditions = over(Direction { corruption: 20, ..path() });
-    let Some(outcome) = cell("damaged_frames_are_noticed", &conditions, MEGABYTES) else { return };
-    assert!(outcome.metrics.bad_checksum + outcome.metrics.malformed > 10, "{:?}", outcome.metrics);
+    for family in [Family::V4, Family::V6] {
+        let conditions = Conditions { family, ..over(Direction { corruption: 20, ..path() }) };
+        let name = format!("damaged_frames_are_noticed {family:?}");
+        let Some(outcome) = cell(&name, &conditions, MEGABYTES) else { return };
+        assert!(outcome.metrics.bad_checksum + outcome.metrics.malformed > 10, "{:?}", outcome.metrics);
+    }
 }
 
 #[test]
@@ -114,9 +123,10 @@ fn a_bottleneck_that_marks_or_drops_with_each_congestion_control() {
 
 #[test]
 fn large_and_small_frames() {
-    for mtu in [576, 1280, 3400] {
-        let conditions = Conditions { mtu, seed: mtu as u64, ..over(Direction { loss: 5, ..path() }) };
-        if cell(&format!("large_and_small_frames {mtu}"), &conditions, MEGABYTES).is_none() {
+    for (family, mtu) in [(Family::V4, 576), (Family::V6, 1280), (Family::V4, 3400), (Family::V6, 3400)] {
+        let conditions =
+            Conditions { family, mtu, seed: mtu as u64, ..over(Direction { loss: 5, ..path() }) };
+        if cell(&format!("large_and_small_frames {family:?} {mtu}"), &conditions, MEGABYTES).is_none() {
             return;
         }
     }
@@ -154,8 +164,16 @@ fn draw(seed: u64) -> (Conditions, Load) {
     });
     let mut flag = |permille| random.chance(permille);
     let (sack, timestamps, scaling, ecn) = (flag(750), flag(750), flag(850), flag(500));
+    let (family, mtu) = *random.pick(&[
+        (Family::V4, 1500),
+        (Family::V6, 1500),
+        (Family::V4, 576),
+        (Family::V6, 1280),
+        (Family::V6, 3400),
+    ]);
     let conditions = Conditions {
-        mtu: *random.pick(&[1500, 1500, 576, 1280, 3400]),
+        family,
+        mtu,
         link,
         seed: random.word(),
         sack,

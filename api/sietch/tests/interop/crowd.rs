@@ -1,7 +1,7 @@
 //! Many connections, and connections that end in every way there is.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use sietch::Net;
 use sietch_sim::link::{Direction, LinkConfig};
 
 use crate::kernel::{self, ask, connect, connect_from, reset_at_close};
-use crate::meeting::{self, Conditions, KERNEL, MORE, Outcome, meet};
+use crate::meeting::{self, Conditions, Family, MORE, Outcome, meet};
 use crate::pattern::Pattern;
 use crate::services;
 
@@ -20,7 +20,7 @@ use crate::services;
 const CROWD: usize = 10_000;
 
 /// How long connections come and go at full speed.
-const CHURN: Duration = Duration::from_millis(1500);
+const CHURN: Duration = Duration::from_millis(1000);
 
 /// The most that Sietch held at any time.
 #[derive(Debug, Default)]
@@ -41,12 +41,11 @@ impl Peak {
 }
 
 /// Runs `work` on a thread for each of the kernel's addresses.
-fn from_everywhere<T: Send>(work: impl Fn(usize, std::net::Ipv4Addr) -> T + Sync) -> Vec<T> {
+fn from_everywhere<T: Send>(family: Family, work: impl Fn(usize, IpAddr) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
-        let all: Vec<_> = MORE
-            .into_iter()
-            .enumerate()
-            .map(|(index, address)| {
+        let all: Vec<_> = (0..MORE)
+            .map(|which| {
+                let (index, address) = (usize::from(which), family.another(which));
                 scope.spawn({
                     let work = &work;
                     move || work(index, address)
@@ -71,29 +70,37 @@ fn allow_descriptors(count: u64) -> bool {
 
 #[test]
 fn ten_thousand_connections_at_once_and_their_memory_comes_back() {
-    const NAME: &str = "ten_thousand_connections_at_once_and_their_memory_comes_back";
+    ten_thousand("ten_thousand_connections_at_once_and_their_memory_comes_back", Family::V4);
+}
+
+#[test]
+fn ten_thousand_connections_at_once_over_ipv6() {
+    ten_thousand("ten_thousand_connections_at_once_over_ipv6", Family::V6);
+}
+
+fn ten_thousand(name: &str, family: Family) {
     if !allow_descriptors(CROWD as u64 + 500) {
-        eprintln!("SKIPPED {NAME}: needs {} descriptors (ulimit -n)", CROWD + 500);
+        eprintln!("SKIPPED {name}: needs {} descriptors (ulimit -n)", CROWD + 500);
         return;
     }
-    let conditions = Conditions::default();
+    let conditions = Conditions::over(family);
     let peak = Arc::new(Peak::default());
     let (watched, at_kernel) = (Arc::clone(&peak), conditions.clone());
     let outcome = meet(
-        NAME,
+        name,
         &conditions,
-        |net| async move {
+        move |net| async move {
             net.spawn(watched.watch(net.clone()));
-            services::all(net).await;
+            services::all(net, family).await;
         },
         move || {
-            let crowds = from_everywhere(|index, address| {
-                let share = CROWD / MORE.len();
+            let crowds = from_everywhere(family, |index, address| {
+                let share = CROWD / usize::from(MORE);
                 let mut streams: Vec<TcpStream> = (0..share)
                     .map(|_| connect_from(address, services::ECHO, &at_kernel).expect("Sietch accepts"))
                     .collect();
                 for round in 0..2 {
-                    let number = |place: usize| ((round * MORE.len() + index) * share + place) as u32;
+                    let number = |place: usize| ((round * usize::from(MORE) + index) * share + place) as u32;
                     let request = |place: usize| [number(place).to_be_bytes(); 16].concat();
                     // All ask, then all listen.
                     for (place, stream) in streams.iter_mut().enumerate() {
@@ -128,7 +135,7 @@ enum Ending {
 }
 
 fn churn(ending: Ending, limit: Duration, conditions: &Conditions) -> usize {
-    let counts = from_everywhere(|index, address| {
+    let counts = from_everywhere(conditions.family, |index, address| {
         let (started, mut count) = (Instant::now(), 0);
         while started.elapsed() < limit {
             let port = if ending == Ending::ServerCloses { services::ONCE } else { services::ECHO };
@@ -150,19 +157,29 @@ fn churn(ending: Ending, limit: Duration, conditions: &Conditions) -> usize {
 
 #[test]
 fn connections_come_and_go_at_full_speed_and_end_in_every_way() {
-    for ending in [Ending::ClientCloses, Ending::ClientResets, Ending::ServerCloses] {
-        let name = format!("connections_come_and_go {ending:?}");
-        let conditions = Conditions::default();
+    for (ending, family) in [
+        (Ending::ClientCloses, Family::V4),
+        (Ending::ClientResets, Family::V6),
+        (Ending::ServerCloses, Family::V4),
+        (Ending::ServerCloses, Family::V6),
+    ] {
+        let name = format!("connections_come_and_go {ending:?} {family:?}");
+        let conditions = Conditions::over(family);
         let at_kernel = conditions.clone();
-        let outcome = meet(&name, &conditions, services::all, move || {
-            // Ports come round again while Sietch still remembers the connection that had them before.
-            meeting::set("ip_local_port_range", "20000 20099").expect("the namespace is ours");
-            if ending == Ending::ClientCloses {
-                // There it is the kernel that remembers.
-                meeting::set("ip_local_port_range", "10000 60000").expect("the namespace is ours");
-            }
-            churn(ending, CHURN, &at_kernel)
-        });
+        let outcome = meet(
+            &name,
+            &conditions,
+            move |net| services::all(net, family),
+            move || {
+                // Ports come round again while Sietch still remembers the connection that had them before.
+                meeting::set("ip_local_port_range", "20000 20099").expect("the namespace is ours");
+                if ending == Ending::ClientCloses {
+                    // There it is the kernel that remembers.
+                    meeting::set("ip_local_port_range", "10000 60000").expect("the namespace is ours");
+                }
+                churn(ending, CHURN, &at_kernel)
+            },
+        );
         let Some(Outcome { value, metrics, .. }) = outcome else { return };
         eprintln!("{name}: {value} connections");
         assert!(value > 500, "{name}: {value} connections");
@@ -184,10 +201,10 @@ fn a_storm_of_resets_costs_a_bystander_nothing() {
         "a_storm_of_resets_costs_a_bystander_nothing",
         &conditions,
         |net| async move {
-            net.spawn(services::all(net.clone()));
+            net.spawn(services::all(net.clone(), Family::V4));
             // A storm of the other kind: every one of these is refused.
             for _ in 0..STORM {
-                let refused = net.connect(SocketAddr::from((KERNEL, services::NOBODY))).await;
+                let refused = net.connect(SocketAddr::new(Family::V4.kernel(), services::NOBODY)).await;
                 let kind = refused.expect_err("nobody listens").kind();
                 assert_eq!(kind, std::io::ErrorKind::ConnectionRefused);
             }
@@ -226,19 +243,24 @@ fn far() -> Conditions {
 fn both_sides_close_at_once() {
     let conditions = far();
     let at_kernel = conditions.clone();
-    let outcome = meet("both_sides_close_at_once", &conditions, services::all, move || {
-        thread::scope(|scope| {
-            for _ in 0..30 {
-                scope.spawn(|| {
-                    let mut stream = connect(services::CLOSING, &at_kernel).expect("Sietch accepts");
-                    stream.read_exact(&mut [0]).expect("Sietch sends a byte");
-                    // Sietch closes 30 ms after that byte, which took 20: the two FINs cross.
-                    stream.shutdown(Shutdown::Write).expect("the connection is open");
-                    assert_eq!(stream.read(&mut [0]).expect("Sietch closes as well"), 0);
-                });
-            }
-        });
-    });
+    let outcome = meet(
+        "both_sides_close_at_once",
+        &conditions,
+        |net| services::all(net, Family::V4),
+        move || {
+            thread::scope(|scope| {
+                for _ in 0..30 {
+                    scope.spawn(|| {
+                        let mut stream = connect(services::CLOSING, &at_kernel).expect("Sietch accepts");
+                        stream.read_exact(&mut [0]).expect("Sietch sends a byte");
+                        // Sietch closes 30 ms after that byte, which took 20: the two FINs cross.
+                        stream.shutdown(Shutdown::Write).expect("the connection is open");
+                        assert_eq!(stream.read(&mut [0]).expect("Sietch closes as well"), 0);
+                    });
+                }
+            });
+        },
+    );
     let Some(Outcome { metrics, .. }) = outcome else { return };
     assert_eq!((metrics.connections_closed, metrics.connections_reset), (30, 0), "{metrics:?}");
 }
@@ -247,16 +269,21 @@ fn both_sides_close_at_once() {
 fn a_server_that_has_closed_its_side_still_listens() {
     let conditions = Conditions::default();
     let at_kernel = conditions.clone();
-    meet("a_server_that_has_closed_its_side_still_listens", &conditions, services::all, move || {
-        let mut stream = connect(services::LISTENER, &at_kernel).expect("Sietch accepts");
-        let mut all = Vec::new();
-        stream.read_to_end(&mut all).expect("Sietch closes its side");
-        assert_eq!(all, b"I listen");
-        let mut bytes = vec![0; 2_000_000];
-        Pattern(1).fill(0, &mut bytes);
-        stream.write_all(&(bytes.len() as u64).to_be_bytes()).expect("this side is open");
-        stream.write_all(&bytes).expect("this side is open");
-    });
+    meet(
+        "a_server_that_has_closed_its_side_still_listens",
+        &conditions,
+        |net| services::all(net, Family::V4),
+        move || {
+            let mut stream = connect(services::LISTENER, &at_kernel).expect("Sietch accepts");
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).expect("Sietch closes its side");
+            assert_eq!(all, b"I listen");
+            let mut bytes = vec![0; 2_000_000];
+            Pattern(1).fill(0, &mut bytes);
+            stream.write_all(&(bytes.len() as u64).to_be_bytes()).expect("this side is open");
+            stream.write_all(&bytes).expect("this side is open");
+        },
+    );
 }
 
 #[test]
@@ -268,8 +295,8 @@ fn lost_handshakes_are_repeated_by_both_sides() {
         "lost_handshakes_are_repeated_by_both_sides",
         &conditions,
         |net| async move {
-            net.spawn(services::all(net.clone()));
-            services::transfer_with_kernel(net, 7100, 10_000, 10_000).await;
+            net.spawn(services::all(net.clone(), Family::V4));
+            services::transfer_with_kernel(net, Family::V4, 7100, 10_000, 10_000).await;
         },
         move || {
             let listener = kernel::listen(7100, &at_kernel).expect("the port is free");
@@ -291,17 +318,23 @@ fn a_client_that_vanishes_is_noticed_by_what_it_no_longer_answers() {
     // The kernel drops all that comes for an address that it no longer has; a new connection from another one is served.
     let conditions = Conditions::default();
     let at_kernel = conditions.clone();
-    let outcome = meet("a_client_that_vanishes", &conditions, services::all, move || {
-        let gone = MORE[0];
-        let mut stream = connect_from(gone, services::ECHO, &at_kernel).expect("Sietch accepts");
-        ask(&mut stream, 1).expect("Sietch answers");
-        crate::pair::ip(&format!("addr del {gone}/24 dev {}", crate::pair::HOST_END)).expect("it is there");
-        let mut other = connect(services::ECHO, &at_kernel).expect("Sietch accepts");
-        ask(&mut other, 2).expect("Sietch answers");
-        crate::pair::ip(&format!("addr add {gone}/24 dev {}", crate::pair::HOST_END)).expect("it is free");
-        // The address is back, and so is the connection.
-        ask(&mut stream, 3).expect("Sietch answers");
-    });
+    let outcome = meet(
+        "a_client_that_vanishes",
+        &conditions,
+        |net| services::all(net, Family::V4),
+        move || {
+            let gone = Family::V4.another(0);
+            let mut stream = connect_from(gone, services::ECHO, &at_kernel).expect("Sietch accepts");
+            ask(&mut stream, 1).expect("Sietch answers");
+            crate::pair::ip(&format!("addr del {gone}/24 dev {}", crate::pair::HOST_END))
+                .expect("it is there");
+            let mut other = connect(services::ECHO, &at_kernel).expect("Sietch accepts");
+            ask(&mut other, 2).expect("Sietch answers");
+            meeting::give(Family::V4, 0);
+            // The address is back, and so is the connection.
+            ask(&mut stream, 3).expect("Sietch answers");
+        },
+    );
     let Some(Outcome { metrics, .. }) = outcome else { return };
     assert_eq!(metrics.connections_reset, 0, "{metrics:?}");
 }

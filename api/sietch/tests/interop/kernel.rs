@@ -1,12 +1,12 @@
 //! The kernel's side: plain sockets. Every wait has a limit.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::meeting::{Conditions, KERNEL, PATIENCE, SIETCH};
+use crate::meeting::{Conditions, Family, PATIENCE};
 use crate::pattern::Pattern;
 use crate::services::TRANSFER;
 
@@ -26,7 +26,11 @@ pub fn counts(head: &[u8; 16]) -> (u64, u64) {
 
 /// A socket as the conditions want it, not connected.
 fn socket(conditions: &Conditions) -> io::Result<rustix::fd::OwnedFd> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    let family = match conditions.family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
     sockopt::set_tcp_congestion(&socket, conditions.congestion)?;
     if let Some(bytes) = conditions.kernel_buffer {
         sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
@@ -41,25 +45,25 @@ fn patient(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// A connection to `port` of Sietch, from `source`.
-pub fn connect_from(source: Ipv4Addr, port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
+pub fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
     let socket = socket(conditions)?;
-    if source != KERNEL {
-        rustix::net::bind(&socket, &SocketAddrV4::new(source, 0))?;
+    if source != conditions.family.kernel() {
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
     }
-    rustix::net::connect(&socket, &SocketAddrV4::new(SIETCH, port))?;
+    rustix::net::connect(&socket, &SocketAddr::new(conditions.family.sietch(), port))?;
     patient(socket.into())
 }
 
 /// A connection to `port` of Sietch.
 pub fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
-    connect_from(KERNEL, port, conditions)
+    connect_from(conditions.family.kernel(), port, conditions)
 }
 
 /// A listening port of the kernel's.
 pub fn listen(port: u16, conditions: &Conditions) -> io::Result<TcpListener> {
     let socket = socket(conditions)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    rustix::net::bind(&socket, &SocketAddrV4::new(KERNEL, port))?;
+    rustix::net::bind(&socket, &SocketAddr::new(conditions.family.kernel(), port))?;
     rustix::net::listen(&socket, 4096)?;
     Ok(socket.into())
 }

@@ -5,7 +5,7 @@
 //! 2. Sietch is a [`Runtime`](sietch::Runtime) with the same services everywhere ([`services`]); the kernel's side are plain sockets
 //!    ([`kernel`]) and foreign programs ([`programs`]).
 //! 3. When the kernel's side is content, every connection must end, every buffer come back, and no filter have refused a frame.
-//! 4. [`cells`] are transfers under conditions: of the path, of the options that the kernel uses, of sizes. [`crowd`] are many
+//! 4. [`cells`] are transfers under conditions: IPv4 and IPv6, of the path, of the options that the kernel uses, of sizes. [`crowd`] are many
 //!    connections, and connections that end in every way there is. `cargo xtask soak interop` draws random cells for long.
 //!
 //! The kernel here may have no netem, so it is the path that loses, repeats, reorders, damages, marks and delays

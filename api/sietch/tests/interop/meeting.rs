@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use sietch::net::congestion::Kind;
-use sietch::net::{Config, Metrics};
+use sietch::net::{Config, Ipv6, Metrics};
 use sietch::nic::af_xdp;
 use sietch::nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
 use sietch::{Doorbell, Net, Runtime, clock};
@@ -31,17 +31,60 @@ use sietch_sim::{Cable, Random};
 
 use crate::pair::{HOST_END, Pair, Plan, enter_namespace, ip};
 
-/// The kernel's address.
-pub const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-/// Sietch's.
-pub const SIETCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// The kernel's addresses, and Sietch's.
+const KERNEL: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(10, 9, 0, 1), Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1));
+const SIETCH: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(10, 9, 0, 2), Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2));
 /// More addresses of the kernel's, so that ports do not run out.
-pub const MORE: [Ipv4Addr; 4] = [
-    Ipv4Addr::new(10, 9, 0, 11),
-    Ipv4Addr::new(10, 9, 0, 12),
-    Ipv4Addr::new(10, 9, 0, 13),
-    Ipv4Addr::new(10, 9, 0, 14),
-];
+pub const MORE: u8 = 4;
+
+/// Which IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The kernel's address.
+    pub const fn kernel(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(KERNEL.0),
+            Self::V6 => IpAddr::V6(KERNEL.1),
+        }
+    }
+
+    /// Sietch's address.
+    pub const fn sietch(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(SIETCH.0),
+            Self::V6 => IpAddr::V6(SIETCH.1),
+        }
+    }
+
+    /// Another address of the kernel's, of [`MORE`].
+    pub const fn another(self, which: u8) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 9, 0, 11 + which)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 1, which as u16)),
+        }
+    }
+
+    /// An address as `ip` wants it.
+    pub fn with_prefix(self, address: IpAddr) -> String {
+        match self {
+            Self::V4 => format!("{address}/24"),
+            Self::V6 => format!("{address}/64"),
+        }
+    }
+
+    /// An address as a URL has it.
+    pub fn host(self) -> String {
+        match self {
+            Self::V4 => SIETCH.0.to_string(),
+            Self::V6 => format!("[{}]", SIETCH.1),
+        }
+    }
+}
 
 /// How long one thing may take before a test gives up. Nothing seen took a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,6 +92,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// What differs between meetings.
 #[derive(Clone, Debug)]
 pub struct Conditions {
+    pub family: Family,
     pub mtu: usize,
     /// The path; none is the bare veth.
     pub link: Option<LinkConfig>,
@@ -72,6 +116,7 @@ pub struct Conditions {
 impl Default for Conditions {
     fn default() -> Self {
         Self {
+            family: Family::V4,
             mtu: 1500,
             link: None,
             seed: 1,
@@ -89,8 +134,14 @@ impl Default for Conditions {
 }
 
 impl Conditions {
+    /// The same over the other IP.
+    pub fn over(family: Family) -> Self {
+        Self { family, ..Self::default() }
+    }
+
     fn config(&self) -> Config {
-        let mut config = Config::new(SIETCH, 24, *b"sixteen secrets!");
+        let mut config = Config::new(SIETCH.0, 24, *b"sixteen secrets!");
+        config.ipv6 = (self.mtu >= 1280).then(|| Ipv6 { addresses: vec![(SIETCH.1, 64)], gateway: None });
         config.receive_buffer = self.buffer;
         config.send_buffer = self.buffer;
         config.congestion = self.control;
@@ -109,6 +160,13 @@ impl Conditions {
         // For foreign programs: others than this one may not be the default outside the first namespace.
         set("tcp_congestion_control", "reno")
     }
+}
+
+/// Gives the kernel one more address.
+pub fn give(family: Family, which: u8) {
+    let nodad = if family == Family::V6 { "nodad" } else { "" };
+    let address = family.with_prefix(family.another(which));
+    ip(&format!("addr add {address} dev {HOST_END} {nodad}")).expect("the pair is there");
 }
 
 /// Sets a parameter of TCP in the calling thread's namespace.
@@ -145,7 +203,14 @@ where
             eprintln!("SKIPPED {name}: needs root (CAP_SYS_ADMIN) for a network namespace of its own");
             return None;
         }
-        let plan = Plan { host: KERNEL, address: SIETCH, ports: 1..=u16::MAX, mtu: conditions.mtu };
+        let plan = Plan {
+            host: KERNEL.0,
+            address: SIETCH.0,
+            // Smaller links have no IPv6.
+            ipv6: (conditions.mtu >= 1280).then_some((KERNEL.1, SIETCH.1)),
+            ports: 1..=u16::MAX,
+            mtu: conditions.mtu,
+        };
         let pair = match Pair::new(&plan) {
             Ok(pair) => pair,
             Err(error) => {
@@ -153,8 +218,8 @@ where
                 return None;
             }
         };
-        for address in MORE {
-            ip(&format!("addr add {address}/24 dev {HOST_END}")).expect("the pair is there");
+        for which in 0..MORE {
+            give(conditions.family, which);
         }
         conditions.prepare().expect("the namespace is ours");
         Some(hold(&name, &conditions, pair, serve, client))

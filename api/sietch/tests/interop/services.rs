@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sietch::{Net, TcpStream};
 
-use crate::meeting::KERNEL;
+use crate::meeting::Family;
 use crate::pattern::Pattern;
 use crate::{http_server, kernel};
 
@@ -51,7 +51,7 @@ where
 }
 
 /// All of them.
-pub async fn all(net: Net) {
+pub async fn all(net: Net, family: Family) {
     offer(&net, TRANSFER, |net, mut stream| async move {
         let mut head = [0; 16];
         stream.read_exact(&mut head).await?;
@@ -86,8 +86,8 @@ pub async fn all(net: Net) {
         assert_eq!(got, u64::from_be_bytes(head));
         Ok(())
     });
-    offer(&net, FORWARDER, |net, client| async move {
-        let server = net.connect(SocketAddr::from((KERNEL, FORWARDER))).await?;
+    offer(&net, FORWARDER, move |net, client| async move {
+        let server = net.connect(SocketAddr::new(family.kernel(), FORWARDER)).await?;
         pass_on(&net, client, server).await
     });
     let mut large = vec![0; LARGE_FILE as usize];
@@ -176,9 +176,9 @@ async fn transfer(
 }
 
 /// Connects to a port of the kernel's that somebody is about to listen on.
-pub async fn connect(net: &Net, port: u16) -> TcpStream {
+pub async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
     loop {
-        match net.connect(SocketAddr::from((KERNEL, port))).await {
+        match net.connect(SocketAddr::new(family.kernel(), port)).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 net.sleep(Duration::from_millis(10)).await;
             }
@@ -188,8 +188,8 @@ pub async fn connect(net: &Net, port: u16) -> TcpStream {
 }
 
 /// Connects to the kernel's side of [`kernel::accept_transfer`].
-pub async fn transfer_with_kernel(net: Net, port: u16, up: u64, down: u64) {
-    let mut stream = connect(&net, port).await;
+pub async fn transfer_with_kernel(net: Net, family: Family, port: u16, up: u64, down: u64) {
+    let mut stream = connect(&net, family, port).await;
     stream.write_all(&kernel::head(up, down)).await.expect("the connection is open");
     transfer(&net, stream, (up, Pattern(1)), (down, Pattern(2)))
         .await

@@ -1,7 +1,7 @@
 //! A VNIC as an application gets it: an AF_XDP socket on one end of a veth pair, behind its filters. The other end is the kernel's.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub host: Ipv4Addr,
     /// The VNIC's.
     pub address: Ipv4Addr,
+    /// The kernel's IPv6 address, of a network of 64 bits, and the VNIC's.
+    pub ipv6: Option<(Ipv6Addr, Ipv6Addr)>,
     /// The TCP ports that it may use.
     pub ports: RangeInclusive<u16>,
     pub mtu: usize,
@@ -73,6 +75,9 @@ impl Pair {
         ip(&format!("link set vn0 {quiet} up"))?;
         ip(&format!("link set {HOST_END} {quiet} up"))?;
         ip(&format!("addr add {host}/24 dev {HOST_END}"))?;
+        if let Some((host, _)) = plan.ipv6 {
+            ip(&format!("addr add {host}/64 dev {HOST_END} nodad"))?;
+        }
         let (own, peer) = (index("vn0")?, index(HOST_END)?);
         let other = |cause: &dyn std::fmt::Display| io::Error::other(cause.to_string());
         offload::disable_transmit_checksum(peer).map_err(|e| other(&e))?;
@@ -81,7 +86,7 @@ impl Pair {
         let spec = VnicSpec {
             mac: MAC,
             address: *address,
-            address6: None,
+            address6: plan.ipv6.map(|(_, own)| own),
             tcp_ports: vec![plan.ports.clone()],
             udp_ports: Vec::new(),
             peers: Vec::new(),
