@@ -94,7 +94,10 @@ proptest! {
             let taken = network.client.engine.send(client, &rest);
             rest.drain(..taken);
             if !network.advance() {
-                break;
+                if plan.is_empty() && rest.is_empty() {
+                    break;
+                }
+                network.now += MILLISECOND;
             }
             if takes {
                 while let Some(buffer) = network.server.engine.take_received(server) {
