@@ -23,8 +23,9 @@ use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, Name};
 use crate::limits::{
-    self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH,
-    RECEIVE_BUFFER, SEND_BUFFER, TIME_WAITS,
+    self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FIRST_RECEIVE_BUFFER, FIRST_RECEIVE_SEGMENTS,
+    FIRST_SEND_BUFFER, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH, RECEIVE_BUFFER, SEND_BUFFER,
+    TIME_WAITS,
 };
 use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
@@ -69,7 +70,8 @@ pub struct Config {
     pub time_waits: usize,
     /// Most bytes in buffers of all flows.
     pub buffer_memory: usize,
-    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded to one.
+    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded to one. A flow begins with a small
+    /// one, which grows as it is seen to be of use.
     pub receive_buffer: usize,
     /// Most bytes in one flow's send buffer; likewise.
     pub send_buffer: usize,
@@ -181,7 +183,9 @@ pub struct Engine {
     pub(crate) mtu: usize,
     pub(crate) secret: Key,
     pub(crate) receive_buffer: usize,
-    pub(crate) send_buffer: usize,
+    /// What send buffers begin and end with.
+    pub(crate) send_buffer: (usize, usize),
+    pub(crate) first_receive_buffer: usize,
     /// Scale of the windows that we announce to peers that scale.
     pub(crate) own_shift: u8,
     pub(crate) source_ports: (u16, u16),
@@ -242,7 +246,8 @@ impl Engine {
     /// An engine for a queue with this link address and MTU.
     pub fn new(config: &Config, mac: [u8; 6], mtu: usize) -> Self {
         let bound = |bytes: usize| bytes.clamp(limits::SMALLEST_BUFFER, 64 << 20).next_power_of_two();
-        let receive_buffer = bound(config.receive_buffer);
+        let (receive_buffer, send_buffer) = (bound(config.receive_buffer), bound(config.send_buffer));
+        let first = (FIRST_RECEIVE_SEGMENTS * mtu).next_power_of_two();
         let own_shift = (0..14).find(|shift| receive_buffer >> shift <= 0xffff).unwrap_or(14);
         let secret = Key::new(config.secret);
         Self {
@@ -256,7 +261,8 @@ impl Engine {
             mtu: mtu.clamp(576, 65_535),
             secret,
             receive_buffer,
-            send_buffer: bound(config.send_buffer),
+            send_buffer: (FIRST_SEND_BUFFER.min(send_buffer), send_buffer),
+            first_receive_buffer: first.max(FIRST_RECEIVE_BUFFER).min(receive_buffer),
             own_shift,
             source_ports: config.source_ports,
             congestion: config.congestion,

@@ -48,6 +48,7 @@ mod time_wait;
 pub mod timers;
 pub mod timing_wheel;
 mod transmit;
+mod tuning;
 mod udp;
 
 pub use addresses::Ipv6;

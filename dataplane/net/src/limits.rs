@@ -16,10 +16,16 @@ pub const BURST: usize = 64;
 pub const FLOWS: usize = 65_536;
 /// Default bound on the bytes in send and receive buffers of all flows together.
 pub const BUFFER_MEMORY: usize = 512 << 20;
-/// Default bound on one flow's receive buffer: the window that fills 10 Gbit/s at 400 microseconds.
-pub const RECEIVE_BUFFER: usize = 512 << 10;
+/// Default bound on one flow's receive buffer: twice what 1 Gbit/s holds at 16 ms, or 10 Gbit/s at 1.6 ms. What a flow has is `tuning`'s.
+pub const RECEIVE_BUFFER: usize = 4 << 20;
 /// Default bound on one flow's send buffer.
-pub const SEND_BUFFER: usize = 512 << 10;
+pub const SEND_BUFFER: usize = 4 << 20;
+/// The receive buffer with which a flow begins: what the window of a SYN can say, and several initial windows of an ordinary Ethernet.
+pub const FIRST_RECEIVE_BUFFER: usize = 64 << 10;
+/// The same in segments, for large ones: an initial window and some.
+pub const FIRST_RECEIVE_SEGMENTS: usize = 16;
+/// The send buffer that a flow has before anything is known of its path.
+pub const FIRST_SEND_BUFFER: usize = 512 << 10;
 /// Bytes that one flow may have to send while some of them are lent by the application: the memory is the application's, and far below
 /// the 2 GiB that sequence numbers can tell apart. A longer body is lent piece by piece.
 pub const LENT_BYTES: usize = 64 << 20;

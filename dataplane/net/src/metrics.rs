@@ -136,6 +136,8 @@ counters! {
     challenge_acks,
     /// Segments refused by PAWS (RFC 7323).
     paws_drops,
+    /// Times that a receive window was made larger for good.
+    windows_grown,
     /// Segments outside the window.
     out_of_window,
     /// Segments kept out of order.

@@ -261,7 +261,7 @@ impl Engine {
     fn place_payload(&mut self, index: usize, offset: usize, payload: Payload<'_>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let place = flow.rx.len() + offset;
-        if !flow.rx.reserve(&mut self.pool, place + payload.len(), self.receive_buffer) {
+        if !flow.rx.reserve(&mut self.pool, place + payload.len(), flow.rcv_limit as usize) {
             self.metrics.buffer_drops += 1;
             self.acknowledge_now(index);
             return;

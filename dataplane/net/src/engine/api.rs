@@ -88,6 +88,7 @@ impl Engine {
         flow.nxt = iss;
         flow.max = iss;
         flow.rcv_shift = self.own_shift;
+        flow.rcv_limit = self.first_receive_buffer as u32;
         flow.flags |= flag::SYN_DUE;
         if asks {
             flow.flags |= flag::ECN;
@@ -266,11 +267,15 @@ impl Engine {
     pub(crate) fn reopen_window(&mut self, index: usize) {
         let flow = &mut self.flows.hot[index];
         let announced = flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize;
-        let gain = flow.window_gain(self.receive_buffer);
+        let gain = flow.window_gain();
+        let half = flow.rcv_limit as usize / 2;
         let mss = usize::from(flow.mss);
-        let starved = announced < 2 * mss && gain >= mss.min(self.receive_buffer / 2);
-        if flow.state.receives() && (starved || gain >= self.receive_buffer / 2) {
+        let starved = announced < 2 * mss && gain >= mss.min(half);
+        if flow.state.receives() && (starved || gain >= half) {
             flow.flags |= flag::ACK_NOW;
+            if gain >= half {
+                self.tune_emptied_window(index);
+            }
             self.touch(index);
         }
     }
@@ -285,12 +290,13 @@ impl Engine {
         if !open || data.is_empty() {
             return 0;
         }
-        let mut taken = data.len().min(self.send_buffer - flow.tx.len().min(self.send_buffer));
+        let limit = flow.send_limit(self.send_buffer);
+        let mut taken = data.len().min(limit.saturating_sub(flow.tx.len()));
         if flow.tx.len() + taken > flow.tx.capacity() {
             if flow.has(flag::LENT) {
                 return self.send_behind_lent(index, data);
             }
-            taken = taken.min(flow.tx.make_room(&mut self.pool, taken, self.send_buffer));
+            taken = taken.min(flow.tx.make_room(&mut self.pool, taken, limit));
         }
         if taken < data.len() {
             flow.flags |= flag::WANTS_ROOM;
@@ -315,7 +321,7 @@ impl Engine {
                 flow.state,
                 State::SynSent | State::SynReceived | State::Established | State::CloseWait
             );
-            if open { self.send_buffer.saturating_sub(flow.tx.len()) } else { 0 }
+            if open { flow.send_limit(self.send_buffer).saturating_sub(flow.tx.len()) } else { 0 }
         })
     }
 

@@ -147,7 +147,7 @@ impl Engine {
             name,
             snd_nxt: flow.max,
             rcv_nxt: flow.rcv_nxt,
-            window: flow.announce(self.receive_buffer),
+            window: flow.announce(),
             timestamps: flow.has(flag::TIMESTAMPS).then_some((flow.ts_recent, flow.ts_offset)),
             mac: path.next_hop(),
             acknowledged_at: 0,
