@@ -70,7 +70,8 @@ proptest! {
         let mut received = Vec::new();
         let mut owners = Vec::new();
         let mut plan: std::collections::VecDeque<_> = plan.into();
-        let limit = network.now + 300 * SECOND;
+        // Where one frame of ten is lost, both ways, timeouts grow to a minute.
+        let limit = network.now + 3000 * SECOND;
         // What could not be taken of a copied piece.
         let mut rest: Vec<u8> = Vec::new();
         while network.now < limit {

@@ -290,12 +290,16 @@ impl Engine {
         if !open || data.is_empty() {
             return 0;
         }
-        let limit = flow.send_limit(self.send_buffer);
-        let mut taken = data.len().min(limit.saturating_sub(flow.tx.len()));
-        if flow.tx.len() + taken > flow.tx.capacity() {
+        let queued = flow.tx.len();
+        let mut taken = data.len();
+        if queued + taken > self.send_buffer.0 {
+            taken = taken.min(flow.send_limit(self.send_buffer).saturating_sub(queued));
+        }
+        if queued + taken > flow.tx.capacity() {
             if flow.has(flag::LENT) {
                 return self.send_behind_lent(index, data);
             }
+            let limit = flow.send_limit(self.send_buffer);
             taken = taken.min(flow.tx.make_room(&mut self.pool, taken, limit));
         }
         if taken < data.len() {
