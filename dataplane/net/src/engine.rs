@@ -32,6 +32,7 @@ use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
 use crate::packet::{Address, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
+use crate::path_mtu::PathMtus;
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
@@ -40,6 +41,7 @@ use crate::transmit::Reply;
 use errors::Report;
 
 mod api;
+mod datagrams;
 mod errors;
 mod inspect;
 mod internet;
@@ -212,8 +214,12 @@ pub struct Engine {
     pub(crate) neighbours: Neighbours,
     /// Flows whose next hop is being asked for.
     pub(crate) unresolved: Vec<u32>,
+    /// Bound ports, by number.
     pub(crate) ports: Vec<crate::udp::Port>,
     pub(crate) outgoing: std::collections::VecDeque<crate::udp::Outgoing>,
+    /// Buffers of datagrams that were sent, for the next ones.
+    pub(crate) spare: Vec<Vec<u8>>,
+    pub(crate) path_mtus: PathMtus,
 
     /// Flows with something to send.
     pub(crate) dirty: Vec<u32>,
@@ -284,6 +290,8 @@ impl Engine {
             unresolved: Vec::new(),
             ports: Vec::new(),
             outgoing: std::collections::VecDeque::new(),
+            spare: Vec::new(),
+            path_mtus: PathMtus::default(),
             dirty: Vec::new(),
             ready: Vec::new(),
             starved: Vec::new(),
@@ -526,7 +534,7 @@ impl Engine {
 
     /// Payload of our full segments to a peer.
     pub(crate) fn payload_size(&self, remote: &Address, peer_mss: Option<u16>, timestamps: bool) -> u16 {
-        payload_size(peer_mss, self.mtu, Self::headers(remote), timestamps)
+        payload_size(peer_mss, self.path_mtu(remote), Self::headers(remote), timestamps)
     }
 
     /// The way of frames of a connection whose next hop has this link address.

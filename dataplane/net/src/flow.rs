@@ -267,6 +267,11 @@ pub(crate) struct Cold {
     pub iss: Seq,
     pub retransmits: u64,
     pub reassembly: Option<Box<Reassembly>>,
+    /// When somebody last said that the peer cannot be reached; zero if nobody did.
+    pub unreachable_at: u64,
+    /// The size of full segments before a black hole was suspected, or zero; and how often that proved right.
+    pub wide: u16,
+    pub holes: u8,
     /// What recovery remembers, once there was something to recover from.
     pub repair: Option<Box<Repair>>,
     /// Bytes that came twice, until the peer is told (RFC 2883).
@@ -311,6 +316,9 @@ impl Default for Cold {
             retransmits: 0,
             reassembly: None,
             twice: None,
+            unreachable_at: 0,
+            wide: 0,
+            holes: 0,
             pending_accept: false,
         }
     }

@@ -36,6 +36,7 @@ mod neighbour;
 mod owned;
 mod pacing;
 pub mod packet;
+mod path_mtu;
 pub mod reassembly;
 mod recovery;
 mod round_trip;

@@ -67,7 +67,19 @@ pub const LOCAL_ADDRESSES: usize = 8;
 /// UDP ports bound.
 pub const UDP_PORTS: usize = 1024;
 /// Datagrams waiting in one UDP port for the application; more are dropped, as UDP may.
-pub const UDP_RECEIVE_QUEUE: usize = 256;
+pub const UDP_RECEIVE_QUEUE: usize = 1024;
+/// Bytes of them: 2.5 ms of full frames at 1 Gbit/s. The ring begins with 4 KiB and grows as it is needed.
+pub const UDP_RECEIVE_BYTES: usize = 512 << 10;
+/// Destinations whose path takes less than the link, about 64 bytes each.
+pub const PATH_MTUS: usize = 1024;
+/// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),
+/// and again after as many more.
+pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
+/// Times that smaller segments got through where full ones had not before that is believed: a peer that stood still for a moment looks
+/// the same once.
+pub const BLACK_HOLE_PROOFS: u8 = 2;
+/// How long that is believed (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
+pub const PATH_MTU_AGE: u64 = 600 * SECOND;
 /// Datagrams waiting to be sent, or for their neighbour's link address.
 pub const UDP_SEND_QUEUE: usize = 1024;
 /// ICMP echo replies a second: a ping flood is answered up to here.

@@ -56,6 +56,8 @@ counters! {
     echo_replies,
     /// ICMP errors taken to heart by a flow.
     icmp_errors,
+    /// Times that a path was suspected to swallow full segments.
+    black_holes,
     /// Things not sent because a rate limit said so.
     rate_limited,
     /// Datagrams received.

@@ -17,6 +17,7 @@ use crate::packet::Payload;
 use crate::packet::tcp::{ACK, ECE, FIN, RST, SYN, Segment};
 use crate::sequence::Seq;
 
+mod black_hole;
 mod close;
 mod cookie;
 mod ecn;

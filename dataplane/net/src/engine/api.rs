@@ -2,17 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Engine, network_header};
+use super::Engine;
 use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, Name};
-use crate::limits::{LISTENERS, NEVER, UDP_PORTS, UDP_SEND_QUEUE};
+use crate::limits::{LISTENERS, NEVER};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
-use crate::packet::{Address, Template, ethernet, ipv4, udp as udp_format};
+use crate::packet::{Address, Template, ipv4};
 use crate::sequence::Seq;
-use crate::udp::{Body, Datagram, DatagramError, NextHop, Outgoing, Port};
 
 /// Why a connection could not be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -402,64 +401,4 @@ impl Engine {
     pub fn population(&self) -> (usize, usize, usize, usize) {
         (self.flows.len(), self.embryos.len(), self.time_waits.len(), self.pool.used())
     }
-
-    /// Binds a UDP port.
-    ///
-    /// # Errors
-    /// It is bound already, or too many are.
-    pub fn udp_bind(&mut self, port: u16) -> Result<(), ListenError> {
-        if self.ports.iter().any(|bound| bound.port == port) {
-            return Err(ListenError::InUse(port));
-        }
-        if self.ports.len() >= UDP_PORTS {
-            return Err(ListenError::Full);
-        }
-        self.ports.push(Port { port, received: std::collections::VecDeque::new(), ready: false });
-        Ok(())
-    }
-
-    /// Releases a UDP port and drops what waits in it.
-    pub fn udp_unbind(&mut self, port: u16) {
-        self.ports.retain(|bound| bound.port != port);
-    }
-
-    /// Takes the oldest datagram that waits at a bound port.
-    pub fn udp_receive(&mut self, port: u16) -> Option<Datagram> {
-        self.ports.iter_mut().find(|bound| bound.port == port)?.received.pop_front()
-    }
-
-    /// Queues a datagram from a bound port.
-    ///
-    /// # Errors
-    /// See [`DatagramError`].
-    pub fn udp_send(
-        &mut self,
-        source: u16,
-        remote: impl Into<SocketAddr>,
-        payload: &[u8],
-    ) -> Result<(), DatagramError> {
-        if !self.ports.iter().any(|bound| bound.port == source) {
-            return Err(DatagramError::NotBound(source));
-        }
-        if self.outgoing.len() >= UDP_SEND_QUEUE {
-            return Err(DatagramError::QueueFull);
-        }
-        let remote = remote.into();
-        let address = Address::from(remote.ip());
-        let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
-        let way = way.filter(|_| self.addresses.may_be_source(&address));
-        let (hop, place) = way.ok_or(DatagramError::NoRoute(remote.ip()))?;
-        let limit = self.mtu - network_header(&address) - udp_format::HEADER;
-        if payload.len() > limit {
-            return Err(DatagramError::TooLong { limit });
-        }
-        let (local, next_hop) = (self.addresses.get(place), NextHop::Address(hop));
-        let body = Body::Datagram { source, destination: remote.port(), payload: payload.to_vec() };
-        self.outgoing.push_back(Outgoing { local, remote: address, next_hop, body });
-        self.pending = true;
-        Ok(())
-    }
-
-    /// Bytes of headers before the payload of a UDP datagram over IPv4 in a frame.
-    pub const UDP_OVERHEAD: usize = ethernet::HEADER + ipv4::HEADER + udp_format::HEADER;
 }

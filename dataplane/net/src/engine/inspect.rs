@@ -235,7 +235,7 @@ impl Engine {
         });
         let waiting = self.time_waits.iter().map(move |waiting| named(SocketKind::TimeWait, &waiting.name));
         let ports = self.ports.iter().map(|port| SocketInfo {
-            kind: SocketKind::Udp { waiting: port.received.len() },
+            kind: SocketKind::Udp { waiting: port.inbox.len() },
             local: self.own_end(port.port),
             remote: None,
             flow: None,

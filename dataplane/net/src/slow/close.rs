@@ -236,6 +236,8 @@ impl Engine {
             let seq: Seq = flow.nxt;
             self.reset_reply(index, seq);
         }
-        self.finish(index, CloseReason::TimedOut);
+        let cold = &self.flows.cold[index];
+        let told = cold.unreachable_at > cold.heard_at;
+        self.finish(index, if told { CloseReason::Unreachable } else { CloseReason::TimedOut });
     }
 }
