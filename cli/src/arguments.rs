@@ -36,6 +36,8 @@ pub enum Command {
     Stat(StatArguments),
     /// Show the sockets of all applications, as `ss -ti` shows the kernel's
     Ss(SsArguments),
+    /// Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs
+    Capture(CaptureArguments),
     /// Take a grant back while its holder runs; `sietch restore` allows it again
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again
@@ -371,6 +373,29 @@ pub struct SsArguments {
     /// Print JSON; times are in nanoseconds, quantities in bytes
     #[arg(long)]
     pub json: bool,
+}
+
+/// `sietch capture`.
+#[derive(Clone, Debug, Args)]
+pub struct CaptureArguments {
+    /// The VNIC whose frames are captured
+    pub vnic: String,
+
+    /// The file to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub write: PathBuf,
+
+    /// End after so many frames [default: at Ctrl-C]
+    #[arg(short, long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+
+    /// End after so many seconds [default: at Ctrl-C]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seconds: Option<u32>,
+
+    /// Capture so many bytes of each frame at most [default: all]
+    #[arg(short, long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=65549))]
+    pub snap: Option<u32>,
 }
 
 /// A command about one grant.

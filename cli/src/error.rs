@@ -72,6 +72,10 @@ pub enum Error {
     #[error(transparent)]
     Sockets(#[from] sietch_protocol::sockets::SocketsError),
 
+    /// The capture ring. The message carries its mend.
+    #[error(transparent)]
+    Capture(#[from] sietch::nic::capture::CaptureError),
+
     /// The native API failed. The message carries its mend.
     #[error(transparent)]
     Api(#[from] sietch::Error),

@@ -8,6 +8,7 @@
 
 mod administration;
 mod arguments;
+mod capture;
 mod doctor;
 mod down;
 mod error;
@@ -61,6 +62,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Status(status) => status::run(&client(), status.json),
         Command::Stat(stat) => stat::run(&client(), stat),
         Command::Ss(arguments) => ss::run(&client(), &arguments),
+        Command::Capture(arguments) => capture::run(&client(), &arguments),
         Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
         Command::Restore(grant) => administration::restore(&client(), &grant.name),
         Command::Reload => administration::reload(&client()),

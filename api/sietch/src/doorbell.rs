@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use sietch_disk::{AreaQueue, DiskQueue, MemoryQueue};
 use sietch_nic::NicQueue;
+use sietch_nic::capture::{Tap, Tapped};
 use sietch_nic::wire::WireQueue;
 
 /// A queue of frames that a loop can sleep on.
@@ -22,6 +23,29 @@ pub trait Doorbell: NicQueue {
 
     /// Takes the request back.
     fn disarm(&mut self) {}
+
+    /// Where to put a tap, for `sietch capture`. A queue without such a place cannot be captured.
+    fn tap(&mut self) -> Option<&mut Option<Box<Tap>>> {
+        None
+    }
+}
+
+impl<Q: Doorbell> Doorbell for Tapped<Q> {
+    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        (**self).doorbell()
+    }
+
+    fn arm(&mut self) -> bool {
+        Doorbell::arm(&mut **self)
+    }
+
+    fn disarm(&mut self) {
+        Doorbell::disarm(&mut **self);
+    }
+
+    fn tap(&mut self) -> Option<&mut Option<Box<Tap>>> {
+        Some(self.slot())
+    }
 }
 
 impl Doorbell for sietch_nic::af_xdp::Queue {

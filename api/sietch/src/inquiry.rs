@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use sietch_net::{Engine, SocketInfo, SocketKind, State};
+use sietch_nic::capture::Tap;
 use sietch_protocol::sockets::MAX_REPORTS;
 use sietch_protocol::{SocketReport, SocketState, TcpReport, Transport};
 
@@ -27,8 +28,8 @@ const MOST_WAITING: usize = 64;
 pub(crate) enum Wanted {
     /// The sockets.
     Sockets,
-    /// A copy of every frame, into this ring.
-    Capture(OwnedFd),
+    /// A copy of every frame, through this tap.
+    Capture(Box<Tap>),
     /// No more copies into the ring of that question.
     EndCapture,
 }
@@ -91,6 +92,17 @@ impl Inquiries {
         self.asked.store(true, Ordering::Release);
     }
 
+    /// Answers a question that no loop has to be asked.
+    pub(crate) fn refuse(&self, id: u64, why: String) {
+        locked(&self.answers).push((id, Told::Refused(why)));
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // It can only fail when the counter is full, and then the thread is awake already.
+        let _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
+    }
+
     /// The answers so far.
     pub(crate) fn take_answers(&self) -> Vec<(u64, Told)> {
         // Nothing to read means that nobody has answered.
@@ -106,7 +118,7 @@ impl Inquiries {
 
     /// Answers what is asked about `grants`.
     #[cold]
-    pub(crate) fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, _queue: &mut Q) {
+    pub(crate) fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
         let of_us: Vec<Question> = {
             let mut questions = locked(&self.questions);
             let ours = |question: &Question| grants.iter().any(|grant| grant.id() == question.grant);
@@ -118,16 +130,23 @@ impl Inquiries {
         for Question { id, wanted, .. } in of_us {
             let told = match wanted {
                 Wanted::Sockets => sockets_of(engine),
-                Wanted::Capture(ring) => {
-                    drop(ring);
-                    Told::Refused("it cannot copy its frames".to_owned())
+                Wanted::Capture(tap) => match queue.tap() {
+                    Some(place) => {
+                        *place = Some(tap);
+                        Told::Done
+                    }
+                    None => Told::Refused("its queue cannot be tapped".to_owned()),
+                },
+                Wanted::EndCapture => {
+                    if let Some(place) = queue.tap() {
+                        *place = None;
+                    }
+                    Told::Done
                 }
-                Wanted::EndCapture => Told::Done,
             };
             locked(&self.answers).push((id, told));
         }
-        // It can only fail when the counter is full, and then the thread is awake already.
-        let _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
+        self.ring();
     }
 }
 

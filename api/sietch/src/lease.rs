@@ -25,6 +25,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sietch_net::Engine;
+use sietch_nic::capture::Tap;
 use sietch_protocol::{CallError, Connection, Notice};
 
 use crate::doorbell::Doorbell;
@@ -244,9 +245,15 @@ impl Keeper {
             }
             Notice::Inquiry { id, grant } => self.ask(id, grant, Wanted::Sockets),
             Notice::Capture { id, grant } => {
-                let Some(ring) = descriptors.pop() else { return };
-                self.captures.push((id, grant));
-                self.ask(id, grant, Wanted::Capture(ring));
+                // Mapping the ring takes long: it is done here and not in the loop.
+                match descriptors.pop().map(Tap::open) {
+                    Some(Ok(tap)) => {
+                        self.captures.push((id, grant));
+                        self.ask(id, grant, Wanted::Capture(Box::new(tap)));
+                    }
+                    Some(Err(error)) => self.shared.inquiries.refuse(id, error.to_string()),
+                    None => {}
+                }
             }
             Notice::EndCapture { id, grant } => {
                 self.captures.retain(|(begun, _)| *begun != id);

@@ -1,6 +1,8 @@
 //! Seeing inside while it runs, as whoever started it: the store at one end of a link, this test at the other, and
-//! `sietch ss` beside them.
+//! `sietch ss` and `sietch capture` beside them.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -133,4 +135,85 @@ fn ss_shows_both_ends_of_a_connection_and_names_who_does_not_answer() {
     let missing = place.run(&["ss", "nothing"]);
     assert!(text(&missing.stderr).contains("there is none of that name"), "{missing:?}");
     up.stop();
+}
+
+/// The frames of a pcapng file, with their directions, and what its statistics say was dropped.
+fn read_pcapng(file: &[u8]) -> (Vec<(u32, Vec<u8>)>, Option<u64>) {
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+    let (mut frames, mut dropped, mut rest) = (Vec::new(), None, file);
+    while !rest.is_empty() {
+        let (kind, length) = (word(rest), word(&rest[4..]) as usize);
+        assert_eq!(word(&rest[length - 4..]) as usize, length, "a block ends as it begins");
+        let body = &rest[8..length - 4];
+        if kind == 6 {
+            let stored = word(&body[12..]) as usize;
+            let options = &body[20 + stored.next_multiple_of(4)..];
+            frames.push((word(&options[4..]), body[20..20 + stored].to_vec()));
+        } else if kind == 5 {
+            let place = body.windows(4).position(|option| option == [5, 0, 8, 0]).expect("ifdrop");
+            dropped = Some(u64::from_le_bytes(body[place + 4..place + 12].try_into().unwrap()));
+        }
+        rest = &rest[length..];
+    }
+    (frames, dropped)
+}
+
+/// A capture that has begun.
+fn begin_capture(place: &Place, vnic: &str, path: &str, more: &[&str]) -> Child {
+    let mut command = place.sietch(&[&["capture", vnic, "-w", path], more].concat());
+    let mut capture = command.stderr(Stdio::piped()).spawn().expect("start sietch");
+    let mut line = String::new();
+    BufReader::new(capture.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("read");
+    assert!(line.contains("capturing"), "{line}");
+    capture
+}
+
+#[test]
+fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
+    let name = "a_capture_holds_the_frames_both_ways_and_other_programs_read_it";
+    let place = linked("capture");
+    let up = up(&place);
+    let visitor = Visitor::start(&place);
+    let file = place.folder.join("back.pcapng");
+    let path = file.display().to_string();
+    let output = place.run(&["capture", "back", "-w", &path, "--count", "40"]);
+    assert!(
+        output.status.success() && text(&output.stderr).contains("40 frames captured, 0 dropped"),
+        "{output:?}"
+    );
+    let (frames, dropped) = read_pcapng(&std::fs::read(&file).unwrap());
+    assert_eq!((frames.len(), dropped), (40, Some(0)));
+    for (direction, word) in [(1, &b"PING\r\n"[..]), (2, b"+PONG\r\n")] {
+        assert!(frames.iter().any(|(way, frame)| *way == direction && frame.ends_with(word)), "{direction}");
+        assert!(!frames.iter().any(|(way, frame)| *way != direction && frame.ends_with(word)));
+    }
+    if crate::place::has(name, "tcpdump") {
+        let read = std::process::Command::new("tcpdump").args(["-nr", &path]).output().expect("tcpdump");
+        let said = text(&read.stdout);
+        assert!(said.lines().count() == 40 && said.contains(&format!("{BACK}.{}", place.port)), "{read:?}");
+    }
+    // Only the first bytes, and until somebody interrupts.
+    let file = place.folder.join("front.pcapng");
+    let path = file.display().to_string();
+    let mut running = begin_capture(&place, "front", &path, &["--snap", "60"]);
+    let some = || std::fs::read(&file).is_ok_and(|file| file.len() > 4096).then_some(());
+    wait_for("frames in the file", some);
+    signal(i64::from(running.id()), Signal::INT);
+    assert!(running.wait().expect("wait").success());
+    let (frames, dropped) = read_pcapng(&std::fs::read(&file).unwrap());
+    assert!(dropped.is_some() && frames.iter().all(|(_, frame)| frame.len() <= 60));
+    // One at a time; and the end of the connection is the end of the capture.
+    let mut busy = begin_capture(&place, "back", "/dev/null", &[]);
+    let output = place.run(&["capture", "back", "-w", "/dev/null", "--seconds", "1"]);
+    assert!(!output.status.success() && text(&output.stderr).contains("captured already"), "{output:?}");
+    busy.kill().expect("kill");
+    busy.wait().expect("wait");
+    wait_for("the capture to be allowed again", || {
+        place.run(&["capture", "back", "-w", "/dev/null", "--count", "3"]).status.success().then_some(())
+    });
+    drop(visitor);
+    // A holder that goes takes the capture along.
+    let mut last = begin_capture(&place, "back", "/dev/null", &[]);
+    up.stop();
+    assert!(last.wait().expect("wait").success());
 }

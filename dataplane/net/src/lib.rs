@@ -36,7 +36,6 @@ mod neighbour;
 mod owned;
 mod pacing;
 pub mod packet;
-mod path_mtu;
 pub mod reassembly;
 mod recovery;
 mod round_trip;
@@ -49,7 +48,6 @@ mod time_wait;
 pub mod timers;
 pub mod timing_wheel;
 mod transmit;
-mod tuning;
 mod udp;
 
 pub use addresses::Ipv6;

@@ -17,7 +17,6 @@ use crate::packet::Payload;
 use crate::packet::tcp::{ACK, ECE, FIN, RST, SYN, Segment};
 use crate::sequence::Seq;
 
-mod black_hole;
 mod close;
 mod cookie;
 mod ecn;
@@ -262,7 +261,7 @@ impl Engine {
     fn place_payload(&mut self, index: usize, offset: usize, payload: Payload<'_>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let place = flow.rx.len() + offset;
-        if !flow.rx.reserve(&mut self.pool, place + payload.len(), flow.rcv_limit as usize) {
+        if !flow.rx.reserve(&mut self.pool, place + payload.len(), self.receive_buffer) {
             self.metrics.buffer_drops += 1;
             self.acknowledge_now(index);
             return;

@@ -32,6 +32,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "down" -d 'Stop what `
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and who holds them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
@@ -85,6 +86,13 @@ complete -c sietch -n "__fish_sietch_using_subcommand ss" -l socket -d 'The daem
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -l json -d 'Print JSON; times are in nanoseconds, quantities in bytes'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s w -l write -d 'The file to write; `-` is standard output' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s c -l count -d 'End after so many frames [default: at Ctrl-C]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -l seconds -d 'End after so many seconds [default: at Ctrl-C]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d 'Capture so many bytes of each frame at most [default: all]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'

@@ -98,6 +98,23 @@ _arguments "${_arguments_options[@]}" : \
 '::vnic -- The VNIC whose holder is asked \[default\: every VNIC that is held; root or the daemon'\''s user only\]:_default' \
 && ret=0
 ;;
+(capture)
+_arguments "${_arguments_options[@]}" : \
+'-w+[The file to write; \`-\` is standard output]:FILE:_files' \
+'--write=[The file to write; \`-\` is standard output]:FILE:_files' \
+'-c+[End after so many frames \[default\: at Ctrl-C\]]:FRAMES:_default' \
+'--count=[End after so many frames \[default\: at Ctrl-C\]]:FRAMES:_default' \
+'--seconds=[End after so many seconds \[default\: at Ctrl-C\]]:SECONDS:_default' \
+'-s+[Capture so many bytes of each frame at most \[default\: all\]]:BYTES:_default' \
+'--snap=[Capture so many bytes of each frame at most \[default\: all\]]:BYTES:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':vnic -- The VNIC whose frames are captured:_default' \
+&& ret=0
+;;
 (revoke)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -210,6 +227,7 @@ _sietch_commands() {
 'status:Show the daemon, its grants and who holds them' \
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
 'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
+'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
 'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
 'restore:Allow a revoked grant to be acquired again' \
 'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
@@ -220,6 +238,11 @@ _sietch_commands() {
 'man:Write the man pages into a folder' \
     )
     _describe -t commands 'sietch commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__capture_commands] )) ||
+_sietch__subcmd__capture_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch capture commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__completions_commands] )) ||
 _sietch__subcmd__completions_commands() {

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use sietch_nic::capture::{Tap, Tapped};
 use sietch_nic::{Foreign, Frame, NicQueue, Offloads, TransmitError, af_xdp, shm};
 
 use crate::doorbell::Doorbell;
@@ -14,9 +15,9 @@ use crate::doorbell::Doorbell;
 #[derive(Debug)]
 pub enum VnicQueue {
     /// An AF_XDP socket: the kernel enforces what was granted.
-    AfXdp(Box<af_xdp::Queue>),
+    AfXdp(Box<Tapped<af_xdp::Queue>>),
     /// An end of a link over shared memory, to another application or to the switch.
-    Link(Box<shm::Endpoint>),
+    Link(Box<Tapped<shm::Endpoint>>),
 }
 
 macro_rules! either {
@@ -40,13 +41,13 @@ impl VnicQueue {
 
 impl From<af_xdp::Queue> for VnicQueue {
     fn from(queue: af_xdp::Queue) -> Self {
-        Self::AfXdp(Box::new(queue))
+        Self::AfXdp(Box::new(Tapped::new(queue)))
     }
 }
 
 impl From<shm::Endpoint> for VnicQueue {
     fn from(endpoint: shm::Endpoint) -> Self {
-        Self::Link(Box::new(endpoint))
+        Self::Link(Box::new(Tapped::new(endpoint)))
     }
 }
 
@@ -115,5 +116,9 @@ impl Doorbell for VnicQueue {
 
     fn disarm(&mut self) {
         either!(self, queue => Doorbell::disarm(&mut **queue));
+    }
+
+    fn tap(&mut self) -> Option<&mut Option<Box<Tap>>> {
+        either!(self, queue => Some(queue.slot()))
     }
 }

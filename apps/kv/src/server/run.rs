@@ -335,7 +335,10 @@ impl Server {
                     self.forget_vnic();
                 }
                 if let (Some(vnic), Some(door)) = (&self.vnic, self.plane.door_mut()) {
-                    door.answer(&self.lease, vnic);
+                    // Whichever holds the VNIC is asked.
+                    for lease in std::iter::once(&self.lease).chain(&self.link_lease) {
+                        door.answer(lease, vnic);
+                    }
                 }
                 if self.lease.is_ending() {
                     self.stopping = true;

@@ -5,7 +5,7 @@
 //! 2. The question goes out as a notice, the answer comes as a request of the application's own. Nothing waits for it but the one
 //!    who asked, and that for at most [`LIMIT`].
 //! 3. What the application answers with is looked at (kind, seals, size) and passed on unread.
-//! 4. A capture lasts as long as the connection of the one who asked for it; a holder has at most one.
+//! 4. A capture lasts as long as the connection of the one who asked for it and the grant; a VNIC has at most one.
 //! 5. Only administrators and the user whose VNIC it is may ask.
 
 use std::collections::BTreeMap;
@@ -266,6 +266,16 @@ impl<D: VnicDevices> Control<D> {
             if let Some(question) = self.inquiries.waiting.remove(&id) {
                 self.give_up(id, question, "has closed its connection");
             }
+        }
+    }
+
+    /// A grant has ended: whoever captures its frames has seen the last of them.
+    pub(super) fn captured_has_ended(&mut self, grant: u64) {
+        let captures = std::mem::take(&mut self.inquiries.captures);
+        let (ended, kept) = captures.into_iter().partition(|capture| capture.grant == grant);
+        self.inquiries.captures = kept;
+        for Capture { id, asker, .. } in ended {
+            self.tell(asker, Notice::EndCapture { id, grant }, Vec::new());
         }
     }
 

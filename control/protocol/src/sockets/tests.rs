@@ -50,11 +50,11 @@ fn hostile_answers_are_refused() {
     assert!(matches!(read(&pipe), Err(SocketsError::NotSealed)));
     let loose = raw(b"", SealFlags::SHRINK | SealFlags::GROW);
     assert!(matches!(read(&loose), Err(SocketsError::NotSealed)));
-    assert!(matches!(read(&raw(b"{}\n", SEALS)), Err(SocketsError::Line { line: 1, .. })));
+    assert!(matches!(read(raw(b"{}\n", SEALS)), Err(SocketsError::Line { line: 1, .. })));
     let mut long = report(1);
     long.tcp = Some(Box::new(TcpReport { algorithm: "x".repeat(100), ..TcpReport::default() }));
     let text = serde_json::to_vec(&long).expect("encode");
-    assert!(matches!(read(&raw(&text, SEALS)), Err(SocketsError::Word { line: 1 })));
+    assert!(matches!(read(raw(&text, SEALS)), Err(SocketsError::Word { line: 1 })));
     let flood = "\n".repeat(100) + &"{\"transport\":\"udp\"".repeat(10);
-    assert!(read(&raw(flood.as_bytes(), SEALS)).is_err());
+    assert!(read(raw(flood.as_bytes(), SEALS)).is_err());
 }

@@ -147,7 +147,7 @@ impl Engine {
             name,
             snd_nxt: flow.max,
             rcv_nxt: flow.rcv_nxt,
-            window: flow.announce(),
+            window: flow.announce(self.receive_buffer),
             timestamps: flow.has(flag::TIMESTAMPS).then_some((flow.ts_recent, flow.ts_offset)),
             mac: path.next_hop(),
             acknowledged_at: 0,
@@ -236,8 +236,6 @@ impl Engine {
             let seq: Seq = flow.nxt;
             self.reset_reply(index, seq);
         }
-        let cold = &self.flows.cold[index];
-        let told = cold.unreachable_at > cold.heard_at;
-        self.finish(index, if told { CloseReason::Unreachable } else { CloseReason::TimedOut });
+        self.finish(index, CloseReason::TimedOut);
     }
 }
