@@ -347,7 +347,12 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<u64> {
         // Reading and letting go make events and free memory: nothing else would call us for those.
         let events = !self.ready.is_empty() || (!self.starved.is_empty() && self.pool.may_lend_to_sender(1));
-        if self.pending || events || !self.dirty.is_empty() || !self.replies.is_empty() {
+        if self.pending
+            || events
+            || self.handed_over.has_returned()
+            || !self.dirty.is_empty()
+            || !self.replies.is_empty()
+        {
             return Some(self.now);
         }
         let earliest = self

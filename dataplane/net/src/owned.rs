@@ -22,6 +22,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::engine::Engine;
@@ -134,13 +135,12 @@ struct Returned {
 
 /// Received bytes in the very buffer into which the engine put them. Dropped, it goes back to the engine, and the peer may send as
 /// many again. It is meant to be dropped in the thread that turns the engine: another's drop is noticed with the next turn only.
-#[derive(Debug)]
 pub struct Received {
     buffer: Box<[u8]>,
     start: usize,
     length: usize,
     flow: FlowId,
-    home: SyncSender<Returned>,
+    home: Home,
 }
 
 impl Received {
@@ -176,11 +176,19 @@ impl Received {
     }
 }
 
+impl fmt::Debug for Received {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Received({} bytes)", self.length)
+    }
+}
+
 impl Drop for Received {
     fn drop(&mut self) {
         let (flow, length) = (self.flow, self.length as u32);
         // There is a place for every buffer that is out. Without an engine nobody takes it back, and it is freed.
-        let _ = self.home.try_send(Returned { flow, length, buffer: std::mem::take(&mut self.buffer) });
+        let buffer = std::mem::take(&mut self.buffer);
+        let _ = self.home.way.try_send(Returned { flow, length, buffer });
+        self.home.waiting.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -193,22 +201,43 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
+/// The way back to the engine, and how many are on it.
+#[derive(Clone, Debug)]
+struct Home {
+    way: SyncSender<Returned>,
+    waiting: Arc<AtomicUsize>,
+}
+
 /// The engine's side of the buffers that are out.
 #[derive(Debug, Default)]
 pub(crate) struct HandedOver {
     /// How many.
     pub out: usize,
     /// Made when it is first needed: who never takes a buffer pays nothing.
-    home: Option<(SyncSender<Returned>, Receiver<Returned>)>,
+    home: Option<(Home, Receiver<Returned>)>,
 }
 
 impl HandedOver {
-    fn home(&mut self) -> SyncSender<Returned> {
-        self.home.get_or_insert_with(|| sync_channel(HANDED_OVER)).0.clone()
+    fn home(&mut self) -> Home {
+        let open = || {
+            let (way, back) = sync_channel(HANDED_OVER);
+            (Home { way, waiting: Arc::default() }, back)
+        };
+        self.home.get_or_insert_with(open).0.clone()
+    }
+
+    /// Whether buffers wait to be taken back.
+    pub fn has_returned(&self) -> bool {
+        self.out > 0 && self.home.as_ref().is_some_and(|(home, _)| home.waiting.load(Ordering::Acquire) > 0)
     }
 
     fn take_back(&mut self) -> Option<Returned> {
-        let returned = self.home.as_ref()?.1.try_recv().ok()?;
+        let (home, back) = self.home.as_ref()?;
+        if home.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let returned = back.try_recv().ok()?;
+        home.waiting.fetch_sub(1, Ordering::Relaxed);
         self.out = self.out.saturating_sub(1);
         Some(returned)
     }

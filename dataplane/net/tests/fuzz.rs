@@ -418,13 +418,20 @@ fn open(random: &mut Random, host: &mut Host, lines: &mut Vec<Line>, now: u64) {
 fn history(seed: u64) {
     let mut random = Random::new(seed);
     let (mut host, mut now) = (host(), SECOND);
-    let (mut lines, mut flows) = (Vec::new(), Vec::new());
+    let (mut lines, mut flows, mut held) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..random.between(50, 400) {
         let flow = if flows.is_empty() { FlowId::NONE } else { *random.pick(&flows) };
         match random.below(20) {
             0 if lines.len() < 20 => open(&mut random, &mut host, &mut lines, now),
             1 => drop(host.read_all(flow)),
+            2 if random.chance(500) => {
+                held.extend(host.engine.take_received(flow));
+                held.truncate(random.index(20));
+            }
             2 => host.engine.consume(flow, random.index(2000)),
+            3 if random.chance(500) => {
+                drop(host.engine.send_lent(flow, vec![2; random.index(9000)].into()));
+            }
             3 => drop(host.engine.send(flow, &vec![1; random.index(9000)])),
             4 if random.chance(100) => host.engine.shutdown_send(flow),
             5 if random.chance(50) => host.engine.close(flow),
@@ -460,6 +467,7 @@ fn history(seed: u64) {
             }
         }
     }
+    drop(held);
     settle(host, now, &flows);
 }
 

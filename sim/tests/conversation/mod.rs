@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6};
+use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6, Received};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::{Link, LinkConfig, Random, Referee};
@@ -72,6 +72,8 @@ pub struct End {
     may_send: bool,
     may_read: bool,
     asleep_until: u64,
+    /// A received buffer that it keeps while it sleeps.
+    held: Option<Received>,
 }
 
 /// A connection to be made.
@@ -360,6 +362,7 @@ impl World {
             may_send: false,
             may_read: false,
             asleep_until: 0,
+            held: None,
         });
     }
 
@@ -454,6 +457,7 @@ impl World {
             }
             EventKind::Closed(reason) => {
                 end.phase = Phase::Closed(reason);
+                end.held = None;
                 host.by_flow.remove(&event.flow);
             }
             EventKind::Datagram { .. } => panic!("nobody sends datagrams"),
@@ -537,9 +541,23 @@ impl End {
             return;
         }
         self.asleep_until = 0;
+        self.held = None;
         if random.chance(self.script.sleepiness) {
             self.asleep_until = now + random.between(1, self.script.longest_sleep);
             return;
+        }
+        if self.script.takes
+            && let Some(buffer) = engine.take_received(self.flow)
+        {
+            let (first, second) = buffer.slices();
+            let expected = piece(self.connection, !self.opener, self.received, buffer.len());
+            assert!([first, second].concat() == expected, "wrong bytes after {}: {self:?}", self.received);
+            self.received += buffer.len() as u64;
+            if self.script.sleepiness > 0 {
+                self.held = Some(buffer);
+                self.asleep_until = now + random.between(1, self.script.longest_sleep);
+                return;
+            }
         }
         let mut bytes = vec![0; self.script.bite];
         loop {
@@ -567,6 +585,12 @@ impl End {
             }
             let length = (due - self.sent).min(self.script.mouthful as u64) as usize;
             let bytes = piece(self.connection, self.opener, self.sent, length);
+            // Every other mouthful is lent.
+            if self.script.lends && (self.sent / self.script.mouthful as u64).is_multiple_of(2) {
+                self.may_send = engine.send_lent(self.flow, bytes.into()).is_ok();
+                self.sent += if self.may_send { length as u64 } else { 0 };
+                continue;
+            }
             let taken = engine.send(self.flow, &bytes);
             self.sent += taken as u64;
             self.may_send = taken == length;
@@ -589,6 +613,7 @@ impl End {
                 engine.close(self.flow);
             }
             self.phase = Phase::Left;
+            self.held = None;
         } else if all_sent && !self.send_closed && self.script.finish != Finish::CloseAtEnd {
             engine.shutdown_send(self.flow);
             self.send_closed = true;

@@ -33,6 +33,10 @@ pub struct Script {
     /// Nanoseconds.
     pub longest_sleep: u64,
     pub finish: Finish,
+    /// Lends every other mouthful instead of having it copied.
+    pub lends: bool,
+    /// Takes received buffers, and keeps each while it sleeps, instead of copying bites.
+    pub takes: bool,
     /// Speaks in turns: so many bytes of its own may follow so many of its peer's, and it begins or does not.
     pub turns: Option<Turns>,
 }
@@ -58,6 +62,8 @@ impl Script {
             sleepiness: 0,
             longest_sleep: 1,
             finish: Finish::HalfClose,
+            lends: false,
+            takes: false,
             turns: None,
         }
     }
@@ -104,10 +110,15 @@ impl Script {
             1.. if random.below(rude) == 0 => Finish::CloseAfter(random.below(most / 4)),
             _ => Finish::HalfClose,
         };
+        let mouthful = *random.pick(&[1000, 1460, 9000, 100_000]);
+        let bite = *random.pick(&[700, 4096, 64 << 10]);
         Self {
             total,
-            mouthful: *random.pick(&[1000, 1460, 9000, 100_000]),
-            bite: *random.pick(&[700, 4096, 64 << 10]),
+            mouthful,
+            bite,
+            // No draws of their own: what a seed meant before, it means still.
+            lends: mouthful == 9000 || mouthful == 100_000 && total % 2 == 0,
+            takes: bite == 4096 || bite == 700 && total % 2 == 1,
             sleepiness: if slow { *random.pick(&[100, 500]) } else { 0 },
             longest_sleep: *random.pick(&[SECOND / 1000, SECOND / 10, 3 * SECOND]),
             finish,
