@@ -16,12 +16,14 @@ pub const MAX_LINE: usize = 16 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ready {
-    /// The data path: `af_xdp` or `linux`.
+    /// The data path: `af_xdp`, `shm` or `linux`.
     pub network: String,
     /// Why not a VNIC, where it was wanted or might have been.
     pub reason: Option<String>,
     /// Where it answers on its VNIC.
     pub vnic: Option<SocketAddr>,
+    /// The same over IPv6.
+    pub vnic6: Option<SocketAddr>,
     /// Where it answers on kernel sockets.
     pub kernel: Option<SocketAddr>,
     /// How blocks reach the disk: `io_uring` or `pwritev2`.

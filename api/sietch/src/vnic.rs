@@ -1,9 +1,9 @@
 //! A VNIC ready to be driven: its queue, and the engine that fits it.
 
-use sietch_net::{Config, Engine};
+use sietch_net::{Config, Engine, Ipv6};
 use sietch_nic::af_xdp::{self, Granted};
 use sietch_nic::shm::{self, Endpoint, EndpointFds};
-use sietch_protocol::{QueueGeometry, VnicDescriptors, VnicGrant};
+use sietch_protocol::{Network6, QueueGeometry, VnicDescriptors, VnicGrant};
 
 use crate::client::VnicParts;
 use crate::error::Error;
@@ -52,6 +52,9 @@ impl Vnic {
     pub fn engine_config(&self, secret: [u8; 16]) -> Config {
         let mut config = Config::new(self.description.address, self.description.prefix, secret);
         config.gateway = self.description.gateway;
+        let v6 =
+            |network: Network6| Ipv6 { addresses: vec![(network.address, network.prefix)], gateway: None };
+        config.ipv6 = self.description.address6.map(v6);
         config
     }
 

@@ -122,8 +122,8 @@ pub fn find(path: &Path) -> Result<Option<Record>, Error> {
 
 /// Where the store answers, the address for the VNIC first.
 pub fn addresses(ready: &Ready) -> String {
-    let all: Vec<String> =
-        ready.vnic.iter().chain(&ready.kernel).map(std::string::ToString::to_string).collect();
+    let all = ready.vnic.iter().chain(&ready.vnic6).chain(&ready.kernel);
+    let all: Vec<String> = all.map(std::string::ToString::to_string).collect();
     if all.is_empty() { "nowhere".to_owned() } else { all.join(" and ") }
 }
 

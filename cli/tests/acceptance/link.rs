@@ -1,6 +1,6 @@
 //! The store on one end of a link, a client with an engine of its own on the other: no root, no kernel network in between.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::place::{Place, wait_for};
 
@@ -8,6 +8,7 @@ use crate::place::{Place, wait_for};
 const NOBODY: u32 = 65534;
 
 const STORE: &str = "10.90.0.1";
+const STORE6: &str = "fd90::1";
 
 fn place(name: &str) -> Option<Place> {
     let own = rustix::process::geteuid();
@@ -20,8 +21,8 @@ fn place(name: &str) -> Option<Place> {
     let (store, client, port) = (user.unwrap_or(own.as_raw()), own.as_raw(), place.port);
     place.configure(&format!(
         "[[link]]\nname = \"pair\"\n\
-         [[link.end]]\nname = \"kv\"\nuid = {store}\naddress = \"{STORE}/24\"\n\
-         [[link.end]]\nname = \"client\"\nuid = {client}\naddress = \"10.90.0.2/24\"\n\n\
+         [[link.end]]\nname = \"kv\"\nuid = {store}\naddress = \"{STORE}/24\"\naddress6 = \"{STORE6}/64\"\n\
+         [[link.end]]\nname = \"client\"\nuid = {client}\naddress = \"10.90.0.2/24\"\naddress6 = \"fd90::2/64\"\n\n\
          [[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
          [kv]\nuid = {store}\nport = {port}\nvsa = \"store\"\n"
     ));
@@ -29,7 +30,7 @@ fn place(name: &str) -> Option<Place> {
 }
 
 /// Acquires the client's end, asks, and ends. The replies, one behind the other.
-fn converse(place: &Place, requests: &str, replies: usize) -> String {
+fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> String {
     let mut client = sietch::Client::connect(&place.socket(), "acceptance").expect("the daemon is there");
     // The daemon may not have noticed yet that the peer before has ended.
     let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
@@ -37,7 +38,8 @@ fn converse(place: &Place, requests: &str, replies: usize) -> String {
     let grants = vec![vnic.grant];
     let held = sietch::Held { grants, lease: client.hold().expect("a thread is left") };
     let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").holding(held);
-    let remote: SocketAddr = format!("{STORE}:{}", place.port).parse().expect("an address");
+    let store: IpAddr = store.parse().expect("an address");
+    let remote = SocketAddr::from((store, place.port));
     let requests = requests.to_owned();
     let conversation = runtime.run(async move |net| {
         let mut stream = net.connect(remote).await.expect("the store listens");
@@ -55,13 +57,15 @@ fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
     let up = place.up(&["--net", "af_xdp"]);
     let first = up.banner.lines().next().expect("a line");
     assert!(first.contains(&format!("shm VNIC kv {STORE}")) && first.contains("point-to-point"), "{first}");
+    assert!(up.banner.contains(&format!("[{STORE6}]:{}", place.port)), "{}", up.banner);
     let large = "x".repeat(100_000);
     let reply = format!("+OK\r\n${}\r\n{large}\r\n", large.len());
-    let said = converse(&place, &format!("SET spice {large}\r\nGET spice\r\n"), reply.len());
+    let said = converse(&place, STORE, &format!("SET spice {large}\r\nGET spice\r\n"), reply.len());
     assert!(said == reply, "{} bytes, beginning {:?}", said.len(), &said[..40.min(said.len())]);
     // That peer has ended, and the link with it; the next one gets a fresh link.
-    for round in 1..=3 {
-        assert_eq!(converse(&place, "INCR rounds\r\n", 4), format!(":{round}\r\n"));
+    for (round, store) in [STORE, STORE6, STORE].into_iter().enumerate() {
+        let said = converse(&place, store, "INCR rounds\r\n", 4);
+        assert_eq!(said, format!(":{}\r\n", round + 1), "at {store}");
     }
     up.stop();
 }

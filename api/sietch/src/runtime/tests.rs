@@ -1,12 +1,13 @@
 //! Two runtimes on a wire, in virtual time.
 
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sietch_disk::{Buffer, MemoryQueue};
+use sietch_net::Ipv6;
 use sietch_nic::wire::{WireQueue, pair};
 use sietch_persist::{FormatOptions, Log, Options};
 
@@ -28,7 +29,12 @@ struct World {
 impl World {
     fn new() -> Self {
         let (a, b) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 512);
-        let config = |last| Config::new(Ipv4Addr::new(10, 0, 0, last), 24, [last; 16]);
+        let config = |last| {
+            let mut config = Config::new(Ipv4Addr::new(10, 0, 0, last), 24, [last; 16]);
+            let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into());
+            config.ipv6 = Some(Ipv6 { addresses: vec![(address, 64)], gateway: None });
+            config
+        };
         let client = Runtime::new(a, &config(1)).expect("there are descriptors left");
         let server = Runtime::new(b, &config(2)).expect("there are descriptors left");
         Self { client, server, now: 1_000_000 }
@@ -108,6 +114,32 @@ fn what_is_written_comes_back_from_an_echo() {
         (answer, end)
     });
     assert_eq!(world.until(&task), (*b"ping", 0));
+}
+
+#[test]
+fn peers_are_named_by_addresses_of_either_family() {
+    let mut world = World::new();
+    world.echo(7);
+    let mut socket = world.server.net().bind(7).expect("the port is free");
+    world.server.net().spawn(async move {
+        while let Ok(datagram) = socket.receive().await {
+            socket.send_to(&datagram.payload, datagram.remote).await.expect("it came from there");
+        }
+    });
+    let net = world.client.net();
+    let remote = SocketAddr::from((Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), 7));
+    let mut socket = net.bind(5000).expect("the port is free");
+    let task = net.clone().spawn(async move {
+        let mut stream = net.connect(remote).await.expect("it listens");
+        assert_eq!(stream.peer(), Some(remote));
+        stream.write_all(b"ping").await.expect("it is open");
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.expect("it echoes");
+        socket.send_to(b"ping", remote).await.expect("it is on the link");
+        let datagram = socket.receive().await.expect("it is bound");
+        (answer, datagram.remote, datagram.payload)
+    });
+    assert_eq!(world.until(&task), (*b"ping", remote, b"ping".to_vec()));
 }
 
 #[test]

@@ -78,11 +78,7 @@ impl UdpSocket {
         remote: SocketAddr,
         context: &Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let SocketAddr::V4(address) = remote else {
-            let cause = io::Error::new(io::ErrorKind::Unsupported, "IPv6 is not supported yet");
-            return Poll::Ready(Err(cause));
-        };
-        match self.net.0.engine.borrow_mut().udp_send(self.bound.port, address, payload) {
+        match self.net.0.engine.borrow_mut().udp_send(self.bound.port, remote, payload) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(DatagramError::QueueFull) => {
                 self.bound.writer.set(context);

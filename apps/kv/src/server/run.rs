@@ -133,6 +133,8 @@ fn settings(options: &Options) -> Settings {
 /// The VNIC's side, if there is to be one, or why there is not.
 struct Network {
     door: Option<(Door<VnicQueue>, sietch::Grant)>,
+    /// Where it answers over IPv6.
+    v6: Option<SocketAddr>,
     reason: Option<String>,
 }
 
@@ -169,12 +171,18 @@ impl Server {
             network: door.as_ref().map_or("linux", |door| door.queue().medium()).into(),
             reason: network.reason,
             vnic: door.as_ref().map(Door::address),
+            vnic6: network.v6,
             kernel,
             storage,
             durability: options.durability.name().into(),
             keys: shard.keys() as u64,
         };
-        let addresses = ready.vnic.iter().chain(&ready.kernel).map(|address| address.ip().to_string());
+        let addresses = ready
+            .vnic
+            .iter()
+            .chain(&ready.vnic6)
+            .chain(&ready.kernel)
+            .map(|address| address.ip().to_string());
         let directory =
             std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
         shard.show_places(addresses.collect::<Vec<_>>().join(" "), directory);
@@ -411,16 +419,17 @@ fn open_sockets(options: &Options) -> Result<(SocketQueue, Option<SocketAddr>), 
 /// Acquires the VNIC where one is wanted. With [`NetChoice::Auto`] a refusal is a reason, not an error.
 fn open_network(options: &Options, client: &mut Client) -> Result<Network, Error> {
     if options.net == NetChoice::Linux {
-        return Ok(Network { door: None, reason: Some("--net linux".into()) });
+        return Ok(Network { door: None, v6: None, reason: Some("--net linux".into()) });
     }
     let vnic = match client.acquire_vnic(&options.vnic) {
         Ok(vnic) => vnic,
         Err(cause) if options.net == NetChoice::Auto => {
-            return Ok(Network { door: None, reason: Some(cause.to_string()) });
+            return Ok(Network { door: None, v6: None, reason: Some(cause.to_string()) });
         }
         Err(cause) => return Err(cause.into()),
     };
-    Ok(Network { door: Some(open_door(vnic, &options.vnic, options.port)?), reason: None })
+    let v6 = vnic.description.address6.map(|network| SocketAddr::from((network.address, options.port)));
+    Ok(Network { door: Some(open_door(vnic, &options.vnic, options.port)?), v6, reason: None })
 }
 
 fn open_door(vnic: Vnic, name: &str, port: u16) -> Result<(Door<VnicQueue>, sietch::Grant), Error> {

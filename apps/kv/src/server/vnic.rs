@@ -126,20 +126,22 @@ impl<Q: NicQueue> Door<Q> {
     ) -> Option<ClientId> {
         match (event.kind, known) {
             (EventKind::Accepted { .. }, _) if self.stopped => self.engine.abort(event.flow),
-            (EventKind::Accepted { remote, .. }, _) => match shard.connect(remote, self.address, now) {
-                Ok(id) => {
-                    self.engine.set_user(event.flow, word(id));
-                    routes.insert(id, Place::Flow(event.flow));
-                    let seconds = shard.settings().tcp_keepalive;
-                    let idle = (seconds > 0).then(|| seconds.saturating_mul(1_000_000_000));
-                    self.engine.set_keepalive(event.flow, idle);
-                    return Some(id);
+            (EventKind::Accepted { remote, .. }, _) => {
+                match shard.connect(remote, self.local(event.flow), now) {
+                    Ok(id) => {
+                        self.engine.set_user(event.flow, word(id));
+                        routes.insert(id, Place::Flow(event.flow));
+                        let seconds = shard.settings().tcp_keepalive;
+                        let idle = (seconds > 0).then(|| seconds.saturating_mul(1_000_000_000));
+                        self.engine.set_keepalive(event.flow, idle);
+                        return Some(id);
+                    }
+                    Err(refused) => {
+                        self.engine.send(event.flow, refused.reply());
+                        self.close(event.flow);
+                    }
                 }
-                Err(refused) => {
-                    self.engine.send(event.flow, refused.reply());
-                    self.close(event.flow);
-                }
-            },
+            }
             (EventKind::Readable, Some(id)) => self.read(event.flow, id, shard, routes, now),
             (EventKind::Writable, Some(id)) => writable.push(id),
             (EventKind::PeerClosed, Some(id)) => {
@@ -156,6 +158,11 @@ impl<Q: NicQueue> Door<Q> {
             _ => {}
         }
         None
+    }
+
+    /// Which of our addresses a flow's peer has connected to.
+    fn local(&self, flow: FlowId) -> SocketAddr {
+        self.engine.flow_info(flow).map_or(self.address, |info| info.local)
     }
 
     /// Feeds what a flow has received, as far as its client takes it.
