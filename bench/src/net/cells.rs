@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde::Serialize;
 
 use super::measure::Outcome;
-use super::work::Work;
+use super::work::{SILENCE, Work};
 use crate::error::{Error, system};
 use crate::isolation::Scratch;
 use crate::process::{self, Namespace, Process};
@@ -68,6 +68,9 @@ impl Cell {
             Work::Bulk { flows } => format!("bulk {flows} flows"),
             Work::Churn => "connections that come and go".into(),
             Work::Hold { connections } => format!("memory of {connections} idle connections"),
+            Work::Idle { connections } => {
+                format!("{connections} silent connections, then a request every {} ms", SILENCE.as_millis())
+            }
             Work::Fair { bytes, connections } => format!("fair {connections} flows of {bytes} B at 1 Gbit/s"),
         };
         format!("{}: {what}", self.place)
@@ -101,6 +104,7 @@ pub(super) fn all() -> Vec<Cell> {
     }
     app(Work::Churn, APP);
     app(Work::Hold { connections: 10_000 }, &[Side::LoopbackBlocking, Side::Link]);
+    app(Work::Idle { connections: 10 }, &[Side::LoopbackBlocking, Side::Link]);
     let mut veth = |work| cells.push(Cell { place: "veth", work, sides: BEHIND_VETH });
     for bytes in [64, 1024] {
         veth(Work::UdpEcho { bytes, window: 32 });

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use super::measure::Outcome;
-use super::work::Work;
+use super::work::{REQUEST, Work};
 use crate::error::{Error, system};
 
 pub(super) use rpc::reply_size;
@@ -42,7 +42,7 @@ pub(super) fn serve(
         Work::Rpc { bytes, .. } | Work::Fair { bytes, .. } => rpc::serve(bytes, waiting, address, ready),
         Work::Bulk { .. } => bulk::serve(waiting, address, ready),
         Work::Churn => churn::serve(waiting, address, ready),
-        Work::Hold { .. } => rpc::serve(64, waiting, address, ready),
+        Work::Hold { .. } | Work::Idle { .. } => rpc::serve(REQUEST, waiting, address, ready),
     }
 }
 
@@ -52,6 +52,7 @@ pub(super) fn load(
     waiting: Waiting,
     address: SocketAddr,
     seconds: f64,
+    peer: Option<u32>,
 ) -> Result<Outcome, Error> {
     match work {
         Work::UdpEcho { bytes, window } => udp::load(bytes, window, waiting, address, seconds),
@@ -64,6 +65,7 @@ pub(super) fn load(
         Work::Bulk { flows } => bulk::load(flows, waiting, address, seconds),
         Work::Churn => churn::load(waiting, address, seconds),
         Work::Hold { connections } => churn::hold(connections, address),
+        Work::Idle { connections } => churn::idle(connections, address, seconds, peer),
     }
 }
 

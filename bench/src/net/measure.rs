@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     pub flows: Option<(u64, u64)>,
     /// Bytes a connection costs, where that is what is measured.
     pub bytes: Option<u64>,
+    /// Processor time of both processes together while nothing was said, in cores.
+    pub idle: Option<f64>,
 }
 
 impl Outcome {
@@ -43,6 +45,22 @@ impl Outcome {
     pub fn cpu_us(&self) -> f64 {
         self.busy as f64 / 1000.0 / self.operations.max(1) as f64
     }
+}
+
+/// Processor time that processes have used, in nanoseconds, all threads together.
+pub(super) fn processor_time(processes: &[u32]) -> Result<u64, Error> {
+    let mut total = 0;
+    for process in processes {
+        let threads =
+            std::fs::read_dir(format!("/proc/{process}/task")).map_err(system("listing threads"))?;
+        for thread in threads.flatten() {
+            let file = thread.path().join("schedstat");
+            // A thread may have ended meanwhile.
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            total += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(total)
 }
 
 /// Opens a window after the warm-up, counts in it, and says when it is over.
@@ -100,6 +118,12 @@ impl Meter {
         }
     }
 
+    /// Opens the window now: for who waits by himself.
+    pub fn open(&mut self) -> Result<(), Error> {
+        self.opened = Some((Instant::now(), Cpu::read()?));
+        Ok(())
+    }
+
     /// Closes the window.
     pub fn finish(self) -> Result<Outcome, Error> {
         let closed = Instant::now();
@@ -117,6 +141,7 @@ impl Meter {
             latency: [at(0.5), at(0.99), at(0.999)],
             flows: None,
             bytes: None,
+            idle: None,
         })
     }
 }

@@ -13,10 +13,11 @@ fn middle(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     median(&outcomes.iter().map(of).collect::<Vec<_>>())
 }
 
-/// What counts as the result of a block: bytes where those are measured, else operations a second.
+/// What counts as the result of a block: bytes or idle cores where those are measured, else operations a second.
 fn figure(outcome: &Outcome) -> f64 {
-    match (outcome.bytes, outcome.flows) {
+    match (outcome.bytes, outcome.idle) {
         (Some(bytes), _) => bytes as f64,
+        (_, Some(cores)) => cores,
         _ => outcome.rate(),
     }
 }
@@ -52,6 +53,7 @@ fn short(value: f64) -> String {
         v if v >= 1e9 => format!("{:.2}G", v / 1e9),
         v if v >= 1e6 => format!("{:.2}M", v / 1e6),
         v if v >= 1e3 => format!("{:.1}k", v / 1e3),
+        v if v < 10.0 => format!("{v:.4}"),
         v => format!("{v:.0}"),
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn serve(
         Work::Rpc { bytes, .. } | Work::Fair { bytes, .. } => rpc::serve(stack, bytes),
         Work::Bulk { .. } => bulk::serve(stack),
         Work::Churn => churn::serve(stack),
-        Work::Hold { .. } => rpc::serve(stack, super::work::REQUEST),
+        Work::Hold { .. } | Work::Idle { .. } => rpc::serve(stack, super::work::REQUEST),
     }
 }
 
@@ -96,6 +96,7 @@ pub(super) fn load(
         Work::Bulk { flows } => bulk::load(stack, flows, address, seconds),
         Work::Churn => churn::load(stack, address, seconds),
         Work::Hold { connections } => churn::hold(stack, connections, address, peer),
+        Work::Idle { connections } => churn::idle(stack, connections, address, seconds, peer),
     }
 }
 

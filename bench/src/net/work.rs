@@ -13,6 +13,10 @@ pub(super) const REQUEST: usize = 64;
 /// Bytes that a bulk sender writes at once, and a receiver reads.
 pub(super) const BULK_WRITE: usize = 128 * 1024;
 
+/// First requests after a silence, and how long each silence is.
+pub(super) const FIRSTS: u32 = 40;
+pub(super) const SILENCE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// Connections that are on their way at once when they come and go.
 pub(super) const CHURN_AT_ONCE: usize = 32;
 
@@ -29,6 +33,8 @@ pub(crate) enum Work {
     Churn,
     /// Idle connections.
     Hold { connections: usize },
+    /// Connections that say nothing, then a request now and then.
+    Idle { connections: usize },
     /// Requests of many flows over a link with a limit.
     Fair { bytes: usize, connections: usize },
 }
@@ -42,6 +48,7 @@ impl Work {
             Self::Bulk { .. } => "bytes/s",
             Self::Churn => "conn/s",
             Self::Hold { .. } => "bytes each",
+            Self::Idle { .. } => "cores while idle",
         }
     }
 }
@@ -54,6 +61,7 @@ impl std::fmt::Display for Work {
             Self::Bulk { flows } => write!(f, "bulk:0:{flows}:0"),
             Self::Churn => write!(f, "churn:0:0:0"),
             Self::Hold { connections } => write!(f, "hold:0:{connections}:0"),
+            Self::Idle { connections } => write!(f, "idle:0:{connections}:0"),
             Self::Fair { bytes, connections } => write!(f, "fair:{bytes}:{connections}:0"),
         }
     }
@@ -75,6 +83,7 @@ impl FromStr for Work {
             "bulk" => Ok(Self::Bulk { flows: two.max(1) }),
             "churn" => Ok(Self::Churn),
             "hold" => Ok(Self::Hold { connections: two.max(1) }),
+            "idle" => Ok(Self::Idle { connections: two.max(1) }),
             "fair" => Ok(Self::Fair { bytes: one.max(1), connections: two.max(1) }),
             _ => Err(format!("no work is called {text}")),
         }
@@ -105,6 +114,7 @@ mod tests {
             Work::Bulk { flows: 64 },
             Work::Churn,
             Work::Hold { connections: 10_000 },
+            Work::Idle { connections: 10 },
             Work::Fair { bytes: 8192, connections: 400 },
         ] {
             assert_eq!(work.to_string().parse(), Ok(work));

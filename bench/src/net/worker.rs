@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         };
     }
     let outcome: Outcome = match waiting {
-        Some(waiting) => linux::load(work, waiting, address, arguments.seconds)?,
+        Some(waiting) => linux::load(work, waiting, address, arguments.seconds, arguments.peer)?,
         None => {
             let way = (arguments.socket.as_path(), arguments.way.as_str());
             sietch::load(work, way, address, arguments.seconds, arguments.peer)?

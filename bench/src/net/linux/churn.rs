@@ -1,5 +1,6 @@
 //! Connections that come and go, and connections that only are.
 
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
@@ -7,8 +8,8 @@ use rustix::event::epoll::EventFlags;
 
 use super::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, put, take};
 use crate::error::{Error, system};
-use crate::net::measure::{Meter, Outcome};
-use crate::net::work::{CHURN_AT_ONCE, REQUEST};
+use crate::net::measure::{Meter, Outcome, processor_time};
+use crate::net::work::{CHURN_AT_ONCE, FIRSTS, REQUEST, SILENCE};
 
 /// Answers one request a connection, then closes: TIME-WAIT is the server's.
 pub(super) fn serve(
@@ -97,6 +98,40 @@ pub(super) fn hold(connections: usize, address: SocketAddr) -> Result<Outcome, E
     let after = kernel_memory()?;
     let each = after.saturating_sub(before) / held.len().max(1) as u64;
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
+}
+
+/// Says nothing on some connections, and then a request now and then: what silence costs, and what waking up does.
+pub(super) fn idle(
+    connections: usize,
+    address: SocketAddr,
+    seconds: f64,
+    peer: Option<u32>,
+) -> Result<Outcome, Error> {
+    let processes: Vec<u32> = peer.into_iter().chain([std::process::id()]).collect();
+    let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(address)).collect::<Result<_, _>>()?;
+    let mut buffer = [0; REQUEST];
+    let mut ask = |stream: &mut TcpStream| -> Result<u64, Error> {
+        let begun = Instant::now();
+        put(stream, &[1; REQUEST])?;
+        stream.read_exact(&mut buffer).map_err(system("reading"))?;
+        Ok(begun.elapsed().as_nanos() as u64)
+    };
+    for stream in &mut streams {
+        ask(stream)?;
+    }
+    let mut meter = Meter::new(seconds)?;
+    std::thread::sleep(SILENCE);
+    let before = processor_time(&processes)?;
+    let begun = Instant::now();
+    std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+    let busy = processor_time(&processes)? - before;
+    let idle = busy as f64 / begun.elapsed().as_nanos() as f64;
+    meter.open()?;
+    for turn in 0..FIRSTS as usize {
+        std::thread::sleep(SILENCE);
+        meter.record(ask(&mut streams[turn % connections])?);
+    }
+    Ok(Outcome { idle: Some(idle), ..meter.finish()? })
 }
 
 /// Bytes in the kernel's slabs and socket buffers.

@@ -1,15 +1,15 @@
 //! Connections that come and go, and connections that only are.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sietch::clock;
-use sietch::net::EventKind;
+use sietch::net::{EventKind, FlowId};
 
 use super::{Stack, connect, failed, turn};
 use crate::error::{Error, system};
-use crate::net::measure::{Meter, Outcome};
-use crate::net::work::{CHURN_AT_ONCE, REQUEST};
+use crate::net::measure::{Meter, Outcome, processor_time};
+use crate::net::work::{CHURN_AT_ONCE, FIRSTS, REQUEST, SILENCE};
 
 /// Answers one request a connection, then closes: TIME-WAIT is the server's.
 pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
@@ -84,6 +84,60 @@ pub(super) fn hold(
     let after = memory()?;
     let each = after.saturating_sub(before) / held.len().max(1) as u64;
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
+}
+
+/// Says nothing on some connections, and then a request now and then: what silence costs, and what waking up does.
+pub(super) fn idle(
+    mut stack: Stack,
+    connections: usize,
+    address: SocketAddr,
+    seconds: f64,
+    peer: Option<u32>,
+) -> Result<Outcome, Error> {
+    let processes: Vec<u32> = peer.into_iter().chain([std::process::id()]).collect();
+    let flows = connect(&mut stack, address, connections)?;
+    for flow in &flows {
+        ask(&mut stack, *flow)?;
+    }
+    let mut meter = Meter::new(seconds)?;
+    rest(&mut stack, SILENCE)?;
+    let before = processor_time(&processes)?;
+    let begun = Instant::now();
+    rest(&mut stack, Duration::from_secs_f64(seconds))?;
+    let busy = processor_time(&processes)? - before;
+    let idle = busy as f64 / begun.elapsed().as_nanos() as f64;
+    meter.open()?;
+    for turn in 0..FIRSTS as usize {
+        rest(&mut stack, SILENCE)?;
+        meter.record(ask(&mut stack, flows[turn % connections])?);
+    }
+    Ok(Outcome { idle: Some(idle), ..meter.finish()? })
+}
+
+/// Drives the engine for a while in which nothing is asked.
+fn rest(stack: &mut Stack, time: Duration) -> Result<(), Error> {
+    let until = clock::now() + time.as_nanos() as u64;
+    while clock::now() < until {
+        stack.poll(Some(until)).map_err(system("driving a queue"))?;
+        while stack.next_event().is_some() {}
+    }
+    Ok(())
+}
+
+/// One request and its answer; how long that took.
+fn ask(stack: &mut Stack, flow: FlowId) -> Result<u64, Error> {
+    let begun = Instant::now();
+    stack.engine.send(flow, &[1; REQUEST]);
+    let mut missing = REQUEST;
+    while missing > 0 {
+        turn(stack)?;
+        while let Some(event) = stack.next_event() {
+            if event.kind == EventKind::Readable {
+                missing = missing.saturating_sub(stack.engine.read(flow, &mut [0; REQUEST]));
+            }
+        }
+    }
+    Ok(begun.elapsed().as_nanos() as u64)
 }
 
 /// Bytes of a process in memory.
