@@ -234,14 +234,15 @@ impl LinkConfig {
     }
 
     /// A random link: mostly the same both ways, in one draw of four two paths that have nothing to do with each other, in one of
-    /// eight with routers that answer to packets that are too big, in one of eight with an interface that comes and goes.
+    /// eight with routers that answer to packets that are too big or, a third of them, do not, in one of eight with an interface that comes and goes.
     pub fn swarm(random: &mut Random) -> Self {
         let there = Direction::swarm(random);
         let back = if random.chance(250) { Direction::swarm(random) } else { there.clone() };
         let mut link = Self { there, back };
         if random.chance(125) {
             let bytes = *random.pick(&[576, 1280, 1400, 1492]);
-            let mtu = Some(Mtu { bytes, router: Router::Answers });
+            let router = if random.chance(300) { Router::Silent } else { Router::Answers };
+            let mtu = Some(Mtu { bytes, router });
             link.there.mtu = mtu;
             link.back.mtu = mtu;
         }

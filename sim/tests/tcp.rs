@@ -36,7 +36,7 @@ const DELIVER: [u64; 5] =
 const STALL: [u64; 2] = [256_472_151_170, 257_516_631_818];
 
 fn buffers(random: &mut Random) -> impl FnMut(&mut Config) + use<> {
-    let sizes = [4096, 16 << 10, 64 << 10, 512 << 10];
+    let sizes = [4096, 16 << 10, 64 << 10, 512 << 10, 4 << 20];
     let (receive, send) = (*random.pick(&sizes), *random.pick(&sizes));
     // Two flows' worth at least, so that the rest must wait for memory.
     let memory = if random.chance(300) { (receive + send) * 4 } else { 64 << 20 };
@@ -462,6 +462,44 @@ fn dctcp_keeps_a_marking_queue_short_and_the_link_busy() {
     // Classic marks as well prevent losses, at the price of a longer queue or an idle link.
     let (longest, used) = marked_queue(Kind::Cubic, 200_000, Marking::Threshold(200_000));
     assert!(longest < 600_000 && used > 0.8, "{longest} bytes waited, {used:.2} used");
+}
+
+/// One bulk flow over 1 Gbit/s and a round trip of 10 ms: the buffers of both ends grow until the link is full, and no memory is left behind.
+#[test]
+fn buffers_grow_until_a_long_fat_link_is_full() {
+    let bandwidth = 1_000_000_000;
+    let path = Direction { bandwidth, delay: 5_000_000, queue: 1_250_000, ..Direction::perfect() };
+    let back = Direction { delay: 5_000_000, ..Direction::perfect() };
+    let bulk = Connection {
+        opener: 0,
+        at: SECOND,
+        scripts: [Script::polite(400_000_000), Script::polite(0)],
+        crossed: false,
+    };
+    // Beside it, one that says little: its window stays small.
+    let calls = Connection {
+        opener: 0,
+        at: SECOND,
+        scripts: [Script { mouthful: 100, ..Script::polite(20_000) }, Script::polite(20_000)],
+        crossed: false,
+    };
+    let mut world =
+        World::new(LinkConfig { there: path, back }, vec![bulk, calls], Random::new(1), &mut |_| {});
+    world.run(2 * SECOND);
+    let before = world.end(0, 1).expect("it was accepted").received;
+    world.run(3 * SECOND);
+    let end = world.end(0, 1).expect("it was accepted");
+    let used = (end.received - before) as f64 / (bandwidth as f64 / 8.0);
+    let info = world.hosts[1].engine.flow_info(end.flow).expect("it lives");
+    assert!(used > 0.9, "{used:.2} of the link, {info:?}");
+    assert!((2_000_000..=4 << 20).contains(&info.receive_buffer), "{info:?}");
+    if let Some(few) = world.end(1, 1).and_then(|end| world.hosts[1].engine.flow_info(end.flow)) {
+        assert_eq!(few.receive_buffer, 64 << 10);
+    }
+    assert!(world.run(200 * SECOND), "{:#?}", world.describe());
+    // Nothing of a buffer is left once it is empty.
+    assert_eq!(world.hosts[1].engine.population().3, 0);
+    check(&world, 0);
 }
 
 /// Everything above by one seed: what `cargo xtask soak net` runs a hundred thousand times.

@@ -35,6 +35,11 @@ impl Pool {
         self.used
     }
 
+    /// Bytes that may still be lent.
+    pub(crate) fn free(&self) -> usize {
+        self.limit.saturating_sub(self.used)
+    }
+
     /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for receiving: two hosts whose
     /// memory is full of what the other cannot receive would wait for each other for ever.
     pub fn may_lend_to_sender(&self, bytes: usize) -> bool {

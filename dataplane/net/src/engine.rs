@@ -23,14 +23,16 @@ use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, Name};
 use crate::limits::{
-    self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH,
-    RECEIVE_BUFFER, SEND_BUFFER, TIME_WAITS,
+    self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FIRST_RECEIVE_BUFFER, FIRST_RECEIVE_SEGMENTS,
+    FIRST_SEND_BUFFER, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH, RECEIVE_BUFFER, SEND_BUFFER,
+    TIME_WAITS,
 };
 use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
 use crate::packet::{Address, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
+use crate::path_mtu::PathMtus;
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
@@ -39,6 +41,7 @@ use crate::transmit::Reply;
 use errors::Report;
 
 mod api;
+mod datagrams;
 mod errors;
 mod inspect;
 mod internet;
@@ -69,7 +72,8 @@ pub struct Config {
     pub time_waits: usize,
     /// Most bytes in buffers of all flows.
     pub buffer_memory: usize,
-    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded to one.
+    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded to one. A flow begins with a small
+    /// one, which grows as it is seen to be of use.
     pub receive_buffer: usize,
     /// Most bytes in one flow's send buffer; likewise.
     pub send_buffer: usize,
@@ -181,7 +185,9 @@ pub struct Engine {
     pub(crate) mtu: usize,
     pub(crate) secret: Key,
     pub(crate) receive_buffer: usize,
-    pub(crate) send_buffer: usize,
+    /// What send buffers begin and end with.
+    pub(crate) send_buffer: (usize, usize),
+    pub(crate) first_receive_buffer: usize,
     /// Scale of the windows that we announce to peers that scale.
     pub(crate) own_shift: u8,
     pub(crate) source_ports: (u16, u16),
@@ -208,8 +214,12 @@ pub struct Engine {
     pub(crate) neighbours: Neighbours,
     /// Flows whose next hop is being asked for.
     pub(crate) unresolved: Vec<u32>,
+    /// Bound ports, by number.
     pub(crate) ports: Vec<crate::udp::Port>,
     pub(crate) outgoing: std::collections::VecDeque<crate::udp::Outgoing>,
+    /// Buffers of datagrams that were sent, for the next ones.
+    pub(crate) spare: Vec<Vec<u8>>,
+    pub(crate) path_mtus: PathMtus,
 
     /// Flows with something to send.
     pub(crate) dirty: Vec<u32>,
@@ -242,7 +252,8 @@ impl Engine {
     /// An engine for a queue with this link address and MTU.
     pub fn new(config: &Config, mac: [u8; 6], mtu: usize) -> Self {
         let bound = |bytes: usize| bytes.clamp(limits::SMALLEST_BUFFER, 64 << 20).next_power_of_two();
-        let receive_buffer = bound(config.receive_buffer);
+        let (receive_buffer, send_buffer) = (bound(config.receive_buffer), bound(config.send_buffer));
+        let first = (FIRST_RECEIVE_SEGMENTS * mtu).next_power_of_two();
         let own_shift = (0..14).find(|shift| receive_buffer >> shift <= 0xffff).unwrap_or(14);
         let secret = Key::new(config.secret);
         Self {
@@ -256,7 +267,8 @@ impl Engine {
             mtu: mtu.clamp(576, 65_535),
             secret,
             receive_buffer,
-            send_buffer: bound(config.send_buffer),
+            send_buffer: (FIRST_SEND_BUFFER.min(send_buffer), send_buffer),
+            first_receive_buffer: first.max(FIRST_RECEIVE_BUFFER).min(receive_buffer),
             own_shift,
             source_ports: config.source_ports,
             congestion: config.congestion,
@@ -278,6 +290,8 @@ impl Engine {
             unresolved: Vec::new(),
             ports: Vec::new(),
             outgoing: std::collections::VecDeque::new(),
+            spare: Vec::new(),
+            path_mtus: PathMtus::default(),
             dirty: Vec::new(),
             ready: Vec::new(),
             starved: Vec::new(),
@@ -525,7 +539,7 @@ impl Engine {
 
     /// Payload of our full segments to a peer.
     pub(crate) fn payload_size(&self, remote: &Address, peer_mss: Option<u16>, timestamps: bool) -> u16 {
-        payload_size(peer_mss, self.mtu, Self::headers(remote), timestamps)
+        payload_size(peer_mss, self.path_mtu(remote), Self::headers(remote), timestamps)
     }
 
     /// The way of frames of a connection whose next hop has this link address.

@@ -55,7 +55,7 @@ impl Engine {
                 _ => return false,
             }
         }
-        if length > 0 && !flow.rx.reserve(&mut self.pool, flow.rx.len() + length, self.receive_buffer) {
+        if length > 0 && !flow.rx.reserve(&mut self.pool, flow.rx.len() + length, flow.rcv_limit as usize) {
             return false;
         }
         cold.heard_at = self.now;
@@ -89,6 +89,7 @@ impl Engine {
         if flow.unacknowledged >= 2 {
             flow.flags |= flag::ACK_NOW;
             self.touch(index);
+            self.tune_window(index);
         } else if cold.ack_at == NEVER {
             cold.ack_at = self.now + DELAYED_ACK;
             self.flow_timers.no_later(index as u32, cold.ack_at);
@@ -174,7 +175,7 @@ impl Engine {
             self.arm(index);
         }
         let flow = &mut self.flows.hot[index];
-        let room = flow.has(flag::WANTS_ROOM) && flow.tx.len() <= self.send_buffer / 2;
+        let room = flow.has(flag::WANTS_ROOM) && flow.tx.len() <= flow.send_limit(self.send_buffer) / 2;
         if flow.tx.is_empty() {
             flow.tx.release(&mut self.pool);
             if data == advanced as usize && flow.una == flow.max && flow.state.owes_fin() {

@@ -10,6 +10,7 @@ use crate::recovery::Repair;
 use crate::round_trip::RoundTrip;
 use crate::scoreboard::Scoreboard;
 use crate::sequence::Seq;
+use crate::tuning::Tuning;
 
 /// Names a flow. A stale id (its flow has ended) is harmless: every call with it does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -182,8 +183,8 @@ pub(crate) struct Flow {
     pub generation: u32,
     /// Bytes that the application holds in buffers which it was handed (`owned`).
     pub held: u32,
-    /// Room in this line.
-    pub spare: [u8; 4],
+    /// Most bytes in the receive buffer: as many as `tuning` says.
+    pub rcv_limit: u32,
 
     /// Bytes to send, the first of which is `una` (once our SYN is acknowledged).
     pub tx: Ring,
@@ -244,6 +245,7 @@ pub(crate) struct Cold {
     pub release_at: u64,
 
     pub round_trip: RoundTrip,
+    pub tuning: Tuning,
     /// When keepalive, FIN-WAIT-2 or the challenge spacing next needs a look.
     pub idle_at: u64,
     /// Idle time before keepalive probes; zero means none.
@@ -265,6 +267,11 @@ pub(crate) struct Cold {
     pub iss: Seq,
     pub retransmits: u64,
     pub reassembly: Option<Box<Reassembly>>,
+    /// When somebody last said that the peer cannot be reached; zero if nobody did.
+    pub unreachable_at: u64,
+    /// The size of full segments before a black hole was suspected, or zero; and how often that proved right.
+    pub wide: u16,
+    pub holes: u8,
     /// What recovery remembers, once there was something to recover from.
     pub repair: Option<Box<Repair>>,
     /// Bytes that came twice, until the peer is told (RFC 2883).
@@ -295,6 +302,7 @@ impl Default for Cold {
             most_rate: u64::MAX,
             release_at: 0,
             round_trip: RoundTrip::default(),
+            tuning: Tuning::default(),
             idle_at: NEVER,
             keepalive: 0,
             challenged_at: 0,
@@ -308,6 +316,9 @@ impl Default for Cold {
             retransmits: 0,
             reassembly: None,
             twice: None,
+            unreachable_at: 0,
+            wide: 0,
+            holes: 0,
             pending_accept: false,
         }
     }
@@ -333,10 +344,10 @@ impl Flow {
     /// The window to announce now, in units of the scale, and moves the announced edge along (RFC 9293 section 3.8.6: it never shrinks;
     /// section 3.8.6.2.2: it opens by a full segment or half the buffer, or not at all).
     #[inline]
-    pub fn announce(&mut self, buffer: usize) -> u16 {
+    pub fn announce(&mut self) -> u16 {
         let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
         // Rounding up to a unit must not announce more than the buffer takes.
-        let limit = buffer.saturating_sub(slack);
+        let limit = (self.rcv_limit as usize).saturating_sub(slack);
         let free = limit.saturating_sub(self.rx.len() + self.held as usize) as u32;
         let current = self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned();
         let step = (limit as u32 / 2).min(u32::from(self.mss));
@@ -348,9 +359,10 @@ impl Flow {
 
     /// How far the edge could be moved beyond what is announced.
     #[inline]
-    pub fn window_gain(&self, buffer: usize) -> usize {
+    pub fn window_gain(&self) -> usize {
         let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
-        let free = buffer.saturating_sub(slack).saturating_sub(self.rx.len() + self.held as usize);
+        let limit = (self.rcv_limit as usize).saturating_sub(slack);
+        let free = limit.saturating_sub(self.rx.len() + self.held as usize);
         // No more can be said in sixteen bits: without a scale, a large buffer would ask for an update after every read.
         let free = free.min(0xffff << self.rcv_shift);
         free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)

@@ -36,6 +36,7 @@ mod neighbour;
 mod owned;
 mod pacing;
 pub mod packet;
+mod path_mtu;
 pub mod reassembly;
 mod recovery;
 mod round_trip;
@@ -48,6 +49,7 @@ mod time_wait;
 pub mod timers;
 pub mod timing_wheel;
 mod transmit;
+mod tuning;
 mod udp;
 
 pub use addresses::Ipv6;

@@ -16,10 +16,16 @@ pub const BURST: usize = 64;
 pub const FLOWS: usize = 65_536;
 /// Default bound on the bytes in send and receive buffers of all flows together.
 pub const BUFFER_MEMORY: usize = 512 << 20;
-/// Default bound on one flow's receive buffer: the window that fills 10 Gbit/s at 400 microseconds.
-pub const RECEIVE_BUFFER: usize = 512 << 10;
+/// Default bound on one flow's receive buffer: twice what 1 Gbit/s holds at 16 ms, or 10 Gbit/s at 1.6 ms. What a flow has is `tuning`'s.
+pub const RECEIVE_BUFFER: usize = 4 << 20;
 /// Default bound on one flow's send buffer.
-pub const SEND_BUFFER: usize = 512 << 10;
+pub const SEND_BUFFER: usize = 4 << 20;
+/// The receive buffer with which a flow begins: what the window of a SYN can say, and several initial windows of an ordinary Ethernet.
+pub const FIRST_RECEIVE_BUFFER: usize = 64 << 10;
+/// The same in segments, for large ones: an initial window and some.
+pub const FIRST_RECEIVE_SEGMENTS: usize = 16;
+/// The send buffer that a flow has before anything is known of its path.
+pub const FIRST_SEND_BUFFER: usize = 512 << 10;
 /// Bytes that one flow may have to send while some of them are lent by the application: the memory is the application's, and far below
 /// the 2 GiB that sequence numbers can tell apart. A longer body is lent piece by piece.
 pub const LENT_BYTES: usize = 64 << 20;
@@ -61,7 +67,19 @@ pub const LOCAL_ADDRESSES: usize = 8;
 /// UDP ports bound.
 pub const UDP_PORTS: usize = 1024;
 /// Datagrams waiting in one UDP port for the application; more are dropped, as UDP may.
-pub const UDP_RECEIVE_QUEUE: usize = 256;
+pub const UDP_RECEIVE_QUEUE: usize = 1024;
+/// Bytes of them: 2.5 ms of full frames at 1 Gbit/s. The ring begins with 4 KiB and grows as it is needed.
+pub const UDP_RECEIVE_BYTES: usize = 512 << 10;
+/// Destinations whose path takes less than the link, about 64 bytes each.
+pub const PATH_MTUS: usize = 1024;
+/// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),
+/// and again after as many more.
+pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
+/// Times that smaller segments got through where full ones had not before that is believed: a peer that stood still for a moment looks
+/// the same once.
+pub const BLACK_HOLE_PROOFS: u8 = 2;
+/// How long that is believed (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
+pub const PATH_MTU_AGE: u64 = 600 * SECOND;
 /// Datagrams waiting to be sent, or for their neighbour's link address.
 pub const UDP_SEND_QUEUE: usize = 1024;
 /// ICMP echo replies a second: a ping flood is answered up to here.

@@ -56,6 +56,8 @@ counters! {
     echo_replies,
     /// ICMP errors taken to heart by a flow.
     icmp_errors,
+    /// Times that a path was suspected to swallow full segments.
+    black_holes,
     /// Things not sent because a rate limit said so.
     rate_limited,
     /// Datagrams received.
@@ -136,6 +138,8 @@ counters! {
     challenge_acks,
     /// Segments refused by PAWS (RFC 7323).
     paws_drops,
+    /// Times that a receive window was made larger for good.
+    windows_grown,
     /// Segments outside the window.
     out_of_window,
     /// Segments kept out of order.

@@ -281,10 +281,11 @@ impl Engine {
     #[cold]
     pub(crate) fn send_behind_lent(&mut self, index: usize, data: &[u8]) -> usize {
         let flow = &mut self.flows.hot[index];
+        let limit = flow.send_limit(self.send_buffer);
         let Some(outbox) = &mut self.flows.cold[index].outbox else { return 0 };
-        let room = self.send_buffer.saturating_sub(flow.tx.len());
+        let room = limit.saturating_sub(flow.tx.len());
         let room = if outbox.pieces() < LENT_PIECES { room } else { 0 };
-        let taken = outbox.copy(&mut self.pool, &data[..data.len().min(room)], self.send_buffer);
+        let taken = outbox.copy(&mut self.pool, &data[..data.len().min(room)], limit);
         flow.tx.count_elsewhere(taken);
         if taken < data.len() {
             // There are bytes that will be acknowledged: that is when there is room.

@@ -6,7 +6,7 @@
 //! 3. Before that time the flow waits in the timing wheel, which marks it as having something to send when the time has come.
 //! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most [`CREDIT`]: bursts stay small.
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, Kind};
 use crate::engine::Engine;
 use crate::flow::{FlowId, flag};
 use crate::limits::SECOND;
@@ -41,7 +41,9 @@ impl Engine {
             return true;
         }
         let at = cold.release_at.max(self.now + SHORTEST_WAIT);
-        self.flows.hot[index].flags |= flag::LIMITED | flag::PACE_WAIT;
+        // A rate of congestion control's own may grow if it is what holds the flow back. A window may not for a limit of the application's.
+        let own = cold.rate < cold.most_rate && cold.congestion.kind() == Kind::Timely;
+        self.flows.hot[index].flags |= flag::PACE_WAIT | if own { flag::LIMITED } else { 0 };
         self.paced.insert(index as u32, at);
         false
     }

@@ -86,6 +86,19 @@ impl Reassembly {
         piece.0.before(piece.1).then_some(piece)
     }
 
+    /// Appends up to `count` ranges to `out` for an acknowledgement that `turns` others follow at once. Segments that came in one batch would
+    /// all be answered alike, and when they made more ranges than fit, some would never be told: so the last answer tells of the
+    /// latest ranges, and those before it of lower and lower ones.
+    pub fn report_in_turn(&self, turns: usize, count: usize, out: &mut SackBlocks) {
+        let ranges = self.ranges.len();
+        if turns == 0 || ranges <= count || count == 0 {
+            self.report(count, out);
+            return;
+        }
+        let highest = ranges - 1 - turns * count % ranges;
+        (0..count).for_each(|below| out.push(self.ranges[(highest + ranges - below) % ranges]));
+    }
+
     /// Appends up to `count` ranges to `out`: those that grew last, then others.
     pub fn report(&self, count: usize, out: &mut SackBlocks) {
         let mut told = [usize::MAX; REMEMBERED];

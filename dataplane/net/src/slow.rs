@@ -17,6 +17,7 @@ use crate::packet::Payload;
 use crate::packet::tcp::{ACK, ECE, FIN, RST, SYN, Segment};
 use crate::sequence::Seq;
 
+mod black_hole;
 mod close;
 mod cookie;
 mod ecn;
@@ -261,7 +262,7 @@ impl Engine {
     fn place_payload(&mut self, index: usize, offset: usize, payload: Payload<'_>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let place = flow.rx.len() + offset;
-        if !flow.rx.reserve(&mut self.pool, place + payload.len(), self.receive_buffer) {
+        if !flow.rx.reserve(&mut self.pool, place + payload.len(), flow.rcv_limit as usize) {
             self.metrics.buffer_drops += 1;
             self.acknowledge_now(index);
             return;

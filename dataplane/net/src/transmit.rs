@@ -200,7 +200,7 @@ impl Engine {
         let mut frame =
             self.allocate(queue, tcp::frame_length(&self.flows.path[index], &options, segment.length))?;
         let flow = &mut self.flows.hot[index];
-        let window = flow.announce(self.receive_buffer);
+        let window = flow.announce();
         let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
         let path = &self.flows.path[index];
         let payload = match flow.tx.slices_within(segment.offset, segment.length) {

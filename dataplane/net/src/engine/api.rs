@@ -2,17 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Engine, network_header};
+use super::Engine;
 use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, Name};
-use crate::limits::{LISTENERS, NEVER, UDP_PORTS, UDP_SEND_QUEUE};
+use crate::limits::{LISTENERS, NEVER};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
-use crate::packet::{Address, Template, ethernet, ipv4, udp as udp_format};
+use crate::packet::{Address, Template, ipv4};
 use crate::sequence::Seq;
-use crate::udp::{Body, Datagram, DatagramError, NextHop, Outgoing, Port};
 
 /// Why a connection could not be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +87,7 @@ impl Engine {
         flow.nxt = iss;
         flow.max = iss;
         flow.rcv_shift = self.own_shift;
+        flow.rcv_limit = self.first_receive_buffer as u32;
         flow.flags |= flag::SYN_DUE;
         if asks {
             flow.flags |= flag::ECN;
@@ -266,11 +266,15 @@ impl Engine {
     pub(crate) fn reopen_window(&mut self, index: usize) {
         let flow = &mut self.flows.hot[index];
         let announced = flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize;
-        let gain = flow.window_gain(self.receive_buffer);
+        let gain = flow.window_gain();
+        let half = flow.rcv_limit as usize / 2;
         let mss = usize::from(flow.mss);
-        let starved = announced < 2 * mss && gain >= mss.min(self.receive_buffer / 2);
-        if flow.state.receives() && (starved || gain >= self.receive_buffer / 2) {
+        let starved = announced < 2 * mss && gain >= mss.min(half);
+        if flow.state.receives() && (starved || gain >= half) {
             flow.flags |= flag::ACK_NOW;
+            if gain >= half {
+                self.tune_emptied_window(index);
+            }
             self.touch(index);
         }
     }
@@ -285,12 +289,17 @@ impl Engine {
         if !open || data.is_empty() {
             return 0;
         }
-        let mut taken = data.len().min(self.send_buffer - flow.tx.len().min(self.send_buffer));
-        if flow.tx.len() + taken > flow.tx.capacity() {
+        let queued = flow.tx.len();
+        let mut taken = data.len();
+        if queued + taken > self.send_buffer.0 {
+            taken = taken.min(flow.send_limit(self.send_buffer).saturating_sub(queued));
+        }
+        if queued + taken > flow.tx.capacity() {
             if flow.has(flag::LENT) {
                 return self.send_behind_lent(index, data);
             }
-            taken = taken.min(flow.tx.make_room(&mut self.pool, taken, self.send_buffer));
+            let limit = flow.send_limit(self.send_buffer);
+            taken = taken.min(flow.tx.make_room(&mut self.pool, taken, limit));
         }
         if taken < data.len() {
             flow.flags |= flag::WANTS_ROOM;
@@ -315,7 +324,7 @@ impl Engine {
                 flow.state,
                 State::SynSent | State::SynReceived | State::Established | State::CloseWait
             );
-            if open { self.send_buffer.saturating_sub(flow.tx.len()) } else { 0 }
+            if open { flow.send_limit(self.send_buffer).saturating_sub(flow.tx.len()) } else { 0 }
         })
     }
 
@@ -392,64 +401,4 @@ impl Engine {
     pub fn population(&self) -> (usize, usize, usize, usize) {
         (self.flows.len(), self.embryos.len(), self.time_waits.len(), self.pool.used())
     }
-
-    /// Binds a UDP port.
-    ///
-    /// # Errors
-    /// It is bound already, or too many are.
-    pub fn udp_bind(&mut self, port: u16) -> Result<(), ListenError> {
-        if self.ports.iter().any(|bound| bound.port == port) {
-            return Err(ListenError::InUse(port));
-        }
-        if self.ports.len() >= UDP_PORTS {
-            return Err(ListenError::Full);
-        }
-        self.ports.push(Port { port, received: std::collections::VecDeque::new(), ready: false });
-        Ok(())
-    }
-
-    /// Releases a UDP port and drops what waits in it.
-    pub fn udp_unbind(&mut self, port: u16) {
-        self.ports.retain(|bound| bound.port != port);
-    }
-
-    /// Takes the oldest datagram that waits at a bound port.
-    pub fn udp_receive(&mut self, port: u16) -> Option<Datagram> {
-        self.ports.iter_mut().find(|bound| bound.port == port)?.received.pop_front()
-    }
-
-    /// Queues a datagram from a bound port.
-    ///
-    /// # Errors
-    /// See [`DatagramError`].
-    pub fn udp_send(
-        &mut self,
-        source: u16,
-        remote: impl Into<SocketAddr>,
-        payload: &[u8],
-    ) -> Result<(), DatagramError> {
-        if !self.ports.iter().any(|bound| bound.port == source) {
-            return Err(DatagramError::NotBound(source));
-        }
-        if self.outgoing.len() >= UDP_SEND_QUEUE {
-            return Err(DatagramError::QueueFull);
-        }
-        let remote = remote.into();
-        let address = Address::from(remote.ip());
-        let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
-        let way = way.filter(|_| self.addresses.may_be_source(&address));
-        let (hop, place) = way.ok_or(DatagramError::NoRoute(remote.ip()))?;
-        let limit = self.mtu - network_header(&address) - udp_format::HEADER;
-        if payload.len() > limit {
-            return Err(DatagramError::TooLong { limit });
-        }
-        let (local, next_hop) = (self.addresses.get(place), NextHop::Address(hop));
-        let body = Body::Datagram { source, destination: remote.port(), payload: payload.to_vec() };
-        self.outgoing.push_back(Outgoing { local, remote: address, next_hop, body });
-        self.pending = true;
-        Ok(())
-    }
-
-    /// Bytes of headers before the payload of a UDP datagram over IPv4 in a frame.
-    pub const UDP_OVERHEAD: usize = ethernet::HEADER + ipv4::HEADER + udp_format::HEADER;
 }

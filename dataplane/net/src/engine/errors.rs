@@ -3,7 +3,7 @@
 //! 1. Anybody can write one, so an error counts only if it quotes a packet that may be in flight: for TCP one of our addresses, a flow, and a
 //!    sequence number between the oldest unacknowledged and the highest sent (RFC 5927).
 //! 2. A connection that is being opened fails at once if its peer refuses or cannot be reached; to one that is open the same is a soft
-//!    error (RFC 1122 section 4.2.3.9, RFC 5461): the retransmission decides.
+//!    error (RFC 1122 section 4.2.3.9, RFC 5461): the retransmission decides, and it is named as the reason if that fails.
 //! 3. We answer none with another, none to who sent to a group, and no more than [`crate::limits::UNREACHABLE_RATE`] a second
 //!    (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
 
@@ -11,12 +11,10 @@ use super::{Engine, Origin, network_header};
 use crate::events::CloseReason;
 use crate::flow::{State, flag};
 use crate::flow_table::{Entry, Name};
-use crate::limits::UDP_SEND_QUEUE;
+use crate::limits::{SMALLEST_MSS, UDP_SEND_QUEUE};
 use crate::packet::{Address, Payload, icmp, icmpv6, ipv4, ipv6, tcp};
+use crate::path_mtu::believed;
 use crate::udp::{Body, NextHop, Outgoing};
-
-/// Smallest MTU that an ICMP message may name (RFC 879's 576 less slack for what Linux accepts): a forged one must not shrink us to nothing.
-const SMALLEST_PATH_MTU: usize = 552;
 
 /// What an error says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +61,10 @@ impl Engine {
             self.metrics.foreign_address += 1;
             return;
         };
-        if quote.protocol == ipv4::TCP {
-            self.segment_in_trouble(trouble, &quote, local);
+        match quote.protocol {
+            ipv4::TCP => self.segment_in_trouble(trouble, &quote, local),
+            ipv4::UDP => self.datagram_in_trouble(trouble, &quote),
+            _ => {}
         }
     }
 
@@ -79,37 +79,62 @@ impl Engine {
         }
         let opening = flow.state == State::SynSent;
         match trouble {
-            Trouble::TooBig(mtu) => self.segment_too_big(index, mtu, &name.remote),
+            Trouble::TooBig(mtu) => self.segment_too_big(index, mtu, quote),
             Trouble::Refused | Trouble::Unreachable if opening => {
                 self.metrics.icmp_errors += 1;
                 self.metrics.connections_failed += 1;
                 let refused = trouble == Trouble::Refused;
                 self.finish(index, if refused { CloseReason::Refused } else { CloseReason::Unreachable });
             }
-            _ => {}
+            Trouble::Refused | Trouble::Unreachable => {
+                self.metrics.icmp_errors += 1;
+                self.flows.cold[index].unreachable_at = self.now.max(1);
+            }
+            Trouble::Passing => {}
         }
     }
 
-    fn segment_too_big(&mut self, index: usize, mtu: usize, remote: &Address) {
-        let mtu = if remote.is_v4() {
-            mtu.max(SMALLEST_PATH_MTU)
-        } else if mtu < ipv6::MINIMUM_MTU {
-            // RFC 8201 section 4: no link is like that.
-            return;
-        } else {
-            mtu
-        };
-        let flow = &mut self.flows.hot[index];
-        let options = if flow.has(flag::TIMESTAMPS) { tcp::TIMESTAMP_OPTION } else { 0 };
-        let room = mtu - network_header(remote) - tcp::HEADER - options;
-        let mss = u16::try_from(room).unwrap_or(u16::MAX);
-        if mss < flow.mss {
-            flow.mss = mss;
-            self.lose_all(index);
-            self.metrics.icmp_errors += 1;
-            self.flows.cold[index].timed_at = 0;
-            self.touch(index);
+    /// The MTU of the path to `remote`.
+    pub(crate) fn path_mtu(&self, remote: &Address) -> usize {
+        self.path_mtus.get(remote, self.now).map_or(self.mtu, |mtu| mtu.min(self.mtu))
+    }
+
+    /// A packet of `length` bytes to `remote` was too big for a link with this MTU. Returns what is believed of that.
+    pub(super) fn path_shrinks(&mut self, remote: &Address, mtu: usize, length: usize) -> Option<usize> {
+        let mtu = believed(remote, mtu, length).filter(|mtu| *mtu < self.path_mtu(remote))?;
+        self.metrics.icmp_errors += 1;
+        self.path_mtus.set(*remote, mtu, self.now);
+        Some(mtu)
+    }
+
+    fn segment_too_big(&mut self, index: usize, mtu: usize, quote: &icmp::Quote) {
+        let remote = &quote.destination;
+        self.path_shrinks(remote, mtu, quote.length);
+        // Another flow to the same host may have heard of it first.
+        if believed(remote, mtu, quote.length).is_some() {
+            self.shrink_segments(index, self.path_mtu(remote));
         }
+    }
+
+    /// Payload of a flow's full segments in packets of `mtu` bytes.
+    pub(crate) fn segment_size(&self, index: usize, mtu: usize) -> u16 {
+        let remote = self.flows.path[index].remote();
+        let options = if self.flows.hot[index].has(flag::TIMESTAMPS) { tcp::TIMESTAMP_OPTION } else { 0 };
+        let room = mtu.saturating_sub(network_header(&remote) + tcp::HEADER + options);
+        u16::try_from(room).unwrap_or(u16::MAX).max(SMALLEST_MSS)
+    }
+
+    /// The segments of a flow become no larger than packets of `mtu` bytes carry, and what is in flight leaves again in such pieces. That is no
+    /// sign of congestion (RFC 8201 section 5.4).
+    fn shrink_segments(&mut self, index: usize, mtu: usize) {
+        let mss = self.segment_size(index, mtu);
+        let flow = &mut self.flows.hot[index];
+        if mss >= flow.mss || !flow.state.is_synchronised() {
+            return;
+        }
+        flow.mss = mss;
+        self.flows.cold[index].wide = 0;
+        self.lose_all(index);
     }
 
     /// Tells the sender of `packet` what is wrong with it.

@@ -87,6 +87,9 @@ pub struct FlowInfo {
     pub received_bytes: u64,
     pub unsent_or_unacknowledged: usize,
     pub unread: usize,
+    /// Most bytes in either buffer, at present.
+    pub send_buffer: usize,
+    pub receive_buffer: usize,
     /// Bytes that wait for earlier ones.
     pub out_of_order: usize,
     /// How long ago the peer was heard, and data were sent.
@@ -196,6 +199,8 @@ impl Engine {
             received_bytes: cold.received,
             unsent_or_unacknowledged: flow.tx.len(),
             unread: flow.rx.len(),
+            send_buffer: flow.send_limit(self.send_buffer),
+            receive_buffer: flow.rcv_limit as usize,
             out_of_order: waiting.iter().map(|range| range.1.since(range.0) as usize).sum(),
             silence: self.now.saturating_sub(cold.heard_at),
             since_sent: self.now.saturating_sub(cold.sent_at),
@@ -230,7 +235,7 @@ impl Engine {
         });
         let waiting = self.time_waits.iter().map(move |waiting| named(SocketKind::TimeWait, &waiting.name));
         let ports = self.ports.iter().map(|port| SocketInfo {
-            kind: SocketKind::Udp { waiting: port.received.len() },
+            kind: SocketKind::Udp { waiting: port.inbox.len() },
             local: self.own_end(port.port),
             remote: None,
             flow: None,

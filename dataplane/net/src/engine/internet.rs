@@ -1,15 +1,12 @@
-//! ARP, ICMP and UDP as they arrive, and what is done about neighbours of either family.
+//! ARP and ICMP as they arrive, and what is done about neighbours of either family.
 
-use std::net::SocketAddr;
-
-use super::errors::{Report, Trouble};
+use super::errors::Trouble;
 use super::output::write_arp;
-use super::{Disposition, Engine, Origin};
+use super::{Disposition, Engine};
 use crate::events::CloseReason;
 use crate::flow::flag;
-use crate::limits::UDP_RECEIVE_QUEUE;
-use crate::packet::{Address, Payload, arp, ethernet, icmp, ipv4, ipv6, udp};
-use crate::udp::{Datagram, NextHop};
+use crate::packet::{Address, arp, ethernet, icmp, ipv4, ipv6};
+use crate::udp::NextHop;
 
 impl Engine {
     pub(super) fn dispatch_arp(&mut self, payload: &[u8]) -> Disposition {
@@ -137,28 +134,6 @@ impl Engine {
         ipv4::emit(network, self.addresses.v4().low(), remote, ipv4::ICMP, body_length);
         icmp::turn_echo(body);
         self.metrics.echo_replies += 1;
-    }
-
-    pub(super) fn receive_datagram(
-        &mut self,
-        origin: &Origin,
-        datagram: &udp::Datagram<'_>,
-        packet: Payload<'_>,
-    ) {
-        let Some(port) = self.ports.iter_mut().find(|port| port.port == datagram.destination) else {
-            self.report(origin, Report::port_unreachable(&origin.remote), packet);
-            return;
-        };
-        if port.received.len() >= UDP_RECEIVE_QUEUE {
-            self.metrics.datagrams_dropped += 1;
-            return;
-        }
-        self.metrics.datagrams_received += 1;
-        port.ready = true;
-        port.received.push_back(Datagram {
-            remote: SocketAddr::new(origin.remote.into(), datagram.source),
-            payload: datagram.payload.to_vec(),
-        });
     }
 }
 

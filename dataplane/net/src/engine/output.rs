@@ -10,6 +10,7 @@ use sietch_nic::NicQueue;
 
 use super::{Engine, PollResult, network_header};
 use crate::flow::flag;
+use crate::limits::RECEIVE_BATCH;
 use crate::neighbour::{Question, Resolution};
 use crate::packet::{Address, arp, ethernet, icmp, icmpv6, ipv4, ipv6, udp};
 use crate::transmit::Stalled;
@@ -162,6 +163,11 @@ impl Engine {
                 self.outgoing.push_front(outgoing);
                 return Err(stalled);
             }
+            if let Body::Datagram { payload, .. } = outgoing.body
+                && self.spare.len() < RECEIVE_BATCH
+            {
+                self.spare.push(payload);
+            }
         }
         Ok(())
     }
@@ -172,43 +178,69 @@ impl Engine {
         mac: [u8; 6],
         out: &Outgoing,
     ) -> Result<(), Stalled> {
-        let v4 = out.remote.is_v4();
-        let (protocol, length, hop_limit) = match &out.body {
-            Body::Datagram { payload, .. } => (ipv4::UDP, udp::HEADER + payload.len(), ipv6::HOP_LIMIT),
-            Body::Icmp { payload, hop_limit, .. } => {
-                (if v4 { ipv4::ICMP } else { ipv6::ICMP }, icmp::HEADER + payload.len(), *hop_limit)
-            }
-        };
-        let end = ethernet::HEADER + network_header(&out.remote);
-        let mut frame = self.allocate(queue, end + length)?;
-        let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
-        let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
-        let link = ethernet::Header { destination: mac, source: self.mac, ethertype };
-        if let Some((first, network)) = headers.split_first_chunk_mut() {
-            link.emit(first);
-            if let Some(network) = network.first_chunk_mut::<{ ipv6::HEADER }>() {
-                ipv6::emit(network, &out.local, &out.remote, protocol, hop_limit, length);
-            } else if let Some(network) = network.first_chunk_mut() {
-                ipv4::emit(network, out.local.low(), out.remote.low(), protocol, length);
-            }
-        }
         let addresses = (&out.local, &out.remote);
         match &out.body {
             Body::Datagram { source, destination, payload } => {
-                udp::emit(body, addresses, (*source, *destination), payload, !self.unchecked);
+                self.emit_payload(queue, mac, addresses, (*source, *destination), payload)
             }
-            Body::Icmp { kind, code, rest, payload, .. } => {
+            Body::Icmp { kind, code, rest, hop_limit, payload } => {
+                let v4 = out.remote.is_v4();
+                let protocol = if v4 { ipv4::ICMP } else { ipv6::ICMP };
+                let end = ethernet::HEADER + network_header(&out.remote);
+                let length = icmp::HEADER + payload.len();
+                let mut frame = self.allocate(queue, end + length)?;
+                let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
+                self.write_headers(headers, mac, addresses, (protocol, *hop_limit), length);
                 body[icmp::HEADER..].copy_from_slice(payload);
                 if v4 {
                     icmp::emit(body, *kind, *code, *rest);
                 } else {
                     icmpv6::emit(body, addresses, *kind, *code, *rest);
                 }
+                self.queue_frame(queue, frame)
             }
         }
+    }
+
+    /// Sends a datagram to a link address.
+    #[inline]
+    pub(super) fn emit_payload<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        mac: [u8; 6],
+        addresses: (&Address, &Address),
+        ports: (u16, u16),
+        payload: &[u8],
+    ) -> Result<(), Stalled> {
+        let end = ethernet::HEADER + network_header(addresses.1);
+        let length = udp::HEADER + payload.len();
+        let mut frame = self.allocate(queue, end + length)?;
+        let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
+        self.write_headers(headers, mac, addresses, (ipv4::UDP, ipv6::HOP_LIMIT), length);
+        udp::emit(body, addresses, ports, payload, !self.unchecked);
         self.queue_frame(queue, frame)?;
-        self.metrics.datagrams_sent += u64::from(protocol == ipv4::UDP);
+        self.metrics.datagrams_sent += 1;
         Ok(())
+    }
+
+    /// Writes the headers before `length` bytes of a protocol with a hop limit, which IPv4 leaves at its default.
+    #[inline]
+    fn write_headers(
+        &self,
+        out: &mut [u8],
+        mac: [u8; 6],
+        (local, remote): (&Address, &Address),
+        (protocol, hop_limit): (u8, u8),
+        length: usize,
+    ) {
+        let Some((first, network)) = out.split_first_chunk_mut() else { return };
+        let ethertype = if remote.is_v4() { ethernet::IPV4 } else { ethernet::IPV6 };
+        ethernet::Header { destination: mac, source: self.mac, ethertype }.emit(first);
+        if let Some(network) = network.first_chunk_mut::<{ ipv6::HEADER }>() {
+            ipv6::emit(network, local, remote, protocol, hop_limit, length);
+        } else if let Some(network) = network.first_chunk_mut() {
+            ipv4::emit(network, local.low(), remote.low(), protocol, length);
+        }
     }
 }
 

@@ -91,3 +91,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn answers_to_one_batch_tell_of_every_range() {
+    let mut reassembly = Reassembly::default();
+    for at in 0..10u32 {
+        assert!(reassembly.insert(Seq(100 * at + 50), Seq(100 * at + 100)));
+    }
+    let mut told = std::collections::HashSet::new();
+    for turns in (0..10).rev() {
+        let mut blocks = SackBlocks::default();
+        reassembly.report_in_turn(turns, 3, &mut blocks);
+        assert_eq!(blocks.as_slice().len(), 3);
+        told.extend(blocks.as_slice().iter().map(|range| range.0.0));
+        if turns == 0 {
+            assert_eq!(blocks.as_slice()[0].0, Seq(950), "the latest comes first in the last answer");
+        }
+    }
+    assert_eq!(told.len(), 10);
+}

@@ -147,7 +147,7 @@ impl Engine {
             name,
             snd_nxt: flow.max,
             rcv_nxt: flow.rcv_nxt,
-            window: flow.announce(self.receive_buffer),
+            window: flow.announce(),
             timestamps: flow.has(flag::TIMESTAMPS).then_some((flow.ts_recent, flow.ts_offset)),
             mac: path.next_hop(),
             acknowledged_at: 0,
@@ -236,6 +236,8 @@ impl Engine {
             let seq: Seq = flow.nxt;
             self.reset_reply(index, seq);
         }
-        self.finish(index, CloseReason::TimedOut);
+        let cold = &self.flows.cold[index];
+        let told = cold.unreachable_at > cold.heard_at;
+        self.finish(index, if told { CloseReason::Unreachable } else { CloseReason::TimedOut });
     }
 }

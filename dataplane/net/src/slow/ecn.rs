@@ -71,7 +71,7 @@ impl Engine {
         };
         let flags = if flow.has(flag::ECHO) { ACK | ECE } else { ACK };
         let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
-        let window = flow.announce(self.receive_buffer);
+        let window = flow.announce();
         let fields = Fields { seq, ack: flow.rcv_nxt, flags, window, options };
         flow.last_ack = flow.rcv_nxt;
         flow.unacknowledged = 0;

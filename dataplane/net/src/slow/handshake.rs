@@ -169,14 +169,8 @@ impl Engine {
         } else {
             Options::None
         };
-        let window = (self.receive_buffer >> embryo.shift.map_or(0, |_| self.own_shift)).min(0xffff) as u16;
-        let fields = Fields {
-            seq: embryo.iss.plus(1),
-            ack: embryo.irs.plus(1),
-            flags: ACK,
-            window: window.min(0x7fff),
-            options,
-        };
+        let window = self.receive_buffer.min(0xffff) as u16 >> embryo.shift.map_or(0, |_| self.own_shift);
+        let fields = Fields { seq: embryo.iss.plus(1), ack: embryo.irs.plus(1), flags: ACK, window, options };
         self.metrics.challenge_acks += 1;
         self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
     }
@@ -218,6 +212,7 @@ impl Engine {
             flow.snd_shift = shift;
             flow.rcv_shift = self.own_shift;
         }
+        flow.rcv_limit = self.first_receive_buffer as u32;
         flow.rcv_edge = flow.rcv_nxt.plus(self.receive_buffer.min(0xffff) as u32);
         flow.state = State::SynReceived;
         if embryo.ecn {

@@ -67,7 +67,10 @@ impl Engine {
         repair.rack.update(&delivered, flow.una, self.now, cold.round_trip.least());
         let news = News { delivered, advanced: advanced > 0, duplicate, twice, echo, flight };
         self.note_duplicate(index, &mut repair, &news);
-        if !self.undo_if_for_nothing(index, &mut repair, &news) {
+        let for_nothing = self.undo_if_for_nothing(index, &mut repair, &news);
+        if for_nothing {
+            self.judge_black_hole(index, false);
+        } else {
             self.judge_tail_probe(index, &mut repair, &news);
             self.move_on(index, &mut repair, &news);
         }
@@ -164,6 +167,9 @@ impl Engine {
     }
 
     fn move_on(&mut self, index: usize, repair: &mut Repair, news: &News) {
+        if repair.is_repairing() && !self.flows.hot[index].una.before(self.flows.cold[index].recover) {
+            self.judge_black_hole(index, true);
+        }
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let mss = u32::from(flow.mss);
         if let Some(undo) = &mut repair.undo {

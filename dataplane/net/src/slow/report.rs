@@ -1,7 +1,7 @@
 //! What the peer is told of bytes that came out of turn: SACK (RFC 2018) and DSACK (RFC 2883).
 //!
 //! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last first (`reassembly`): on each
-//!    acknowledgement without data, and on data that leave room.
+//!    acknowledgement without data, and on data that leave room. When several leave at once, they share the ranges among them.
 //! 2. Bytes that came twice are named once, in front of the others; if they lie in a waiting range, that range follows, as RFC 2883
 //!    section 4 wants. Only the latest such piece is kept: it is a hint, and an ACK follows at once.
 //! 3. [`flag::SACK_DUE`] says that there is something of either kind, so that the common segment pays one test.
@@ -29,7 +29,8 @@ impl Engine {
             count -= 1;
         }
         if let Some(reassembly) = &cold.reassembly {
-            reassembly.report(count, &mut blocks);
+            let turns = usize::from(flow.owed).saturating_sub(1);
+            reassembly.report_in_turn(turns, count, &mut blocks);
         }
         Options::Sack { timestamps, blocks }
     }

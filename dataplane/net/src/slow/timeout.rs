@@ -5,8 +5,8 @@ use crate::congestion::CongestionControl;
 use crate::engine::{Engine, Recovering};
 use crate::flow::{State, flag};
 use crate::limits::{
-    KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX, SYN_ACK_RETRANSMITS,
-    SYN_RETRANSMITS,
+    BLACK_HOLE_TIMEOUTS, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX,
+    SYN_ACK_RETRANSMITS, SYN_RETRANSMITS,
 };
 use crate::neighbour::Resolution;
 use crate::recovery::Undo;
@@ -103,6 +103,10 @@ impl Engine {
         if cold.backoff == 0 {
             cold.congestion.timed_out(flow.moment(self.now));
         }
+        if cold.backoff >= BLACK_HOLE_TIMEOUTS && cold.backoff.is_multiple_of(BLACK_HOLE_TIMEOUTS) {
+            self.suspect_black_hole(index);
+        }
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let mut repair = cold.repair.take().unwrap_or_default();
         if !repair.is_repairing() || repair.undo.is_none() {
             // RFC 5682: until the first answer nothing but the first segment leaves, so that the answer tells which copy it means.

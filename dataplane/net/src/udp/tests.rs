@@ -1,0 +1,29 @@
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    #[test]
+    fn an_inbox_is_a_queue(steps in proptest::collection::vec((any::<bool>(), 0usize..3000, any::<u8>()), 1..400)) {
+        let (mut inbox, mut oracle) = (Inbox::default(), VecDeque::new());
+        for (push, length, byte) in steps {
+            if push {
+                let (from, bytes) = ((Address::v4(length as u32), u16::from(byte)), vec![byte; length]);
+                if inbox.push(from, Payload::from(&bytes)) {
+                    oracle.push_back((from, bytes));
+                } else {
+                    // Half of the largest ring is never refused.
+                    let used: usize = oracle.iter().map(|(_, bytes)| span(bytes.len())).sum();
+                    prop_assert!(oracle.len() == UDP_RECEIVE_QUEUE || used + span(length) > UDP_RECEIVE_BYTES / 2);
+                }
+            } else {
+                inbox.pop();
+                oracle.pop_front();
+            }
+            prop_assert_eq!(inbox.len(), oracle.len());
+            prop_assert!(inbox.bytes.len() <= UDP_RECEIVE_BYTES);
+            let oldest = inbox.oldest().map(|(from, bytes)| (from, bytes.to_vec()));
+            prop_assert_eq!(oldest, oracle.front().cloned());
+        }
+    }
+}
