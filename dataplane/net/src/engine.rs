@@ -22,6 +22,7 @@ use crate::buffers::Pool;
 use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, Name};
+use crate::fragments::Fragments;
 use crate::limits::{
     self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FIRST_RECEIVE_BUFFER, FIRST_RECEIVE_SEGMENTS,
     FIRST_SEND_BUFFER, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH, RECEIVE_BUFFER, SEND_BUFFER,
@@ -47,6 +48,7 @@ mod inspect;
 mod internet;
 mod ipv6_input;
 mod output;
+mod parts;
 
 pub use api::{ConnectError, ListenError};
 pub use inspect::{FlowInfo, Recovering, SocketInfo, SocketKind};
@@ -220,6 +222,7 @@ pub struct Engine {
     /// Buffers of datagrams that were sent, for the next ones.
     pub(crate) spare: Vec<Vec<u8>>,
     pub(crate) path_mtus: PathMtus,
+    pub(crate) fragments: Fragments,
 
     /// Flows with something to send.
     pub(crate) dirty: Vec<u32>,
@@ -292,6 +295,7 @@ impl Engine {
             outgoing: std::collections::VecDeque::new(),
             spare: Vec::new(),
             path_mtus: PathMtus::default(),
+            fragments: Fragments::new(),
             dirty: Vec::new(),
             ready: Vec::new(),
             starved: Vec::new(),
@@ -375,7 +379,8 @@ impl Engine {
             .min(self.embryo_timers.earliest())
             .min(self.paced.earliest())
             .min(self.time_wait_timers.earliest())
-            .min(self.neighbours.deadline());
+            .min(self.neighbours.deadline())
+            .min(self.fragments.deadline());
         (earliest != limits::NEVER).then_some(earliest)
     }
 
@@ -451,8 +456,7 @@ impl Engine {
         }
         let origin = Origin { mac: link.source, remote, local: 0, ecn: header.ecn };
         if header.fragment {
-            self.metrics.fragments += 1;
-            return Disposition::Release;
+            return self.receive_part_v4(&origin, &header, payload, packet);
         }
         match header.protocol {
             ipv4::TCP => match tcp::Segment::parse(payload, &remote, &local, self.unchecked) {

@@ -29,6 +29,7 @@ mod events;
 mod fast;
 mod flow;
 mod flow_table;
+mod fragments;
 pub mod limits;
 mod listener;
 mod metrics;

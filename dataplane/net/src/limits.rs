@@ -70,6 +70,16 @@ pub const UDP_PORTS: usize = 1024;
 pub const UDP_RECEIVE_QUEUE: usize = 1024;
 /// Bytes of them: 2.5 ms of full frames at 1 Gbit/s. The ring begins with 4 KiB and grows as it is needed.
 pub const UDP_RECEIVE_BYTES: usize = 512 << 10;
+/// Packets of which parts wait for the others; and those of one source. Honest ones are whole in milliseconds.
+pub const FRAGMENTED: usize = 64;
+/// See [`FRAGMENTED`].
+pub const FRAGMENTED_OF_SOURCE: usize = 8;
+/// Parts of one packet: the largest packet in parts of 1280 bytes has 53.
+pub const FRAGMENT_PARTS: usize = 64;
+/// Bytes of all parts that wait: sixteen of the largest packets.
+pub const FRAGMENT_MEMORY: usize = 1 << 20;
+/// How long parts wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory half as long, as in Linux.
+pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
 /// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),

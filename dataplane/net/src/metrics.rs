@@ -36,8 +36,12 @@ counters! {
     bad_checksum,
     /// Packets for another address, or from one that cannot be a source.
     foreign_address,
-    /// IPv4 fragments, which are not reassembled.
+    /// Parts of packets.
     fragments,
+    /// Packets put together from them.
+    reassembled,
+    /// Parts that overlap, disagree or are too many, and packets whose parts did not all come in time.
+    fragments_refused,
     /// ARP requests answered.
     arp_replies,
     /// ARP requests sent.

@@ -55,8 +55,11 @@ impl Engine {
             Err(refusal) => return self.refuse_headers(&arrival, refusal),
         };
         if upper.fragment.is_some() {
-            self.metrics.fragments += 1;
-            return Disposition::Release;
+            if to_group || nobody {
+                self.metrics.frames_ignored += 1;
+                return Disposition::Release;
+            }
+            return self.receive_part_v6(&origin, header.destination, &upper, packet);
         }
         let (remote, local) = (&header.source, &header.destination);
         match upper.protocol {

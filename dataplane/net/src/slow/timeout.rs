@@ -26,6 +26,7 @@ impl Engine {
         }
         self.wake_paced();
         self.run_neighbours();
+        self.run_fragments();
     }
 
     fn flow_due(&mut self, index: usize) {
