@@ -12,12 +12,16 @@ use crate::net::work::{stamp, stamped};
 const LOST: Duration = Duration::from_millis(50);
 
 pub(super) fn serve(mut stack: Stack, port: u16) -> Result<(), Error> {
+    let mut copy = Vec::new();
     loop {
         stack.poll(None).map_err(system("driving a queue"))?;
         while stack.next_event().is_some() {
-            while let Some(datagram) = stack.engine.udp_receive(port) {
+            while let Some((remote, payload)) = stack.engine.udp_peek(port) {
+                copy.clear();
+                copy.extend_from_slice(payload);
+                stack.engine.udp_pop(port);
                 // A full queue loses the reply, as UDP may.
-                let _ = stack.engine.udp_send(port, datagram.remote, &datagram.payload);
+                let _ = stack.engine.udp_transmit(&mut stack.queue, port, remote, &copy);
             }
         }
     }
@@ -42,7 +46,7 @@ pub(super) fn load(
         for _ in 0..due {
             stamp(&mut out, (now - begun).as_nanos() as u64);
             // A refused or lost datagram is one that does not come back.
-            let _ = stack.engine.udp_send(PORT, address, &out);
+            let _ = stack.engine.udp_transmit(&mut stack.queue, PORT, address, &out);
         }
         due = 0;
         turn(&mut stack)?;
@@ -51,12 +55,13 @@ pub(super) fn load(
             return meter.finish();
         }
         while stack.next_event().is_some() {
-            while let Some(datagram) = stack.engine.udp_receive(PORT) {
+            while let Some((_, payload)) = stack.engine.udp_peek(PORT) {
                 heard = now;
                 due += 1;
-                if let Some(sent) = stamped(&datagram.payload) {
+                if let Some(sent) = stamped(payload) {
                     meter.record(((now - begun).as_nanos() as u64).saturating_sub(sent));
                 }
+                stack.engine.udp_pop(PORT);
             }
         }
         if now - heard > LOST {
