@@ -376,6 +376,36 @@ fn datagrams_come_one_by_one_with_their_senders() {
 }
 
 #[test]
+fn a_connected_socket_hears_its_peer_alone_and_what_became_of_its_datagrams() {
+    let mut world = World::new();
+    let mut server = world.server.net().bind(7).expect("the port is free");
+    let mut stranger = world.server.net().bind(8).expect("the port is free");
+    world.server.net().spawn(async move {
+        let from =
+            server.look(|from, payload| (payload == b"ask").then_some(from)).await.expect("it is bound");
+        let from = from.expect("it was asked");
+        stranger.send_to(b"noise", from).await.expect("it is on the link");
+        server.send_to(b"answer", from).await.expect("it is on the link");
+        // Dropped, its port is nobody's.
+    });
+    let net = world.client.net();
+    let mut client = net.bind(5000).expect("the port is free");
+    let task = net.clone().spawn(async move {
+        let alone = client.send(b"to whom?").await.expect_err("it is connected to nobody");
+        client.connect(address(7)).expect("it is on the link");
+        client.send(b"ask").await.expect("it is connected");
+        let heard = client.receive().await.expect("the server answers");
+        net.sleep(Duration::from_millis(10)).await;
+        client.send(b"more").await.expect("it is connected");
+        let refused = client.receive().await.expect_err("nobody is there any more");
+        (alone.kind(), heard.payload, refused.kind())
+    });
+    let (alone, heard, refused) = world.until(&task);
+    assert_eq!((alone, refused), (io::ErrorKind::NotConnected, io::ErrorKind::ConnectionRefused));
+    assert_eq!(heard, b"answer");
+}
+
+#[test]
 fn sleepers_wake_in_the_order_of_their_deadlines() {
     let mut world = World::new();
     let net = world.client.net();

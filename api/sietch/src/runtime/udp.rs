@@ -1,11 +1,11 @@
-//! UDP for tasks: a bound port whose datagrams a task awaits one by one.
+//! UDP for tasks: a bound port whose datagrams a task awaits one by one, and sees where they lie. Connected, it hears one peer alone.
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use sietch_net::{Datagram, DatagramError};
+use sietch_net::{CloseReason, Datagram, DatagramError};
 
 use super::Net;
 use super::tasks::Waiting;
@@ -32,20 +32,44 @@ pub(super) fn arrived(net: &Net, port: u16) {
 pub struct UdpSocket {
     net: Net,
     bound: Rc<Bound>,
+    /// To whom it is connected.
+    peer: Option<SocketAddr>,
 }
 
 impl UdpSocket {
     /// The next datagram, waiting for it. Dropping the future loses none.
     ///
     /// # Errors
-    /// None so far.
+    /// The peer to which the socket is connected refuses its datagrams, or cannot be reached.
     pub async fn receive(&mut self) -> io::Result<Datagram> {
-        std::future::poll_fn(|context| self.poll_receive(context)).await
+        self.look(|remote, payload| Datagram { remote, payload: payload.to_vec() }).await
     }
 
-    fn poll_receive(&mut self, context: &Context<'_>) -> Poll<io::Result<Datagram>> {
-        if let Some(datagram) = self.net.0.engine.borrow_mut().udp_receive(self.bound.port) {
-            return Poll::Ready(Ok(datagram));
+    /// Lets `look` see the next datagram where it lies, and who sent it, waiting for it; then it is gone. `look` must not use the network.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::receive`].
+    pub async fn look<R>(&mut self, look: impl FnOnce(SocketAddr, &[u8]) -> R) -> io::Result<R> {
+        std::future::poll_fn(|context| self.poll_arrived(context)).await?;
+        let mut engine = self.net.0.engine.borrow_mut();
+        // It is there, and nobody else can take it.
+        let (remote, payload) = engine.udp_peek(self.bound.port).ok_or(io::ErrorKind::WouldBlock)?;
+        let seen = look(remote, payload);
+        engine.udp_pop(self.bound.port);
+        Ok(seen)
+    }
+
+    fn poll_arrived(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut engine = self.net.0.engine.borrow_mut();
+        if engine.udp_peek(self.bound.port).is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(reason) = engine.udp_take_error(self.bound.port) {
+            let kind = match reason {
+                CloseReason::Refused => io::ErrorKind::ConnectionRefused,
+                _ => io::ErrorKind::HostUnreachable,
+            };
+            return Poll::Ready(Err(kind.into()));
         }
         self.bound.reader.set(context);
         Poll::Pending
@@ -56,10 +80,34 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::receive`].
     pub async fn recv_from(&mut self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let datagram = self.receive().await?;
-        let length = datagram.payload.len().min(out.len());
-        out[..length].copy_from_slice(&datagram.payload[..length]);
-        Ok((length, datagram.remote))
+        let copy = |remote, payload: &[u8]| {
+            let length = payload.len().min(out.len());
+            out[..length].copy_from_slice(&payload[..length]);
+            (length, remote)
+        };
+        self.look(copy).await
+    }
+
+    /// From now on only datagrams of `remote` are taken, and news of what became of those sent to it: it refuses them, or cannot
+    /// be reached.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub fn connect(&mut self, remote: impl Into<SocketAddr>) -> io::Result<()> {
+        let remote = remote.into();
+        let no_way = |cause| io::Error::new(io::ErrorKind::NetworkUnreachable, cause);
+        self.net.0.engine.borrow_mut().udp_connect(self.bound.port, Some(remote)).map_err(no_way)?;
+        self.peer = Some(remote);
+        Ok(())
+    }
+
+    /// Queues a datagram for the peer to which the socket is connected, as [`UdpSocket::send_to`].
+    ///
+    /// # Errors
+    /// It is connected to nobody; or as [`UdpSocket::send_to`].
+    pub async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+        let remote = self.peer.ok_or(io::ErrorKind::NotConnected)?;
+        self.send_to(payload, remote).await
     }
 
     /// Queues a datagram for `remote`, waiting while the queue is full. It leaves at the end of this turn, and may be lost on
@@ -111,6 +159,6 @@ impl Net {
         self.0.engine.borrow_mut().udp_bind(port).map_err(in_use)?;
         let bound = Rc::new(Bound { port, reader: Waiting::default(), writer: Waiting::default() });
         self.0.bound.borrow_mut().push(Rc::clone(&bound));
-        Ok(UdpSocket { net: self.clone(), bound })
+        Ok(UdpSocket { net: self.clone(), bound, peer: None })
     }
 }
