@@ -14,7 +14,7 @@ mod violator;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use conversation::{BUFFERS, CROSSED_PORT, Connection, Finish, Phase, SECOND, Script, World, piece};
+use conversation::{BUFFERS, CROSSED_PORT, Connection, Finish, Phase, SECOND, Script, Turns, World, piece};
 use foreign::Foreign;
 use sietch_net::congestion::Kind;
 use sietch_net::{CloseReason, Config, Ecn, Engine, EventKind, FlowId};
@@ -500,6 +500,118 @@ fn buffers_grow_until_a_long_fat_link_is_full() {
     // Nothing of a buffer is left once it is empty.
     assert_eq!(world.hosts[1].engine.population().3, 0);
     check(&world, 0);
+}
+
+/// What flows got of a link: Jain's index (one if all are equal, one by their number if one has all), the least share in parts of a
+/// fair one, and how much of the link was used.
+#[derive(Debug)]
+struct Shares {
+    fairness: f64,
+    least: f64,
+    used: f64,
+}
+
+/// How `count` equal connections share a link of `bandwidth` for a quarter of a second, once they have settled.
+fn shares(
+    count: u64,
+    path: &Direction,
+    scripts: &[Script; 2],
+    change: &mut dyn FnMut(&mut Config),
+) -> Shares {
+    let one = |number: u64| Connection {
+        opener: 0,
+        at: SECOND + number * 100_000,
+        scripts: scripts.clone(),
+        crossed: false,
+    };
+    let back = Direction { delay: path.delay, ..Direction::perfect() };
+    let connections = (0..count).map(one).collect();
+    let mut config = |config: &mut Config| change(config);
+    let mut world =
+        World::new(LinkConfig { there: path.clone(), back }, connections, Random::new(count), &mut config);
+    let read = |world: &World| -> Vec<u64> {
+        (0..count as usize).map(|number| world.end(number, 1).map_or(0, |end| end.received)).collect()
+    };
+    world.run(SECOND + SECOND / 4);
+    let before = read(&world);
+    world.run(SECOND + SECOND / 2);
+    let got: Vec<f64> = read(&world).iter().zip(&before).map(|(now, then)| (now - then) as f64).collect();
+    let (sum, squares): (f64, f64) = (got.iter().sum(), got.iter().map(|share| share * share).sum());
+    Shares {
+        fairness: sum * sum / (got.len() as f64 * squares),
+        least: got.iter().copied().fold(f64::MAX, f64::min) * got.len() as f64 / sum,
+        used: sum / (path.bandwidth as f64 / 32.0),
+    }
+}
+
+/// 1 Gbit/s, a round trip of 100 microseconds, and a queue that marks early and holds 2 MB: 400 flows at their smallest window of two segments.
+fn limited_link() -> Direction {
+    let marking = Marking::Threshold(65_000);
+    Direction { bandwidth: 1_000_000_000, delay: 50_000, queue: 2_000_000, marking, ..Direction::perfect() }
+}
+
+#[test]
+fn calls_over_a_limited_link_get_equal_shares() {
+    let mut calls = [Script::polite(1 << 40), Script::polite(1 << 40)];
+    calls[0].turns = Some(Turns { own: 4096, other: 64, first: true });
+    calls[1].turns = Some(Turns { own: 64, other: 4096, first: false });
+    for count in [2, 64, 400] {
+        for kind in [Kind::Dctcp, Kind::Cubic] {
+            let shares = shares(count, &limited_link(), &calls, &mut |config| {
+                config.congestion = kind;
+                config.ecn = Ecn::On;
+                config.pacing = true;
+            });
+            // Two callers that wait for each answer do not fill the link.
+            let busy = if count == 2 { 0.4 } else { 0.9 };
+            let fair = shares.fairness > 0.99 && shares.least >= 0.9;
+            assert!(fair && shares.used > busy, "{count} {kind}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn bulk_flows_share_alike() {
+    let bulk = [Script::polite(1 << 40), Script::polite(0)];
+    for count in [2, 64, 400] {
+        for (kind, pacing) in
+            [(Kind::Dctcp, true), (Kind::Cubic, false), (Kind::Cubic, true), (Kind::Timely, true)]
+        {
+            if kind == Kind::Timely && count > 2 {
+                // It takes longer to settle, if it does: see its own page.
+                continue;
+            }
+            let shares = shares(count, &limited_link(), &bulk, &mut |config| {
+                config.congestion = kind;
+                config.ecn = Ecn::On;
+                config.pacing = pacing;
+            });
+            let (least, busy) = if kind == Kind::Timely { (0.7, 0.6) } else { (0.9, 0.9) };
+            let fair = shares.fairness > 0.95 && shares.least >= least;
+            assert!(fair && shares.used > busy, "{count} {kind} paced {pacing}: {shares:?}");
+        }
+    }
+}
+
+/// The longest queue that a flow's slow start makes before the link, of 1 Gbit/s and 10 ms, is half full.
+fn queue_of_slow_start(pacing: bool) -> u64 {
+    let path = Direction { bandwidth: 1_000_000_000, delay: 5_000_000, ..Direction::perfect() };
+    let bulk = Connection {
+        opener: 0,
+        at: SECOND,
+        scripts: [Script::polite(1 << 40), Script::polite(0)],
+        crossed: false,
+    };
+    let mut change = |config: &mut Config| config.pacing = pacing;
+    let mut world = World::new(LinkConfig::symmetric(path), vec![bulk], Random::new(1), &mut change);
+    world.run(SECOND + SECOND / 15);
+    world.link.tallies()[0].longest_queue
+}
+
+#[test]
+fn pacing_keeps_windows_from_queueing() {
+    let (paced, at_once) = (queue_of_slow_start(true), queue_of_slow_start(false));
+    assert!(paced * 3 < at_once, "{paced} bytes waited with pacing, {at_once} without");
 }
 
 /// Everything above by one seed: what `cargo xtask soak net` runs a hundred thousand times.

@@ -25,6 +25,7 @@ pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use new_reno::NewReno;
 pub use timely::Timely;
+use window::Window;
 
 /// What an acknowledgement tells. Quantities are bytes, times nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,12 +59,10 @@ pub struct Moment {
 
 /// An algorithm that sizes the congestion window.
 pub trait CongestionControl {
-    /// The congestion window in bytes. In recovery: what it will be afterwards.
-    fn window(&self) -> u32;
-    /// The slow-start threshold in bytes.
-    fn threshold(&self) -> u32;
-    /// The rate to pace at in bytes a second, if the algorithm wants pacing.
-    fn pacing_rate(&self) -> Option<u64>;
+    /// The rate to pace at in bytes a second, if the algorithm works by rates.
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
     /// Something new was acknowledged.
     fn acknowledged(&mut self, what: &Acknowledged);
     /// A loss was found, the first in this window of data: the window is reduced.
@@ -98,7 +97,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::NewReno, Self::Cubic, Self::Dctcp, Self::Timely];
 
-    /// Its name as in the settings and in `sietch ss`.
+    /// Its name, as it is read and as `sietch ss` shows it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NewReno => "newreno",
@@ -145,6 +144,17 @@ pub enum Algorithm {
 // Two cache lines of a flow's cold state.
 const _: () = assert!(size_of::<Algorithm>() <= 128);
 
+macro_rules! each {
+    ($self:ident, $state:ident => $call:expr) => {
+        match $self {
+            Algorithm::NewReno($state) => $call,
+            Algorithm::Cubic($state) => $call,
+            Algorithm::Dctcp($state) => $call,
+            Algorithm::Timely($state) => $call,
+        }
+    };
+}
+
 impl Algorithm {
     /// A fresh algorithm with the initial window (RFC 6928) for segments of `mss` bytes.
     pub const fn new(kind: Kind, mss: u32) -> Self {
@@ -170,44 +180,36 @@ impl Algorithm {
     pub fn changed_to(&self, kind: Kind, mss: u32) -> Self {
         let (window, threshold) = (self.window(), self.threshold());
         let mut changed = Self::new(kind, mss);
-        match &mut changed {
-            Self::NewReno(state) => state.window.resume(window, threshold),
-            Self::Cubic(state) => state.window.resume(window, threshold),
-            Self::Dctcp(state) => state.window.resume(window, threshold),
-            Self::Timely(state) => state.window.resume(window, threshold),
-        }
+        let resumed = &mut changed;
+        each!(resumed, state => state.window.resume(window, threshold));
         changed
+    }
+
+    #[inline]
+    fn shared(&self) -> &Window {
+        each!(self, state => &state.window)
+    }
+
+    /// The congestion window in bytes. In recovery: what it will be afterwards.
+    #[inline]
+    pub fn window(&self) -> u32 {
+        self.shared().size
+    }
+
+    /// The slow-start threshold in bytes.
+    #[inline]
+    pub fn threshold(&self) -> u32 {
+        self.shared().threshold
     }
 
     /// Whether the window grows by as much as is acknowledged.
     #[inline]
     pub fn in_slow_start(&self) -> bool {
-        self.window() < self.threshold()
+        self.shared().in_slow_start()
     }
-}
-
-macro_rules! each {
-    ($self:ident, $state:ident => $call:expr) => {
-        match $self {
-            Algorithm::NewReno($state) => $call,
-            Algorithm::Cubic($state) => $call,
-            Algorithm::Dctcp($state) => $call,
-            Algorithm::Timely($state) => $call,
-        }
-    };
 }
 
 impl CongestionControl for Algorithm {
-    #[inline]
-    fn window(&self) -> u32 {
-        each!(self, state => state.window())
-    }
-
-    #[inline]
-    fn threshold(&self) -> u32 {
-        each!(self, state => state.threshold())
-    }
-
     #[inline]
     fn pacing_rate(&self) -> Option<u64> {
         each!(self, state => state.pacing_rate())

@@ -85,6 +85,9 @@ pub struct Config {
     pub congestion: Kind,
     /// Whether marks of congestion are agreed on with peers.
     pub ecn: Ecn,
+    /// Spread what a window lets out over the round trip, instead of sending it at once: shorter queues in the network and fairer
+    /// shares of it, for a timer now and then. (TIMELY, which works by rates, is always paced.)
+    pub pacing: bool,
 }
 
 /// When marks of congestion (RFC 3168) are agreed on with a peer.
@@ -117,6 +120,7 @@ impl Config {
             source_ports: (FIRST_EPHEMERAL, LAST_EPHEMERAL),
             congestion: Kind::Cubic,
             ecn: Ecn::Passive,
+            pacing: false,
         }
     }
 }
@@ -195,6 +199,7 @@ pub struct Engine {
     pub(crate) source_ports: (u16, u16),
     pub(crate) congestion: Kind,
     pub(crate) ecn: Ecn,
+    pub(crate) pacing: bool,
 
     /// The medium makes checksums of TCP and UDP unnecessary.
     pub(crate) unchecked: bool,
@@ -276,6 +281,7 @@ impl Engine {
             source_ports: config.source_ports,
             congestion: config.congestion,
             ecn: config.ecn,
+            pacing: config.pacing,
             unchecked: false,
             now: 0,
             now_ms: 0,

@@ -1,7 +1,7 @@
 //! The state of a connection: hot (two cache lines, touched by every segment) and cold.
 
 use crate::buffers::Ring;
-use crate::congestion::{Algorithm, CongestionControl, Kind, Moment};
+use crate::congestion::{Algorithm, Kind, Moment};
 use crate::limits::{NEVER, SMALLEST_MSS};
 use crate::owned::outbox::Outbox;
 use crate::packet::tcp;

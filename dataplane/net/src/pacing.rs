@@ -1,7 +1,9 @@
 //! Pacing: a flow with a rate sends a little at a time, and not a window at once.
 //!
 //! 1. The rate is the smallest of what congestion control wants (`CongestionControl::pacing_rate`) and of the limit that the
-//!    application set ([`Engine::set_max_pacing_rate`]). A flow with neither is not marked and pays one test of its flags a segment.
+//!    application set ([`Engine::set_max_pacing_rate`]). With `Config::pacing` a congestion control that works by windows has a rate as
+//!    well: somewhat more than a window a round trip, or the window would never be filled. A flow with none of these is not
+//!    marked and pays one test of its flags a segment.
 //! 2. A flow has a time at which it may send next. Each segment moves it on by what the segment takes at the rate.
 //! 3. Before that time the flow waits in the timing wheel, which marks it as having something to send when the time has come.
 //! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most [`CREDIT`]: bursts stay small.
@@ -13,6 +15,10 @@ use crate::limits::SECOND;
 
 /// How much lateness is made up for: more than a sleeping thread oversleeps, less than a switch's queue.
 const CREDIT: u64 = 200_000;
+/// How many hundredths of a window leave in a round trip, where the rate follows from the window (Linux has the same).
+const GAIN: u64 = 120;
+/// The same while the window doubles in each.
+const GAIN_SLOW_START: u64 = 200;
 /// Shortest wait. A fast flow then sends some segments each time, and the thread need not wake for each.
 const SHORTEST_WAIT: u64 = 10_000;
 
@@ -30,7 +36,16 @@ impl Engine {
     #[cold]
     pub(crate) fn refresh_pace(&mut self, index: usize) {
         let cold = &mut self.flows.cold[index];
-        cold.rate = cold.congestion.pacing_rate().unwrap_or(u64::MAX).min(cold.most_rate);
+        let round_trip = cold.round_trip.smoothed();
+        let own = match cold.congestion.pacing_rate() {
+            None if self.pacing && round_trip > 0 => {
+                let gain = if cold.congestion.in_slow_start() { GAIN_SLOW_START } else { GAIN };
+                // At most 2^30 x 2^30 x 2: it fits.
+                (u64::from(cold.congestion.window()) * SECOND / round_trip).saturating_mul(gain) / 100
+            }
+            own => own.unwrap_or(u64::MAX),
+        };
+        cold.rate = own.min(cold.most_rate).max(1);
     }
 
     /// Whether a paced flow may send a segment now. If not, it is woken when it may.

@@ -164,21 +164,6 @@ fn cube_root(value: u64) -> u64 {
 
 impl CongestionControl for Cubic {
     #[inline]
-    fn window(&self) -> u32 {
-        self.window.size
-    }
-
-    #[inline]
-    fn threshold(&self) -> u32 {
-        self.window.threshold
-    }
-
-    #[inline]
-    fn pacing_rate(&self) -> Option<u64> {
-        None
-    }
-
-    #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
         if what.round_trip > 0 && (what.round_trip < self.shortest || self.shortest == 0) {
             self.shortest = what.round_trip;
@@ -246,7 +231,7 @@ mod tests {
         let mut cubic = Cubic::new(MSS);
         cubic.window.resume(1_000_000, 1_000_000);
         cubic.enter_recovery(Moment { in_flight: 1_000_000, mss: MSS, now: SECOND });
-        assert_eq!(cubic.window(), 700_000);
+        assert_eq!(cubic.window.size, 700_000);
         cubic.begin(SECOND, MSS);
         let rise = (300.0_f64 / 0.4).cbrt();
         for tenth in 0..200_u64 {

@@ -51,21 +51,6 @@ impl Dctcp {
 
 impl CongestionControl for Dctcp {
     #[inline]
-    fn window(&self) -> u32 {
-        self.window.size
-    }
-
-    #[inline]
-    fn threshold(&self) -> u32 {
-        self.window.threshold
-    }
-
-    #[inline]
-    fn pacing_rate(&self) -> Option<u64> {
-        None
-    }
-
-    #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
         self.acknowledged = self.acknowledged.saturating_add(what.bytes);
         self.marked = self.marked.saturating_add(what.marked);

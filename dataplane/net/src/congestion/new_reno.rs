@@ -18,21 +18,6 @@ impl NewReno {
 
 impl CongestionControl for NewReno {
     #[inline]
-    fn window(&self) -> u32 {
-        self.window.size
-    }
-
-    #[inline]
-    fn threshold(&self) -> u32 {
-        self.window.threshold
-    }
-
-    #[inline]
-    fn pacing_rate(&self) -> Option<u64> {
-        None
-    }
-
-    #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
         if what.grow {
             self.window.grow_as_reno(what.bytes, what.mss);

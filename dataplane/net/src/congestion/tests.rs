@@ -116,7 +116,7 @@ fn cubic_makes_room_when_it_did_not_reach_its_last_peak() {
     cubic.window.resume(1_000_000, 1_000_000);
     cubic.enter_recovery(moment(1_000_000, SECOND));
     cubic.enter_recovery(moment(700_000, 2 * SECOND));
-    assert_eq!(cubic.window(), 490_000);
+    assert_eq!(cubic.window.size, 490_000);
     let mut cubic = Algorithm::Cubic(cubic);
     // The plateau is at 0.85 x 700,000.
     run(&mut cubic, 2 * SECOND, 6 * SECOND, 100 * MILLISECOND);
@@ -154,7 +154,7 @@ fn dctcp_gives_way_in_proportion_to_the_marks() {
     let share = f64::from(dctcp.alpha()) / 65536.0;
     assert!((0.095..0.105).contains(&share), "{share}");
     dctcp.marked(moment(100_000, 1000));
-    assert!((94_700..95_300).contains(&dctcp.window()), "{}", dctcp.window());
+    assert!((94_700..95_300).contains(&dctcp.window.size), "{}", dctcp.window.size);
     // Without marks the estimate goes to nothing.
     for window in 0..300 {
         dctcp.acknowledged(&Acknowledged {

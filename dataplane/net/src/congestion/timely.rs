@@ -9,7 +9,11 @@
 //! 5. `pacing` enforces the rate. The window only bounds what a stalled path can swallow: twice what rate and delay make.
 //!
 //! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit other paths than
-//! those within one cluster.
+//! those within one cluster. The price was measured in the simulator (1 Gbit/s, 100 microseconds, `sim/tests/tcp.rs`): a flow that comes while
+//! others queue takes their queue for the bare round trip, bears more of it than they do, and keeps more than its share until the
+//! queue drains. Two bulk flows share alike; of 64 that began within 6 ms the least had 2 % of a fair share after 250 ms, and 89 %
+//! after half a second; of 64 callers with 4 KB requests, which never let the queue drain, 1.5 % for good. DCTCP and CUBIC
+//! give all of them more than 90 % from the start. Where flows are many and short, use those.
 
 use super::window::Window;
 use super::{Acknowledged, CongestionControl, Moment};
@@ -140,16 +144,6 @@ impl Timely {
 }
 
 impl CongestionControl for Timely {
-    #[inline]
-    fn window(&self) -> u32 {
-        self.window.size
-    }
-
-    #[inline]
-    fn threshold(&self) -> u32 {
-        self.window.threshold
-    }
-
     #[inline]
     fn pacing_rate(&self) -> Option<u64> {
         (self.rate > 0).then_some(self.rate)

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Engine;
-use crate::congestion::{Algorithm, CongestionControl, Kind};
+use crate::congestion::{Algorithm, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, Name};

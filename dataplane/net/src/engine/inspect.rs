@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use super::Engine;
-use crate::congestion::{CongestionControl, Kind};
+use crate::congestion::Kind;
 use crate::flow::{FlowId, State, flag};
 use crate::flow_table::Name;
 use crate::recovery::Repair;

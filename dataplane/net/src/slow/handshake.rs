@@ -246,7 +246,7 @@ impl Engine {
         }
         flow.mss = mss;
         flow.cwnd = cold.start_congestion(mss);
-        if cold.congestion.kind() == Kind::Timely {
+        if self.pacing || cold.congestion.kind() == Kind::Timely {
             flow.flags |= flag::PACED;
         }
     }
