@@ -50,6 +50,8 @@ pub enum Command {
     Daemon(DaemonArguments),
     /// Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area
     Kv(KvArguments),
+    /// Run a service core: the software switch between the VNICs of kind "switch"
+    Service(ServiceArguments),
     /// Print the completions of a shell
     Completions(CompletionsArguments),
     /// Write the man pages into a folder
@@ -314,6 +316,14 @@ pub struct KvArguments {
     /// The supervisor's process: end when it ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub parent: Option<i32>,
+}
+
+/// `sietch service`.
+#[derive(Clone, Debug, Args)]
+pub struct ServiceArguments {
+    /// Give up every privilege for this user and group before anything else (root only)
+    #[arg(long, value_name = "UID:GID")]
+    pub run_as: Option<Account>,
 }
 
 /// A numeric user and group.

@@ -9,6 +9,7 @@
 mod administration;
 mod arguments;
 mod capture;
+mod core;
 mod doctor;
 mod down;
 mod error;
@@ -34,7 +35,7 @@ use error::Error;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_));
+    let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_) | Command::Service(_));
     match run(arguments) {
         Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
         // A service's words go to a log.
@@ -74,6 +75,10 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Kv(kv) => {
             log_to_stderr();
             service::store(kv, socket)
+        }
+        Command::Service(service) => {
+            log_to_stderr();
+            core::run(&service, &client())
         }
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(&man),

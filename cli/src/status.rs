@@ -53,6 +53,9 @@ fn render(report: &Report, palette: Palette) -> String {
         Ok(how) => fact("VNICs", how.clone()),
         Err(why) => fact("VNICs", format!("none, because {why}")),
     }
+    if let Some(pid) = daemon.service {
+        fact("service core", format!("pid {pid}"));
+    }
     if let Some(uplink) = &daemon.uplink {
         fact("uplink", uplink.clone());
     }

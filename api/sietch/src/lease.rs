@@ -259,6 +259,8 @@ impl Keeper {
                 self.captures.retain(|(begun, _)| *begun != id);
                 self.ask(NOBODY, grant, Wanted::EndCapture);
             }
+            // For the service core, which has no lease.
+            Notice::Port(_) | Notice::Unplug { .. } => {}
             Notice::ShuttingDown { .. } => self.shared.ending.store(true, Ordering::Release),
         }
         self.shared.ring();

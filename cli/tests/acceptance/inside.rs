@@ -81,8 +81,94 @@ impl Drop for Visitor {
 
 fn up(place: &Place) -> Up {
     let up = place.up(&[]);
-    assert!(up.banner.contains(BACK), "the store is not on its link: {}", up.banner);
+    assert!(up.banner.contains(BACK), "the store is not on its VNIC: {}", up.banner);
     up
+}
+
+/// A place with two VNICs on the software switch.
+fn switched(name: &str) -> Place {
+    let place = linked(name);
+    let (own, port) = (rustix::process::geteuid().as_raw(), place.port);
+    place.configure(&format!(
+        "[[vnic]]\nname = \"front\"\nkind = \"switch\"\nuid = {own}\naddress = \"{FRONT}/24\"\ntcp_ports = [\"1024-65535\"]\n\
+         [[vnic]]\nname = \"back\"\nkind = \"switch\"\nuid = {own}\naddress = \"{BACK}/24\"\ntcp_ports = [\"{port}\"]\n"
+    ));
+    place
+}
+
+/// A server that answers every ping on the VNIC `back`, until that is taken away.
+fn pong(place: &Place) -> JoinHandle<std::io::Result<()>> {
+    let words = ["--vnic", "back", "--socket", place.socket().to_str().unwrap()].map(str::to_owned);
+    let (port, (ready, is_ready)) = (place.port, std::sync::mpsc::channel());
+    let thread = std::thread::spawn(move || {
+        let runtime = Runtime::open(&Arguments::parse(words).unwrap()).expect("a port of the switch");
+        let serve = move |net: sietch::Net| async move {
+            let mut listener = net.listen(port, 8)?;
+            ready.send(()).expect("the test waits");
+            let (mut stream, _) = listener.accept().await?;
+            while stream.read_exact(&mut [0; 6]).await.is_ok() {
+                stream.write_all(b"+PONG\r\n").await?;
+            }
+            net.sleep(Duration::from_secs(600)).await;
+            Ok(())
+        };
+        runtime.run(serve)?
+    });
+    is_ready.recv().expect("it listens");
+    thread
+}
+
+#[test]
+fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
+    let place = switched("switch");
+    // A daemon alone first, for the store wants a switch when it starts.
+    let path = |name: &str| place.folder.join(name).display().to_string();
+    let (config, data) = (path("sietch.toml"), path("data"));
+    let mut daemon = place.sietch(&["daemon", "--config", &config, "--data", &data, "--without-network"]);
+    let mut daemon = daemon.stderr(Stdio::null()).spawn().expect("start sietch");
+    let front = |status: &serde_json::Value| {
+        let vnics = status["daemon"]["vnics"].as_array().unwrap().clone();
+        vnics.into_iter().find(|vnic| vnic["name"] == "front").unwrap()
+    };
+    let status = wait_for("the daemon", || place.try_status());
+    assert!(front(&status)["protection"]["none"].as_str().unwrap().contains("sietch service"), "{status:#}");
+    let mut service = place.sietch(&["service"]).stderr(Stdio::null()).spawn().expect("start sietch");
+    let status = wait_for("the service core", || {
+        place.try_status().filter(|status| status["daemon"]["service"] == service.id())
+    });
+    assert_eq!(front(&status)["protection"], "broker-mediated");
+    let mut back = sietch::Client::connect(&place.socket(), "tester").expect("the daemon listens");
+    let near = back.acquire_vnic("front").expect("a port of the switch");
+    assert_eq!(near.queue.medium(), "shm");
+    let grant = near.grant.clone();
+    drop(near);
+    back.release(&grant).expect("given back");
+    // A server on one port, a visitor on the other, and the switch between them.
+    let server = pong(&place);
+    let visitor = Visitor::start(&place);
+    let answers = json(&place, &["ss", "--json"]);
+    assert_eq!(sockets(&answers, "back", "established")[0]["local"], format!("{BACK}:{}", place.port));
+    drop(visitor);
+    let mut near = back.acquire_vnic("front").expect("a port of the switch");
+    // Two service cores would switch nothing between them.
+    let second = place.run(&["service"]);
+    assert!(!second.status.success(), "{second:?}");
+    service.kill().expect("kill");
+    service.wait().expect("wait");
+    wait_for("the port to end", || {
+        use sietch::nic::NicQueue as _;
+        let gone = near.queue.flush().is_err();
+        gone.then_some(())
+    });
+    let status = wait_for("the status to say so", || {
+        place.try_status().filter(|status| front(status)["holder"].is_null())
+    });
+    assert!(status["daemon"]["service"].is_null());
+    let ended = server.join().expect("the server").expect_err("its port is gone");
+    eprintln!("{ended}");
+    assert!(back.acquire_vnic("front").is_err(), "there is no switch any more");
+    signal(i64::from(daemon.id()), Signal::TERM);
+    assert!(daemon.wait().expect("wait").success());
 }
 
 fn json(place: &Place, arguments: &[&str]) -> serde_json::Value {

@@ -7,17 +7,19 @@
 //! 5. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
 
 pub mod links;
+pub mod ports;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sietch_protocol::message::is_name;
-use sietch_protocol::types::{Mac, Network, PortRange, Rate, Size};
+use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate, Size};
 use toml::Spanned;
 
 use crate::identity::{stable_hash, uid_of};
 use links::{Link, LinkText};
+use ports::{Port, SERVICE_UID};
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub const MAX_DEVICES: usize = 64;
@@ -82,6 +84,10 @@ pub struct Configuration {
     pub daemon: Daemon,
     /// `[[vnic]]`, in the order of their names.
     pub vnics: Vec<Vnic>,
+    /// `[[vnic]]` of the switch, in the order of their names.
+    pub ports: Vec<Port>,
+    /// Whom the service core runs as.
+    pub service_uid: u32,
     /// `[[link]]`, in the order of their names.
     pub links: Vec<Link>,
     /// `[[vsa]]`, in the order of their names.
@@ -170,6 +176,23 @@ struct Text {
     vsa: Vec<VsaText>,
     #[serde(default)]
     kv: KvText,
+    #[serde(default)]
+    service: ServiceText,
+}
+
+/// The kinds that a `[[vnic]]` may have.
+#[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum KindText {
+    #[default]
+    Veth,
+    Switch,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct ServiceText {
+    uid: Option<Spanned<User>>,
 }
 
 #[derive(Deserialize)]
@@ -177,8 +200,11 @@ struct Text {
 struct VnicText {
     name: Spanned<String>,
     uid: Spanned<User>,
+    #[serde(default)]
+    kind: KindText,
     address: Spanned<Network>,
-    host_address: Ipv4Addr,
+    address6: Option<Spanned<Network6>>,
+    host_address: Option<Ipv4Addr>,
     mac: Option<Spanned<Mac>>,
     #[serde(default)]
     tcp_ports: Vec<PortRange>,
@@ -187,8 +213,8 @@ struct VnicText {
     #[serde(default = "everyone")]
     peers: Vec<Network>,
     rate: Option<Rate>,
-    #[serde(default = "usual_mtu")]
-    mtu: u32,
+    mtu: Option<Spanned<u32>>,
+    memory: Option<Spanned<Size>>,
 }
 
 #[derive(Deserialize)]
@@ -289,11 +315,23 @@ impl Configuration {
         rules.count("vsa", parsed.vsa.len())?;
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let mut vnics: Vec<Vnic> = Vec::new();
-        for vnic in parsed.vnic {
+        let (on_switch, on_host): (Vec<_>, Vec<_>) =
+            parsed.vnic.into_iter().partition(|vnic| vnic.kind == KindText::Switch);
+        for vnic in on_host {
             let vnic = rules.vnic(vnic, machine.trim(), &vnics)?;
             vnics.push(vnic);
         }
         let mut taken: Vec<String> = vnics.iter().map(|vnic| vnic.name.clone()).collect();
+        let mut ports: Vec<Port> = Vec::new();
+        for port in on_switch {
+            let port = rules.port(port, machine.trim(), &ports, &taken)?;
+            taken.push(port.name.clone());
+            ports.push(port);
+        }
+        let service_uid = match &parsed.service.uid {
+            Some(user) => rules.uid("[service]", user)?,
+            None => SERVICE_UID,
+        };
         let mut links: Vec<Link> = Vec::new();
         for link in parsed.link {
             let link = rules.link(link, machine.trim(), &links, &mut taken)?;
@@ -305,10 +343,11 @@ impl Configuration {
             vsas.push(vsa);
         }
         vnics.sort_by(|a, b| a.name.cmp(&b.name));
+        ports.sort_by(|a, b| a.name.cmp(&b.name));
         links.sort_by(|a, b| a.name.cmp(&b.name));
         vsas.sort_by(|a, b| a.name.cmp(&b.name));
         let kv = rules.kv(parsed.kv, &vnics, &vsas)?;
-        Ok(Self { path: path.into(), daemon: parsed.daemon, vnics, links, vsas, kv })
+        Ok(Self { path: path.into(), daemon: parsed.daemon, vnics, ports, service_uid, links, vsas, kv })
     }
 }
 
@@ -374,7 +413,14 @@ impl Rules<'_> {
         let at = vnic.name.span().start;
         let refuse = |cause: String, mend: &str| Err(self.refuse(at, what.clone(), cause, mend));
         let address = *vnic.address.get_ref();
-        let host = vnic.host_address;
+        let Some(host) = vnic.host_address else {
+            return refuse("it has no host_address".to_owned(), "give the host an address of its network");
+        };
+        if vnic.memory.is_some() || vnic.address6.is_some() {
+            let cause = "memory and address6 are for VNICs of the switch".to_owned();
+            return refuse(cause, "remove them, or write `kind = \"switch\"`");
+        }
+        let mtu = vnic.mtu.map_or(usual_mtu(), Spanned::into_inner);
         let usable = |ip: Ipv4Addr| {
             !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast())
         };
@@ -391,8 +437,8 @@ impl Rules<'_> {
             let cause = format!("{} is VNIC {}'s address too", address.address, other.name);
             return refuse(cause, "give each VNIC its own address");
         }
-        if !(MIN_MTU..=MAX_MTU).contains(&vnic.mtu) {
-            let cause = format!("an mtu of {} is not between {MIN_MTU} and {MAX_MTU}", vnic.mtu);
+        if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
+            let cause = format!("an mtu of {mtu} is not between {MIN_MTU} and {MAX_MTU}");
             return refuse(cause, "leave it out for 1500");
         }
         if vnic.tcp_ports.len().max(vnic.udp_ports.len()) > MAX_PORT_RANGES || vnic.peers.len() > MAX_PEERS {
@@ -415,7 +461,7 @@ impl Rules<'_> {
         };
         let uid = self.uid(&what, &vnic.uid)?;
         let (tcp_ports, udp_ports, peers) = (vnic.tcp_ports, vnic.udp_ports, vnic.peers);
-        let (rate, mtu) = (vnic.rate, vnic.mtu);
+        let rate = vnic.rate;
         Ok(Vnic { name, uid, address, host_address: host, mac, tcp_ports, udp_ports, peers, rate, mtu })
     }
 

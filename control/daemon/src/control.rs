@@ -15,6 +15,7 @@ mod admin;
 mod grants;
 mod inquiry;
 mod links;
+mod ports;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -130,6 +131,8 @@ pub(crate) struct Control<D> {
     preparing: BTreeSet<String>,
     /// Links whose ends are held.
     links: links::Links,
+    /// The service core and its ports.
+    ports: ports::Ports,
     /// What applications were asked.
     inquiries: inquiry::Inquiries,
     warnings: Vec<String>,
@@ -176,6 +179,7 @@ impl<D: VnicDevices> Control<D> {
             revoked: BTreeSet::new(),
             preparing: BTreeSet::new(),
             links: links::Links::default(),
+            ports: ports::Ports::default(),
             inquiries: inquiry::Inquiries::default(),
             warnings: Vec::new(),
         }
@@ -188,8 +192,8 @@ impl<D: VnicDevices> Control<D> {
             let pidfd = record.process.open();
             let adopted = match (&record.device, &pidfd) {
                 (_, None) => Err("its process has ended".to_owned()),
-                // The two ends of a link hold all there is of it.
-                (Device::Vsa { .. } | Device::Link(_), Some(_)) => Ok(()),
+                // The two ends of a link hold all there is of it, as do holder and switch of a port.
+                (Device::Vsa { .. } | Device::Link(_) | Device::Port(_), Some(_)) => Ok(()),
                 (Device::Vnic(plan), Some(_)) => {
                     self.devices.adopt(plan).await.map_err(|error| error.to_string())
                 }
@@ -306,6 +310,7 @@ impl<D: VnicDevices> Control<D> {
         self.client(connection)?;
         match request {
             Request::AcquireVnic { name } => self.acquire_vnic(connection, &name).await,
+            Request::Serve { ports } => self.serve(connection, &ports).map(Into::into),
             Request::Attend { grants } => self.attend(connection, &grants).map(Into::into),
             Request::Inform { id, outcome } => {
                 self.inform(connection, id, outcome, descriptors).map(Into::into)
@@ -416,6 +421,7 @@ impl<D: VnicDevices> Control<D> {
 
     fn disconnected(&mut self, connection: u64) {
         self.inquirer_gone(connection);
+        self.service_gone(connection);
         let Some(client) = self.clients.remove(&connection) else { return };
         let process = client.process;
         if self.clients.values().any(|other| other.process == process) {

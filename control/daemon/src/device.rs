@@ -7,10 +7,11 @@
 //! 3. [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the device. It is
 //!    right for devices that were half made, or are gone already.
 //! 4. [`KernelDevices`] are the real ones; tests have theirs in memory.
-//! 5. Links ([`link`]) need no privilege and no seam: memory and a pair of sockets.
+//! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no seam: memory and a pair of sockets.
 
 mod kernel;
 pub(crate) mod link;
+pub(crate) mod port;
 mod queue;
 mod veth;
 

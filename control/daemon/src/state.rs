@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::VnicPlan;
 use crate::device::link::LinkPlan;
+use crate::device::port::PortPlan;
 use crate::identity::Process;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -60,6 +61,8 @@ pub(crate) enum Device {
     Vnic(Box<VnicPlan>),
     /// A VNIC that is one end of a link.
     Link(Box<LinkPlan>),
+    /// A VNIC of the switch.
+    Port(Box<PortPlan>),
     /// A VSA of so many bytes.
     Vsa {
         /// Bytes.
@@ -71,7 +74,7 @@ impl Device {
     /// `VNIC` or `VSA`.
     pub(crate) fn sort(&self) -> &'static str {
         match self {
-            Self::Vnic(_) | Self::Link(_) => "VNIC",
+            Self::Vnic(_) | Self::Link(_) | Self::Port(_) => "VNIC",
             Self::Vsa { .. } => "VSA",
         }
     }

@@ -261,6 +261,14 @@ impl Connection {
         self.done(&Request::Attend { grants }, &[])
     }
 
+    /// Makes this connection that of the service core, which still has `ports`. New ports come as notices.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn serve(&mut self, ports: Vec<HeldGrant>) -> Result<(), CallError> {
+        self.done(&Request::Serve { ports }, &[])
+    }
+
     /// The sockets of whoever holds the VNIC `vnic`: whose they are, and the file to give to [`crate::sockets::read`].
     ///
     /// # Errors

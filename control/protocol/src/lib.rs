@@ -23,9 +23,9 @@ pub mod types;
 pub use connection::{CallError, Connection, SharedDescriptors, VnicDescriptors};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
 pub use message::{
-    AdoptedGrant, Capturing, ErrorKind, ErrorReply, GrantStatus, HeldGrant, LinkPeer, Notice, Reply, Request,
-    ServerFrame, SocketsAnswer, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus,
-    Welcome,
+    AdoptedGrant, Capturing, ErrorKind, ErrorReply, GrantStatus, HeldGrant, LinkPeer, Notice, PortGrant,
+    Reply, Request, ServerFrame, SocketsAnswer, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus,
+    VsaGrant, VsaStatus, Welcome,
 };
 pub use sockets::{SocketReport, SocketState, TcpReport, Transport};
 pub use types::{

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
-use crate::types::{Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, VnicKind};
+use crate::types::{
+    Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
+};
 
 /// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it (`sv-NAME-a` fits
 /// IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
@@ -47,6 +49,13 @@ pub enum Request {
     Attend {
         /// At most [`MAX_HELD`].
         grants: Vec<u64>,
+    },
+    /// Makes this connection that of the service core, the software switch. `ports` are those that it still has from before the
+    /// daemon was restarted. Answer: [`Reply::Done`]; then [`Notice::Port`] for each port. The uid of `[service]` in
+    /// `sietch.toml`, and administrators.
+    Serve {
+        /// At most [`MAX_HELD`].
+        ports: Vec<HeldGrant>,
     },
     /// Asks the holder of a VNIC for its sockets. Answer: [`Reply::Sockets`] with one descriptor
     /// ([`crate::sockets::read`]). Administrators and the VNIC's user.
@@ -249,6 +258,37 @@ pub struct LinkPeer {
     pub address6: Option<Ipv6Addr>,
 }
 
+/// A port of the software switch, as the service core gets it. What is written here the switch enforces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PortGrant {
+    /// The grant of the VNIC.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// The VNIC's name.
+    pub name: String,
+    /// The only source and the only unicast destination.
+    pub mac: Mac,
+    /// The switch's own address on that port.
+    pub switch_mac: Mac,
+    /// The only IPv4 source.
+    pub address: Ipv4Addr,
+    /// The only IPv6 source beside the link-local one made of the MAC.
+    pub address6: Option<Ipv6Addr>,
+    /// Local TCP ports.
+    pub tcp_ports: Vec<PortRange>,
+    /// Local UDP ports.
+    pub udp_ports: Vec<PortRange>,
+    /// Networks it may talk to.
+    pub peers: Vec<Network>,
+    /// What it may send.
+    pub rate: Option<Rate>,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Of both regions.
+    pub geometry: SharedGeometry,
+}
+
 /// What the holder of a VNIC said of its sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketsAnswer {
@@ -318,6 +358,8 @@ pub struct Status {
     pub data: String,
     /// Whether VNICs can be had here, or why not.
     pub network: Result<String, String>,
+    /// The process of the service core, if one runs.
+    pub service: Option<u32>,
     /// The uplink, if there is one.
     pub uplink: Option<String>,
     /// Clients connected now.
@@ -416,7 +458,7 @@ pub struct StatGroup {
 }
 
 /// Sent unasked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
     /// A grant was taken back: its descriptors no longer reach the device.
@@ -429,6 +471,14 @@ pub enum Notice {
         name: String,
         /// Why.
         reason: String,
+    },
+    /// To the service core: a port that it is to serve from now on. Descriptors: its own region for reading and writing, the
+    /// application's for reading, its end of the doorbell.
+    Port(Box<PortGrant>),
+    /// To the service core: a port whose grant has ended.
+    Unplug {
+        /// The grant.
+        grant: u64,
     },
     /// Somebody asks for the sockets of a VNIC. Answer with [`Request::Inform`].
     Inquiry {

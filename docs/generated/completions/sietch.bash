@@ -46,6 +46,9 @@ _sietch() {
             sietch,revoke)
                 cmd="sietch__subcmd__revoke"
                 ;;
+            sietch,service)
+                cmd="sietch__subcmd__service"
+                ;;
             sietch,ss)
                 cmd="sietch__subcmd__ss"
                 ;;
@@ -65,7 +68,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat ss capture revoke restore reload doctor daemon kv completions man"
+            opts="-h -V --socket --help --version up down status stat ss capture revoke restore reload doctor daemon kv service completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -343,6 +346,28 @@ _sietch() {
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__service)
+            opts="-h -V --run-as --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --run-as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

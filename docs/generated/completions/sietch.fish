@@ -39,6 +39,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the 
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Say what this machine can do, and how to mend what is missing'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the software switch between the VNICs of kind "switch"'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "man" -d 'Write the man pages into a folder'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
@@ -141,6 +142,10 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv" -l socket -d 'The daem
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand service" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand service" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -s V -l version -d 'Print version'

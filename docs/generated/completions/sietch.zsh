@@ -194,6 +194,16 @@ never\:"At once; written out when the log pleases"))' \
 '--version[Print version]' \
 && ret=0
 ;;
+(service)
+_arguments "${_arguments_options[@]}" : \
+'--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
 (completions)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -234,6 +244,7 @@ _sietch_commands() {
 'doctor:Say what this machine can do, and how to mend what is missing' \
 'daemon:Run the control plane alone, for example under systemd' \
 'kv:Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area' \
+'service:Run a service core\: the software switch between the VNICs of kind "switch"' \
 'completions:Print the completions of a shell' \
 'man:Write the man pages into a folder' \
     )
@@ -288,6 +299,11 @@ _sietch__subcmd__restore_commands() {
 _sietch__subcmd__revoke_commands() {
     local commands; commands=()
     _describe -t commands 'sietch revoke commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__service_commands] )) ||
+_sietch__subcmd__service_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch service commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__ss_commands] )) ||
 _sietch__subcmd__ss_commands() {

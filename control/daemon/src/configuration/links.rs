@@ -82,7 +82,7 @@ impl Configuration {
     }
 }
 
-fn is_host(address: IpAddr) -> bool {
+pub(super) fn is_host(address: IpAddr) -> bool {
     !(address.is_unspecified()
         || address.is_loopback()
         || address.is_multicast()
@@ -131,7 +131,7 @@ impl Rules<'_> {
             return refuse(format!("both have the Ethernet address {}", first.mac));
         }
         let with6 = first.address6.is_some() || second.address6.is_some();
-        let (mtu, geometry) = self.shape(at, &what, text.mtu, text.memory, with6)?;
+        let (mtu, geometry) = self.shape(at, &what, text.mtu, USUAL_LINK_MTU, text.memory, with6)?;
         Ok(Link { name, mtu, slots: geometry.slots, data: geometry.data, ends: [first, second] })
     }
 
@@ -164,20 +164,21 @@ impl Rules<'_> {
     }
 
     /// MTU and memory of a shared-memory VNIC.
-    fn shape(
+    pub(super) fn shape(
         &self,
         at: usize,
         what: &str,
         mtu: Option<Spanned<u32>>,
+        usual_mtu: u32,
         memory: Option<Spanned<Size>>,
         with6: bool,
     ) -> Result<(u32, shm::Geometry), ConfigurationError> {
         let place = mtu.as_ref().map_or(at, |mtu| mtu.span().start);
-        let mtu = mtu.map_or(USUAL_LINK_MTU, Spanned::into_inner);
+        let mtu = mtu.map_or(usual_mtu, Spanned::into_inner);
         let least = if with6 { MIN_MTU6 } else { super::MIN_MTU };
         if !(least..=MAX_LINK_MTU).contains(&mtu) {
             let cause = format!("an mtu of {mtu} is not between {least} and {MAX_LINK_MTU}");
-            let mend = format!("leave it out for {USUAL_LINK_MTU}");
+            let mend = format!("leave it out for {usual_mtu}");
             return Err(self.refuse(place, what.to_owned(), cause, mend));
         }
         let bytes = usize::try_from(mtu).unwrap_or(usize::MAX);

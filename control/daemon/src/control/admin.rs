@@ -43,7 +43,7 @@ impl<D: VnicDevices> Control<D> {
             let record = self.holder(&vnic.name, true);
             let interface = record.and_then(|record| match &record.device {
                 Device::Vnic(plan) => Some(plan.host_interface.clone()),
-                Device::Link(_) | Device::Vsa { .. } => None,
+                Device::Link(_) | Device::Port(_) | Device::Vsa { .. } => None,
             });
             VnicStatus {
                 name: vnic.name.clone(),
@@ -69,7 +69,7 @@ impl<D: VnicDevices> Control<D> {
             revoked: self.revoked.contains(&key("VSA", &vsa.name)),
             holder: self.holder(&vsa.name, false).map(|record| self.grant_status(record)),
         });
-        let mut vnics: Vec<VnicStatus> = vnics.chain(self.link_ends()).collect();
+        let mut vnics: Vec<VnicStatus> = vnics.chain(self.link_ends()).chain(self.switch_ports()).collect();
         vnics.sort_by(|a, b| a.name.cmp(&b.name));
         let vsas = vsas.collect();
         Status {
@@ -79,6 +79,7 @@ impl<D: VnicDevices> Control<D> {
             configuration: self.configuration.path.display().to_string(),
             data: self.data.display().to_string(),
             network,
+            service: self.service(),
             uplink: self.uplink.clone(),
             connections: u32::try_from(self.clients.len()).unwrap_or(u32::MAX),
             vnics,
@@ -106,6 +107,27 @@ impl<D: VnicDevices> Control<D> {
                 revoked: self.revoked.contains(&key("VNIC", &end.name)),
                 holder: self.holder(&end.name, true).map(|record| self.grant_status(record)),
             }
+        })
+    }
+
+    /// Every port of the switch.
+    fn switch_ports(&self) -> impl Iterator<Item = VnicStatus> {
+        self.configuration.ports.iter().map(|port| VnicStatus {
+            name: port.name.clone(),
+            uid: port.uid,
+            kind: VnicKind::Switch,
+            address: port.address,
+            address6: port.address6,
+            mac: port.mac,
+            interface: Some("switch".to_owned()),
+            peer: None,
+            protection: match self.service() {
+                Some(_) => Protection::BrokerMediated,
+                None => Protection::None("no service core runs; start `sietch service`".to_owned()),
+            },
+            rate: port.rate,
+            revoked: self.revoked.contains(&key("VNIC", &port.name)),
+            holder: self.holder(&port.name, true).map(|record| self.grant_status(record)),
         })
     }
 
@@ -157,7 +179,8 @@ impl<D: VnicDevices> Control<D> {
             records.iter().map(|record| key(record.device.sort(), &record.name)).collect();
         if let Target::Name(name) = &target {
             let vnic = self.configuration.vnics.iter().any(|vnic| vnic.name == *name)
-                || self.configuration.link_end(name).is_some();
+                || self.configuration.link_end(name).is_some()
+                || self.configuration.port(name).is_some();
             let vsa = self.configuration.vsas.iter().any(|vsa| vsa.name == *name);
             keys.extend(vnic.then(|| key("VNIC", name)));
             keys.extend(vsa.then(|| key("VSA", name)));

@@ -18,7 +18,7 @@ impl<D: VnicDevices> Control<D> {
     pub(super) fn plans(&self) -> impl Iterator<Item = &VnicPlan> {
         self.grants.values().filter_map(|record| match &record.device {
             Device::Vnic(plan) => Some(&**plan),
-            Device::Link(_) | Device::Vsa { .. } => None,
+            Device::Link(_) | Device::Port(_) | Device::Vsa { .. } => None,
         })
     }
 
@@ -85,6 +85,10 @@ impl<D: VnicDevices> Control<D> {
             let link = link.clone();
             self.check(name, true, Some(link.ends[side].uid), uid)?;
             return self.acquire_link(connection, &link, side);
+        }
+        if let Some(port) = self.configuration.port(name).cloned() {
+            self.check(name, true, Some(port.uid), uid)?;
+            return self.acquire_port(connection, &port);
         }
         let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name).cloned();
         self.check(name, true, vnic.as_ref().map(|vnic| vnic.uid), uid)?;
@@ -203,7 +207,7 @@ impl<D: VnicDevices> Control<D> {
     fn vsa_answer(&self, record: &GrantRecord, file: OwnedFd) -> Answer {
         let size = match record.device {
             Device::Vsa { size } => size,
-            Device::Vnic(_) | Device::Link(_) => 0,
+            Device::Vnic(_) | Device::Link(_) | Device::Port(_) => 0,
         };
         let body = Reply::Vsa(Box::new(VsaGrant {
             grant: record.grant,
@@ -268,6 +272,10 @@ impl<D: VnicDevices> Control<D> {
                 self.cut(record, plan);
                 None
             }
+            Device::Port(_) => {
+                self.unplug(record);
+                None
+            }
             Device::Vsa { size } => self.areas.check_size(&record.name, *size),
         };
         if let Some(warning) = failed {
@@ -297,6 +305,10 @@ impl<D: VnicDevices> Control<D> {
             },
             Device::Link(plan) => {
                 let how = self.cut(record, plan);
+                format!("{sort} {name}: taken from pid {pid}; {how}")
+            }
+            Device::Port(_) => {
+                let how = self.unplug(record);
                 format!("{sort} {name}: taken from pid {pid}; {how}")
             }
             Device::Vsa { .. } => match self.areas.fence(name) {

@@ -112,7 +112,8 @@ impl<D: VnicDevices> Control<D> {
         let what = format!("VNIC {shown}");
         let Some(record) = self.holder(vnic, true).cloned() else {
             let known = self.configuration.vnics.iter().any(|other| other.name == vnic)
-                || self.configuration.link_end(vnic).is_some();
+                || self.configuration.link_end(vnic).is_some()
+                || self.configuration.port(vnic).is_some();
             let cause = if known { "nobody has it" } else { "there is none of that name" };
             return Err(refuse(ErrorKind::Unknown, what, cause, "see `sietch status`"));
         };
@@ -291,6 +292,7 @@ impl<D: VnicDevices> Control<D> {
 fn capturing(record: &GrantRecord) -> Reply {
     let (interface, mac, mtu) = match &record.device {
         Device::Vnic(plan) => (plan.application_interface.clone(), plan.mac, plan.mtu),
+        Device::Port(plan) => ("switch".to_owned(), plan.mac, plan.mtu),
         Device::Link(plan) => (format!("link {}", plan.link), plan.mac, plan.mtu),
         Device::Vsa { .. } => (String::new(), sietch_protocol::Mac([0; 6]), 0),
     };

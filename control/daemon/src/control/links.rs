@@ -118,7 +118,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Ends the grant of an end whose link is over, and says so to its holder.
-    fn leave(&mut self, record: &GrantRecord, why: &str) {
+    pub(super) fn leave(&mut self, record: &GrantRecord, why: &str) {
         self.forget(record.grant);
         self.counters.borrow_mut().grants_ended += 1;
         let notice = Notice::Revoked {

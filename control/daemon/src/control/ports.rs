@@ -1,0 +1,152 @@
+//! Ports of the software switch, and the service core that serves them.
+//!
+//! 1. The service core is the one connection that said Serve: the uid of `[service]`, or an administrator. Without one no port is granted.
+//! 2. Granting a port makes a pair of memory: one side goes to the application, the other with the rules to the service core, which
+//!    enforces them. The daemon keeps what takes the link back.
+//! 3. A port that ends is revoked in memory, and the service core is told. A service core that goes takes its ports with it: their holders are told and
+//!    acquire again when there is one.
+//! 4. After a restart of the daemon the two talk on. The service core says which ports it has: what it lacks is ended, what nobody holds any more it
+//!    is told to drop.
+
+use std::collections::BTreeMap;
+
+use sietch_nic::shm::Revocation;
+use sietch_protocol::message::MAX_HELD;
+use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Reply};
+
+use super::{Answer, Control, refuse};
+use crate::configuration::ports::Port;
+use crate::device::VnicDevices;
+use crate::device::link::descriptors;
+use crate::device::port::PortPlan;
+use crate::state::{Device, GrantRecord};
+
+/// The service core, and what takes its ports back.
+#[derive(Default)]
+pub(super) struct Ports {
+    service: Option<u64>,
+    revocations: BTreeMap<u64, Revocation>,
+}
+
+const GONE: &str = "the service core has gone; acquire it again when there is one";
+
+impl<D: VnicDevices> Control<D> {
+    /// The process of the service core.
+    pub(super) fn service(&self) -> Option<u32> {
+        let client = self.ports.service.and_then(|connection| self.clients.get(&connection));
+        client.map(|client| client.process.pid)
+    }
+
+    /// The part of AcquireVnic for a port, after it was found allowed.
+    pub(super) fn acquire_port(&mut self, connection: u64, port: &Port) -> Result<Answer, ErrorReply> {
+        let what = format!("VNIC {}", port.name);
+        let Some(service) = self.ports.service else {
+            let mend = "start `sietch service`";
+            return Err(refuse(
+                ErrorKind::Unsupported,
+                what,
+                "no service core runs, which is its switch",
+                mend,
+            ));
+        };
+        let plan = PortPlan::new(port);
+        let record = self.record(connection, &plan.name, |_| Device::Port(Box::new(plan.clone())))?;
+        let pair = match plan.create(record.generation) {
+            Ok(pair) => pair,
+            Err(error) => {
+                self.forget(record.grant);
+                return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend));
+            }
+        };
+        let notice = Notice::Port(Box::new(plan.port(record.grant, record.generation)));
+        self.ports.revocations.insert(record.grant, pair.revocation);
+        if !self.tell(service, notice, descriptors(pair.far)) {
+            self.forget(record.grant);
+            return Err(refuse(ErrorKind::Failed, what, "the service core does not read", "restart it"));
+        }
+        self.counters.borrow_mut().grants += 1;
+        tracing::info!(
+            grant = record.grant,
+            name = plan.name,
+            pid = record.process.pid,
+            "port of the switch granted"
+        );
+        let body = Reply::Vnic(Box::new(plan.grant(record.grant, record.generation)));
+        Ok(Answer { body, descriptors: descriptors(pair.near) })
+    }
+
+    /// Takes a port down. Says what now stops its former holder.
+    pub(super) fn unplug(&mut self, record: &GrantRecord) -> String {
+        if let Some(revocation) = self.ports.revocations.remove(&record.grant)
+            && let Err(error) = revocation.revoke()
+        {
+            self.warn(format!("VNIC {}: cannot mark its memory as revoked: {error}", record.name));
+        }
+        let notice = Notice::Unplug { grant: record.grant };
+        let service = self.ports.service;
+        if service.is_some_and(|service| self.tell(service, notice, Vec::new())) {
+            "the switch drops its port".to_owned()
+        } else {
+            "no service core runs, so its frames reach nobody".to_owned()
+        }
+    }
+
+    /// Makes a connection that of the service core.
+    pub(super) fn serve(&mut self, connection: u64, has: &[HeldGrant]) -> Result<Reply, ErrorReply> {
+        let process = self.client(connection)?.process.clone();
+        let wanted = self.configuration.service_uid;
+        if process.uid != wanted && self.check_administrator(connection).is_err() {
+            let cause = format!("it is for uid {wanted}, and this process runs as uid {}", process.uid);
+            let mend =
+                format!("run as that user, or change [service] in {}", self.configuration.path.display());
+            return Err(refuse(ErrorKind::Denied, "service core", cause, mend));
+        }
+        if has.len() > MAX_HELD {
+            return Err(refuse(
+                ErrorKind::Limit,
+                "service core",
+                "too many ports",
+                "name those it was given",
+            ));
+        }
+        if let Some(pid) = self.service().filter(|_| self.ports.service != Some(connection)) {
+            let cause = format!("pid {pid} is the service core already");
+            return Err(refuse(ErrorKind::Busy, "service core", cause, "end that process first"));
+        }
+        self.ports.service = Some(connection);
+        tracing::info!(pid = process.pid, ports = has.len(), "the service core is here");
+        for port in has {
+            let is_current = |record: &GrantRecord| {
+                record.generation == port.generation && matches!(record.device, Device::Port(_))
+            };
+            if !self.grants.get(&port.grant).is_some_and(is_current) {
+                self.tell(connection, Notice::Unplug { grant: port.grant }, Vec::new());
+            }
+        }
+        self.end_ports(has);
+        Ok(Reply::Done)
+    }
+
+    /// A connection has gone: was it the service core's?
+    pub(super) fn service_gone(&mut self, connection: u64) {
+        if self.ports.service.take_if(|service| *service == connection).is_some() {
+            self.end_ports(&[]);
+        }
+    }
+
+    /// Ends the grants of all ports but those that the service core has.
+    fn end_ports(&mut self, but: &[HeldGrant]) {
+        let lost = |record: &&GrantRecord| {
+            let kept =
+                but.iter().any(|port| port.grant == record.grant && port.generation == record.generation);
+            matches!(record.device, Device::Port(_)) && !kept
+        };
+        for record in self.grants.values().filter(lost).cloned().collect::<Vec<_>>() {
+            if let Some(revocation) = self.ports.revocations.remove(&record.grant) {
+                // Its holder hears it from the notice as well.
+                let _ = revocation.revoke();
+            }
+            self.leave(&record, GONE);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A port of the software switch, as it is handed out and remembered.
+
+use serde::{Deserialize, Serialize};
+use sietch_nic::shm::{Geometry, Pair, create_pair};
+use sietch_protocol::{
+    Mac, Network, Network6, PortGrant, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicGrant,
+    VnicKind,
+};
+
+use super::DeviceError;
+use crate::configuration::derived_mac;
+use crate::configuration::ports::Port;
+
+/// Everything about one port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PortPlan {
+    pub(crate) name: String,
+    pub(crate) mac: Mac,
+    pub(crate) address: Network,
+    pub(crate) address6: Option<Network6>,
+    pub(crate) tcp_ports: Vec<PortRange>,
+    pub(crate) udp_ports: Vec<PortRange>,
+    pub(crate) peers: Vec<Network>,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) mtu: u32,
+    pub(crate) geometry: SharedGeometry,
+}
+
+impl PortPlan {
+    /// The plan for a VNIC of `sietch.toml`.
+    pub(crate) fn new(port: &Port) -> Self {
+        Self {
+            name: port.name.clone(),
+            mac: port.mac,
+            address: port.address,
+            address6: port.address6,
+            tcp_ports: port.tcp_ports.clone(),
+            udp_ports: port.udp_ports.clone(),
+            peers: port.peers.clone(),
+            rate: port.rate,
+            mtu: port.mtu,
+            geometry: SharedGeometry { slots: port.slots, data: port.data },
+        }
+    }
+
+    /// Makes the memory and the doorbell between the holder and the switch.
+    ///
+    /// # Errors
+    /// No memory or no descriptors are left.
+    pub(crate) fn create(&self, generation: u64) -> Result<Pair, DeviceError> {
+        let geometry = Geometry { slots: self.geometry.slots, data: self.geometry.data };
+        create_pair(geometry, generation).map_err(|error| DeviceError {
+            what: format!("VNIC {}", self.name),
+            cause: format!("cannot make its memory: {error}"),
+            mend: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
+        })
+    }
+
+    /// What its holder is told.
+    pub(crate) fn grant(&self, grant: u64, generation: u64) -> VnicGrant {
+        VnicGrant {
+            grant,
+            generation,
+            name: self.name.clone(),
+            kind: VnicKind::Switch,
+            interface: "switch".to_owned(),
+            mac: self.mac,
+            address: self.address.address,
+            prefix: self.address.prefix,
+            address6: self.address6,
+            gateway: None,
+            gateway_mac: None,
+            host_address: None,
+            peer: None,
+            mtu: self.mtu,
+            geometry: QueueGeometry::Shared(self.geometry),
+            protection: Protection::BrokerMediated,
+            tcp_ports: self.tcp_ports.clone(),
+            udp_ports: self.udp_ports.clone(),
+            peers: self.peers.clone(),
+            rate: self.rate,
+        }
+    }
+
+    /// What the service core is told, which enforces it.
+    pub(crate) fn port(&self, grant: u64, generation: u64) -> PortGrant {
+        PortGrant {
+            grant,
+            generation,
+            name: self.name.clone(),
+            mac: self.mac,
+            switch_mac: derived_mac("", &self.name, "switch"),
+            address: self.address.address,
+            address6: self.address6.map(|network| network.address),
+            tcp_ports: self.tcp_ports.clone(),
+            udp_ports: self.udp_ports.clone(),
+            peers: self.peers.clone(),
+            rate: self.rate,
+            mtu: self.mtu,
+            geometry: self.geometry,
+        }
+    }
+}
