@@ -54,9 +54,15 @@ pub fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -> io::R
     patient(socket.into())
 }
 
-/// A connection to `port` of Sietch.
+/// A connection to `port` of Sietch. A bad path may lose every question for its link address; then it asks again.
 pub fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
-    connect_from(conditions.family.kernel(), port, conditions)
+    for _ in 0..5 {
+        match connect_from(conditions.family.kernel(), port, conditions) {
+            Err(error) if conditions.link.is_some() && error.kind() == io::ErrorKind::HostUnreachable => {}
+            outcome => return outcome,
+        }
+    }
+    Err(io::ErrorKind::HostUnreachable.into())
 }
 
 /// A listening port of the kernel's.

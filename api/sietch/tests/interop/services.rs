@@ -175,11 +175,17 @@ async fn transfer(
     writer.await.map_err(io::Error::other)?
 }
 
-/// Connects to a port of the kernel's that somebody is about to listen on.
+/// Connects to a port of the kernel's that somebody is about to listen on. A bad path may lose every question for its link address, and the
+/// host is unreachable then: ask again.
 pub async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
     loop {
         match net.connect(SocketAddr::new(family.kernel(), port)).await {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable
+                ) =>
+            {
                 net.sleep(Duration::from_millis(10)).await;
             }
             outcome => return outcome.expect("the kernel accepts"),
