@@ -23,6 +23,7 @@ use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, Name};
 use crate::fragments::Fragments;
+use crate::groups::Groups;
 use crate::limits::{
     self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FIRST_RECEIVE_BUFFER, FIRST_RECEIVE_SEGMENTS,
     FIRST_SEND_BUFFER, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH, RECEIVE_BUFFER, SEND_BUFFER,
@@ -47,11 +48,13 @@ mod errors;
 mod inspect;
 mod internet;
 mod ipv6_input;
+mod multicast;
 mod output;
 mod parts;
 
 pub use api::{ConnectError, ListenError};
 pub use inspect::{FlowInfo, Recovering, SocketInfo, SocketKind};
+pub use multicast::GroupError;
 
 /// What an engine is told once.
 #[derive(Clone, Debug)]
@@ -228,6 +231,7 @@ pub struct Engine {
     pub(crate) spare: Vec<Vec<u8>>,
     pub(crate) path_mtus: PathMtus,
     pub(crate) fragments: Fragments,
+    pub(crate) groups: Groups,
 
     /// Flows with something to send.
     pub(crate) dirty: Vec<u32>,
@@ -302,6 +306,7 @@ impl Engine {
             spare: Vec::new(),
             path_mtus: PathMtus::default(),
             fragments: Fragments::new(),
+            groups: Groups::default(),
             dirty: Vec::new(),
             ready: Vec::new(),
             starved: Vec::new(),
@@ -386,7 +391,8 @@ impl Engine {
             .min(self.paced.earliest())
             .min(self.time_wait_timers.earliest())
             .min(self.neighbours.deadline())
-            .min(self.fragments.deadline());
+            .min(self.fragments.deadline())
+            .min(self.groups.deadline());
         (earliest != limits::NEVER).then_some(earliest)
     }
 
@@ -438,6 +444,9 @@ impl Engine {
         let for_us = link.destination == self.mac;
         match link.ethertype {
             ethernet::IPV4 if for_us => self.dispatch_ipv4(&link, Payload { head: payload, tail }),
+            ethernet::IPV4 if link.destination[..3] == [1, 0, 0x5e] && !self.groups.is_empty() => {
+                self.dispatch_group_v4(&link, Payload { head: payload, tail })
+            }
             ethernet::IPV6 if for_us || link.destination[..2] == [0x33, 0x33] => {
                 self.dispatch_ipv6(&link, Payload { head: payload, tail })
             }

@@ -30,6 +30,7 @@ mod fast;
 mod flow;
 mod flow_table;
 mod fragments;
+mod groups;
 pub mod limits;
 mod listener;
 mod metrics;
@@ -55,7 +56,8 @@ mod udp;
 
 pub use addresses::Ipv6;
 pub use engine::{
-    Config, ConnectError, Ecn, Engine, FlowInfo, ListenError, PollResult, Recovering, SocketInfo, SocketKind,
+    Config, ConnectError, Ecn, Engine, FlowInfo, GroupError, ListenError, PollResult, Recovering, SocketInfo,
+    SocketKind,
 };
 pub use events::{CloseReason, Event, EventKind};
 pub use flow::{FlowId, State};

@@ -80,6 +80,8 @@ pub const FRAGMENT_PARTS: usize = 64;
 pub const FRAGMENT_MEMORY: usize = 1 << 20;
 /// How long parts wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory half as long, as in Linux.
 pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
+/// Groups joined: a report of them all has 20 bytes each over IPv6 and fits 1280.
+pub const GROUPS: usize = 48;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
 /// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),

@@ -50,6 +50,8 @@ counters! {
     neighbour_solicitations,
     /// Answers to who asked for our IPv6 addresses.
     neighbour_advertisements,
+    /// Reports of the groups that are wanted.
+    group_reports,
     /// IPv6 packets whose extension headers forbid to take them.
     refused_headers,
     /// ICMP errors sent.

@@ -179,6 +179,10 @@ pub(crate) enum Body {
         destination: u16,
         payload: Vec<u8>,
     },
+    /// A report of groups.
+    Report {
+        message: Vec<u8>,
+    },
     /// A message of the family's ICMP, without its header.
     Icmp {
         kind: u8,

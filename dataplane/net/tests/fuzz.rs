@@ -45,6 +45,9 @@ fn host() -> Host {
     });
     host.engine.listen(SERVER_PORT, 16).expect("the port is free");
     host.engine.udp_bind(UDP_PORT).expect("the port is free");
+    for group in [IpAddr::from([224, 0, 0, 1]), IpAddr::from([0xff05, 0, 0, 0, 0, 0, 0, 1])] {
+        host.engine.join(group).expect("there is room");
+    }
     host
 }
 
@@ -187,7 +190,14 @@ fn legal(random: &mut Random, macs: Macs) -> Vec<u8> {
 
 /// Neighbour discovery (RFC 4861): solicitations, advertisements, router advertisements with options.
 fn discovery(random: &mut Random, macs: Macs, body: &[u8]) -> Vec<u8> {
-    let kind = *random.pick(&[133, 134, 135, 136, 137]);
+    if random.chance(250) {
+        // Queries for groups, and datagrams to one (RFC 3376, RFC 3810).
+        let to_all = Macs { from: macs.from, to: [1, 0, 0x5e, 0, 0, 1] };
+        let query = [&[*random.pick(&[0x11, 0x22, 0x16]), random.word() as u8, 0, 0][..], body].concat();
+        let all = IpAddr::from([224, 0, 0, 1]);
+        return packet(to_all, endpoint(1, 0, false).ip(), all, *random.pick(&[2, 17]), 0, &query);
+    }
+    let kind = *random.pick(&[130, 133, 134, 135, 136, 137]);
     let flags = *random.pick(&[0, 0x20, 0x40, 0x60]);
     let about = endpoint(*random.pick(&[1, 2, 9]), 0, true).ip();
     let target = match about {
@@ -197,7 +207,7 @@ fn discovery(random: &mut Random, macs: Macs, body: &[u8]) -> Vec<u8> {
     let mut message = [&[kind, 0, 0, 0, flags, 0, 0, 0][..], &target].concat();
     message.extend_from_slice(&[1, random.below(3) as u8, 2, 0, 0, 0, 0, 1]);
     let mut frame = packet(macs, endpoint(1, 0, true).ip(), endpoint(2, 0, true).ip(), 58, 0, &message);
-    frame[21] = 255;
+    frame[21] = if kind == 130 { 1 } else { 255 };
     frame
 }
 
@@ -264,14 +274,14 @@ fn mend(frame: &mut [u8]) {
     let (at, pseudo) = match protocol {
         6 => (16, pseudo),
         17 => (6, pseudo),
-        1 => (2, 0),
+        1 | 2 => (2, 0),
         58 => (2, pseudo),
         _ => return,
     };
     if end < start + at + 2 {
         return;
     }
-    let pseudo = if protocol == 1 { 0 } else { pseudo + (end - start) as u64 + u64::from(protocol) };
+    let pseudo = if protocol < 3 { 0 } else { pseudo + (end - start) as u64 + u64::from(protocol) };
     frame[start + at..start + at + 2].fill(0);
     let sum = fold(pseudo + words(&frame[start..end]));
     frame[start + at..start + at + 2].copy_from_slice(&sum);

@@ -122,7 +122,7 @@ impl Engine {
         let remote = remote.into();
         let way = self.check_datagram(source, remote, payload.len())?;
         if self.outgoing.is_empty()
-            && let Resolution::Known(mac) = self.neighbours.resolve(way.hop, self.now)
+            && let Resolution::Known(mac) = self.resolve_hop(way.hop)
         {
             self.unchecked = queue.offloads().checksums;
             let ports = (source, remote.port());
@@ -141,6 +141,10 @@ impl Engine {
 
     fn way_to(&self, remote: IpAddr) -> Result<Way, DatagramError> {
         let address = Address::from(remote);
+        if address.is_multicast() {
+            let place = self.addresses.source_for(&address).ok_or(DatagramError::NoRoute(remote))?;
+            return Ok(Way { local: self.addresses.get(place), remote: address, hop: address });
+        }
         let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
         let way = way.filter(|_| self.addresses.may_be_source(&address));
         let (hop, place) = way.ok_or(DatagramError::NoRoute(remote))?;
@@ -160,6 +164,14 @@ impl Engine {
         Ok(way)
     }
 
+    #[inline]
+    fn resolve_hop(&mut self, hop: Address) -> Resolution {
+        if hop.is_multicast() {
+            return Resolution::Known(hop.group_mac());
+        }
+        self.neighbours.resolve(hop, self.now)
+    }
+
     fn queue_datagram(
         &mut self,
         source: u16,
@@ -174,7 +186,8 @@ impl Engine {
         payload.clear();
         payload.extend_from_slice(bytes);
         let body = Body::Datagram { source, destination, payload };
-        let next_hop = NextHop::Address(way.hop);
+        let group = way.hop.is_multicast();
+        let next_hop = if group { NextHop::Link(way.hop.group_mac()) } else { NextHop::Address(way.hop) };
         self.outgoing.push_back(Outgoing { local: way.local, remote: way.remote, next_hop, body });
         self.pending = true;
         Ok(())
@@ -203,6 +216,22 @@ impl Engine {
         }
         self.metrics.datagrams_received += 1;
         port.ready = true;
+    }
+
+    /// A datagram to a group that was joined. Nobody is told if nobody wants it.
+    pub(super) fn receive_group_datagram(&mut self, origin: &Origin, datagram: &format::Datagram<'_>) {
+        let place = self.port_place(datagram.destination).ok();
+        let Some(port) = place.map(|place| &mut self.ports[place]) else { return };
+        let from = (origin.remote, datagram.source);
+        if port.connected.is_some_and(|peer| peer != from) {
+            return;
+        }
+        if port.inbox.push(from, datagram.payload) {
+            self.metrics.datagrams_received += 1;
+            port.ready = true;
+        } else {
+            self.metrics.datagrams_dropped += 1;
+        }
     }
 
     /// Somebody says something of a datagram of ours. Ports that are not connected hear nothing: it may be about any of their peers.

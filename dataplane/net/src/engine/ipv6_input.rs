@@ -38,7 +38,9 @@ impl Engine {
             Err(reason) => return self.malformed(reason),
         };
         let place = self.addresses.index_of(&header.destination).filter(|_| link.destination == self.mac);
-        let to_group = header.destination.is_multicast() && self.addresses.hears_group(&header.destination);
+        let joined = self.groups.contains(&header.destination);
+        let to_group =
+            header.destination.is_multicast() && (joined || self.addresses.hears_group(&header.destination));
         let nobody = header.source.is_unspecified() && to_group && header.next_header == ipv6::ICMP;
         let honest = nobody || self.addresses.may_be_source(&header.source);
         if !honest || (place.is_none() && !to_group) {
@@ -74,6 +76,10 @@ impl Engine {
                     Err(reason) => return self.malformed(reason),
                 }
             }
+            ipv4::UDP if joined => match udp::Datagram::parse(upper.payload, remote, local, self.unchecked) {
+                Ok(datagram) => self.receive_group_datagram(&origin, &datagram),
+                Err(reason) => return self.malformed(reason),
+            },
             ipv6::ICMP => match icmpv6::parse(upper.payload, remote, local) {
                 Ok(message) => return self.receive_icmpv6(&arrival, &message, upper.skipped == 0),
                 Err(reason) => return self.malformed(reason),
@@ -110,6 +116,10 @@ impl Engine {
             }
             icmpv6::NEIGHBOUR_SOLICITATION | icmpv6::NEIGHBOUR_ADVERTISEMENT => {
                 self.receive_neighbour(arrival, message);
+                return Disposition::Release;
+            }
+            icmpv6::GROUP_QUERY if arrival.header.hop_limit == 1 && arrival.header.source.is_link_local() => {
+                self.receive_mld(message);
                 return Disposition::Release;
             }
             icmpv6::TOO_BIG => Trouble::TooBig(message.rest as usize),

@@ -45,6 +45,7 @@ impl Engine {
 
     fn emit_all<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         if self.pending || !self.replies.is_empty() || !self.outgoing.is_empty() {
+            self.run_groups();
             self.emit_replies(queue)?;
             self.emit_datagrams(queue)?;
             // What datagrams wait for is asked at once.
@@ -183,6 +184,17 @@ impl Engine {
             Body::Datagram { source, destination, payload } => {
                 self.emit_payload(queue, mac, addresses, (*source, *destination), payload)
             }
+            Body::Report { message } => {
+                let packet = Self::report_packet(&out.local, &out.remote, message);
+                let mut frame = self.allocate(queue, ethernet::HEADER + packet.len())?;
+                let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(ethernet::HEADER);
+                let ethertype = if out.remote.is_v4() { ethernet::IPV4 } else { ethernet::IPV6 };
+                if let Some(link) = headers.first_chunk_mut() {
+                    ethernet::Header { destination: mac, source: self.mac, ethertype }.emit(link);
+                }
+                body.copy_from_slice(&packet);
+                self.queue_frame(queue, frame)
+            }
             Body::Icmp { kind, code, rest, hop_limit, payload } => {
                 let v4 = out.remote.is_v4();
                 let protocol = if v4 { ipv4::ICMP } else { ipv6::ICMP };
@@ -216,7 +228,9 @@ impl Engine {
         let length = udp::HEADER + payload.len();
         let mut frame = self.allocate(queue, end + length)?;
         let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
-        self.write_headers(headers, mac, addresses, (ipv4::UDP, ipv6::HOP_LIMIT), length);
+        // To a group one hop, unless somebody asks for more (RFC 1112 section 6.1).
+        let hops = if addresses.1.is_multicast() { 1 } else { ipv6::HOP_LIMIT };
+        self.write_headers(headers, mac, addresses, (ipv4::UDP, hops), length);
         udp::emit(body, addresses, ports, payload, !self.unchecked);
         self.queue_frame(queue, frame)?;
         self.metrics.datagrams_sent += 1;
@@ -240,6 +254,9 @@ impl Engine {
             ipv6::emit(network, local, remote, protocol, hop_limit, length);
         } else if let Some(network) = network.first_chunk_mut() {
             ipv4::emit(network, local.low(), remote.low(), protocol, length);
+            if hop_limit != ipv4::TTL {
+                ipv4::set_ttl(network, hop_limit);
+            }
         }
     }
 }

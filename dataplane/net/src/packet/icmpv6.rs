@@ -28,6 +28,8 @@ pub const PARAMETER_PROBLEM: u8 = 4;
 pub const FIRST_INFORMATIONAL: u8 = 128;
 /// Type of an echo request.
 pub const ECHO_REQUEST: u8 = 128;
+/// Type of a query for groups (RFC 3810).
+pub const GROUP_QUERY: u8 = 130;
 /// Type of an echo reply.
 pub const ECHO_REPLY: u8 = 129;
 /// Type of a neighbour solicitation.

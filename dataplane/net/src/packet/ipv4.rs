@@ -86,3 +86,11 @@ pub fn emit(out: &mut [u8; HEADER], source: u32, destination: u32, protocol: u8,
     out[10] = check[0];
     out[11] = check[1];
 }
+
+/// Gives a header without options another number of hops.
+pub fn set_ttl(header: &mut [u8; HEADER], hops: u8) {
+    header[8] = hops;
+    header[10..12].fill(0);
+    let check = checksum::finish(checksum::sum(header));
+    header[10..12].copy_from_slice(&check);
+}

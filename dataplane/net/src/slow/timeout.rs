@@ -27,6 +27,7 @@ impl Engine {
         self.wake_paced();
         self.run_neighbours();
         self.run_fragments();
+        self.run_groups();
     }
 
     fn flow_due(&mut self, index: usize) {
