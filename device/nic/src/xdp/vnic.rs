@@ -91,7 +91,8 @@ pub struct VnicSpec {
     pub tcp_ports: Vec<RangeInclusive<u16>>,
     /// UDP ports it may serve, or use as a client.
     pub udp_ports: Vec<RangeInclusive<u16>>,
-    /// With whom it may talk. Empty: with anybody. Prefixes are of IPv4: a list leaves nobody to talk IPv6 with.
+    /// With whom it may talk. Empty, or with a prefix of no bits: with anybody. Prefixes are of IPv4: a
+    /// list of others leaves nobody to talk IPv6 with.
     pub peers: Vec<Ipv4Prefix>,
     /// Bytes a second it may send, Ethernet headers included. `None`: no limit.
     pub rate: Option<u64>,
@@ -144,6 +145,11 @@ impl VnicSpec {
             return refuse("interface index 0 is no uplink".to_owned());
         }
         self.bucket().map(|_| ())
+    }
+
+    /// Whether there is somebody with whom it may not talk. A list with the prefix of everybody restricts nobody, over IPv6 neither.
+    pub fn is_restricted(&self) -> bool {
+        !self.peers.is_empty() && self.peers.iter().all(|prefix| prefix.length > 0)
     }
 
     /// The link-local address that follows from the MAC (RFC 4291 appendix A).
@@ -399,7 +405,7 @@ impl VnicPrograms {
             (Word::Mac, mac_word(spec.mac)),
             (Word::Address, address_word(spec.address)),
             (Word::HostMac, mac_word(spec.host_mac)),
-            (Word::PeersRestricted, u64::from(!spec.peers.is_empty())),
+            (Word::PeersRestricted, u64::from(spec.is_restricted())),
             (Word::Uplink, u64::from(spec.uplink.unwrap_or(0))),
             (Word::CostPerByte, cost),
             (Word::Window, window),

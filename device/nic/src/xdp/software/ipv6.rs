@@ -83,7 +83,7 @@ pub(super) fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
     let packet = packet(head, length)?;
     let to_us = is_own(spec, packet.destination);
     ensure(to_us || hears(spec, packet.destination), Reason::Address)?;
-    ensure(spec.peers.is_empty(), Reason::Peer)?;
+    ensure(!spec.is_restricted(), Reason::Peer)?;
     if packet.protocol != 58 {
         ensure(to_us, Reason::Address)?;
         return transport(spec, head, &packet, 2);
@@ -107,7 +107,7 @@ pub(super) fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
         false => Rest::Anything,
     };
     ensure(head[0] & 1 == 0 || packet.destination.is_multicast(), Reason::DestinationMac)?;
-    ensure(spec.peers.is_empty(), Reason::Peer)?;
+    ensure(!spec.is_restricted(), Reason::Peer)?;
     let ordinary = match rest {
         Rest::Anything => Ok(()),
         Rest::Discovery => Err(Reason::Peer),

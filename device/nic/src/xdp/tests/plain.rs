@@ -30,6 +30,21 @@ fn known_frames_are_judged_as_by_the_programs() {
     }
 }
 
+#[test]
+fn a_list_of_everybody_is_of_ipv6_too() {
+    let everybody = vec![crate::xdp::Ipv4Prefix::new(std::net::Ipv4Addr::UNSPECIFIED, 0).unwrap()];
+    let spec = VnicSpec { peers: everybody, uplink: Some(5), ..frames::ipv6::spec6() };
+    for frame in frames::ipv6::legal(Direction::Receive) {
+        assert_eq!(software::receive(&spec, &frame, frame.len()), Ok(()));
+    }
+    for frame in frames::ipv6::legal(Direction::Transmit) {
+        assert_eq!(software::transmit(&spec, &frame, frame.len()), Ok(()));
+    }
+    let listed = VnicSpec { peers: frames::prefixes(), ..spec };
+    let frame = &frames::ipv6::legal(Direction::Receive)[0];
+    assert_eq!(software::receive(&listed, frame, frame.len()), Err(crate::xdp::Reason::Peer));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
