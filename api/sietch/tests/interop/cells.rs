@@ -187,6 +187,13 @@ fn draw(seed: u64) -> (Conditions, Load) {
         (Family::V6, 1280),
         (Family::V6, 3400),
     ]);
+    let mut link = link;
+    if family == Family::V6
+        && let Some(link) = &mut link
+    {
+        // No path of IPv6 is narrower (RFC 8200 section 5), and no sender goes below.
+        link.there.mtu = link.there.mtu.filter(|limit| limit.bytes >= 1280);
+    }
     let conditions = Conditions {
         family,
         mtu,
