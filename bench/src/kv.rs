@@ -10,7 +10,7 @@
 
 pub(crate) mod client;
 mod report;
-mod servers;
+pub(crate) mod servers;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,36 +20,27 @@ use serde::Serialize;
 use crate::error::{Error, system};
 use crate::isolation::{self, Scratch, interrupted};
 use crate::machine::{self, Cpu};
+use crate::options::Blocks;
 use client::{Block, Load};
 use servers::{Pair, Setting};
 
 /// A block in which a core took this many times its best calibration is dropped with its pair.
-const SLOW: f64 = 1.4;
+pub(crate) const SLOW: f64 = 1.4;
 
 /// A pair in which this share of the time was stolen is dropped.
-const STOLEN: f64 = 0.05;
+pub(crate) const STOLEN: f64 = 0.05;
 
 /// Options of `bench kv`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Pairs of blocks a cell
-    #[arg(long, default_value_t = 9)]
-    pairs: usize,
-    /// Seconds a block
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// Bytes of a value
-    #[arg(long, default_value_t = 64)]
-    value: usize,
+    #[command(flatten)]
+    blocks: Blocks,
     /// Only settings whose name contains this (veth, loopback, memory, durable)
     #[arg(long)]
     only: Option<String>,
     /// Where the durable servers keep their data: the disk to measure
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Where JSON and SVG go
-    #[arg(long, default_value = "target/bench")]
-    out: PathBuf,
 }
 
 /// What one block showed.
@@ -86,11 +77,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     if root && isolation::enter()? {
         return Ok(());
     }
-    std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
+    std::fs::create_dir_all(&arguments.blocks.out).map_err(system("making the output folder"))?;
     println!("{}", machine::describe());
     println!(
         "{} pairs of {} s a cell, values of {} bytes, servers on core 0, client on core 1",
-        arguments.pairs, arguments.seconds, arguments.value
+        arguments.blocks.pairs, arguments.blocks.seconds, arguments.blocks.value
     );
     let best = machine::calibrate()?;
     let scratch = Scratch::create(arguments.data.as_deref())?;
@@ -105,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         measure(setting, arguments, scratch.path(), &best, &stop, &mut cells)?;
     }
     report::print(&cells);
-    report::write(&cells, &arguments.out)
+    report::write(&cells, &arguments.blocks.out)
 }
 
 fn measure(
@@ -116,17 +107,17 @@ fn measure(
     stop: &AtomicBool,
     cells: &mut Vec<Cell>,
 ) -> Result<(), Error> {
-    let pair = Pair::start(setting, scratch, &arguments.out)?;
-    for load in servers::loads(setting, arguments.value) {
+    let pair = Pair::start(setting, scratch, &arguments.blocks.out)?;
+    for load in servers::loads(setting, arguments.blocks.value) {
         let sides = [pair.redis, pair.sietch];
         let mut sizes = [0; 2];
         for (size, address) in sizes.iter_mut().zip(sides) {
-            *size = client::calibrate(address, load, arguments.seconds)?;
+            *size = client::calibrate(address, load, arguments.blocks.seconds)?;
         }
         let mut cell = Cell { setting: setting.name.into(), load, redis: vec![], sietch: vec![], dropped: 0 };
         // A few pairs more than asked for may replace dropped ones.
-        for round in 0..arguments.pairs * 2 {
-            if cell.redis.len() == arguments.pairs {
+        for round in 0..arguments.blocks.pairs * 2 {
+            if cell.redis.len() == arguments.blocks.pairs {
                 break;
             }
             if stop.load(Ordering::Relaxed) {

@@ -1,193 +1,223 @@
-//! The store in memory behind a link of shared memory, under a load generator on an engine of its own, beside redis-server on loopback
-//! under redis-benchmark with the same load shape.
+//! The store beside redis-server, in memory, under one load generator.
 //!
-//! 1. Servers are on core 0, clients on core 1. Blocks alternate; the median of the pairwise ratios is reported.
-//! 2. Store and generator are two threads, each with its end of a link as the control plane makes them for two processes.
-//! 3. With `--rate` only the link is measured, in an open loop.
+//! 1. Three sides: redis-server and the store on kernel sockets over loopback, and the store on an end of a link of shared memory. Each is
+//!    a process of its own, started as its users start it; link and store come from `sietch up`, the generator acquires the other end by
+//!    its name.
+//! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes ([`transport`]).
+//! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an order that turns; a round in which a core was
+//!    slow or much time was stolen is dropped. Reported are medians over rounds, and the median of the ratios round by round.
+//! 4. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open, so that CPU and latency are those
+//!    of the same work.
 
 mod generator;
+mod servers;
+mod transport;
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-use sietch::disk::MemoryQueue;
-use sietch::net::{Config, Engine};
-use sietch::nic::shm::{Endpoint, EndpointFds, Geometry, create_pair};
-use sietch::{Idle, Spin, Stack, clock};
-use sietch_kv::server::{Door, Plane};
-use sietch_kv::settings::Settings;
-use sietch_kv::shard::{Now, Shard};
+use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+use sietch::clock;
 
 use crate::error::{Error, system};
-use crate::kv::client;
-use crate::process::Process;
+use crate::isolation::{self, Scratch, interrupted};
+use crate::kv::{SLOW, STOLEN};
+use crate::machine::{self, Cpu};
+use crate::options::Blocks;
 use crate::table::{self, median, range};
 use generator::{Generator, Shape};
+use servers::Servers;
 
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 1);
-const PORT: u16 = 6379;
-const REDIS: u16 = 7011;
-const MTU: usize = 1500;
-/// Keys that both clients ask for: redis-benchmark is told the same.
+/// Keys that are asked for: more than fit the second-level cache.
 const KEYS: u64 = 100_000;
+
+/// The most connections of a shape.
+const CONNECTIONS: usize = 50;
+
+/// The core that the generator has.
+const OWN_CORE: usize = 1;
 
 /// Options of `bench load`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Pairs of blocks a cell
-    #[arg(long, default_value_t = 7)]
-    pairs: usize,
-    /// Seconds a block
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// Bytes of a value
-    #[arg(long, default_value_t = 64)]
-    value: usize,
-    /// Requests a second, in an open loop over the link alone
+    #[command(flatten)]
+    blocks: Blocks,
+    /// Requests a second, in an open loop
     #[arg(long)]
     rate: Option<f64>,
-    /// Where logs go
-    #[arg(long, default_value = "target/bench")]
-    out: std::path::PathBuf,
+}
+
+/// What one block showed.
+#[derive(Debug, Clone, Serialize)]
+struct Sample {
+    /// Replies a second.
+    rate: f64,
+    /// Busy time of the whole machine for each request, in microseconds.
+    cpu_us: f64,
+    #[serde(skip)]
+    latencies: Histogram<u64>,
+    #[serde(skip)]
+    stolen: f64,
+}
+
+/// The blocks of one shape, side by side.
+#[derive(Debug, Clone, Serialize)]
+struct Cell {
+    shape: String,
+    sides: Vec<(&'static str, Vec<Sample>)>,
+    dropped: usize,
 }
 
 /// Runs the comparison.
+///
+/// # Errors
+/// A program is missing or failed, or the kernel refused something.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
-    std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
-    let redis = arguments.rate.is_none().then(|| start_redis(&arguments.out)).transpose()?;
-    let mut rows = Vec::new();
+    if rustix::process::geteuid().is_root() && isolation::enter()? {
+        return Ok(());
+    }
+    let blocks = &arguments.blocks;
+    std::fs::create_dir_all(&blocks.out).map_err(system("making the output folder"))?;
+    println!("{}", machine::describe());
+    let best = machine::calibrate()?;
+    let scratch = Scratch::create(None)?;
+    let stop = interrupted()?;
+    let servers = Servers::start(scratch.path(), &blocks.out)?;
+    let mut sides = servers.connect(CONNECTIONS)?;
+    let mut cells = Vec::new();
     for set in [true, false] {
-        for connections in [1, 50] {
+        for connections in [1, CONNECTIONS] {
             for pipeline in [1, 16] {
-                let (value, rate) = (arguments.value, arguments.rate);
+                let (value, rate) = (blocks.value, arguments.rate);
                 let shape = Shape { set, connections, pipeline, value, keys: KEYS, rate };
-                rows.push(measure(arguments, shape, redis.as_ref().map(|(_, address)| *address))?);
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Program {
+                        program: "bench load".into(),
+                        what: "interrupted".into(),
+                        mend: "run it again",
+                    });
+                }
+                cells.push(measure(blocks, shape, &mut sides, &best)?);
             }
         }
     }
-    let heading = [
-        "command, connections, pipeline",
-        "redis req/s",
-        "sietch req/s",
-        "ratio",
-        "range",
-        "p50/p99/p99.9 us",
-    ];
-    table::print(&heading, &rows);
+    print(&cells);
+    let json = serde_json::to_vec_pretty(&cells)
+        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
+    let file = blocks.out.join("load.json");
+    std::fs::write(&file, json).map_err(system("writing load.json"))?;
+    println!("wrote {}", file.display());
     Ok(())
 }
 
-fn start_redis(out: &Path) -> Result<(Process, SocketAddr), Error> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, REDIS));
-    let port = REDIS.to_string();
-    let words = [
-        "-c",
-        "0",
-        "redis-server",
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        &port,
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-    ];
-    let mut redis = Process::start("taskset", &words, &out.join("load-redis.log"))?;
-    redis.wait_for(address)?;
-    Ok((redis, address))
-}
-
-fn measure(arguments: &Arguments, shape: Shape, redis: Option<SocketAddr>) -> Result<Vec<String>, Error> {
-    let link = system("the link between store and generator");
-    let pair = create_pair(Geometry::for_mtu(MTU), 1).map_err(link)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (far, stopped) = (pair.far, Arc::clone(&stop));
-    let store = std::thread::spawn(move || serve(far, &stopped));
-    pin(1)?;
-    let queue = open(pair.near, 1)?;
-    let stack = Stack::new(queue, &Config::new(CLIENT, 24, [1; 16]));
-    let client = |cause| Error::System { action: "the load generator", cause };
-    let mut generator =
-        Generator::connect(stack, SocketAddrV4::new(SERVER, PORT), shape.connections).map_err(client)?;
-    let duration = (arguments.seconds * 1e9) as u64;
-    // GET finds what SET has written.
-    let fill = Shape { set: true, pipeline: 16, rate: None, ..shape };
-    generator.run(fill, duration).map_err(client)?;
-    let (mut ours, mut theirs, mut all) = (Vec::new(), Vec::new(), None);
-    let command = if shape.set { "set" } else { "get" };
-    let load = client::Load {
-        command,
-        connections: shape.connections as u32,
-        pipeline: shape.pipeline as u32,
-        value: shape.value,
+fn measure(
+    blocks: &Blocks,
+    shape: Shape,
+    sides: &mut [(&'static str, Generator)],
+    best: &[u64],
+) -> Result<Cell, Error> {
+    let duration = (blocks.seconds * 1e9) as u64;
+    for (_, generator) in &mut *sides {
+        // GET finds what SET has written, and everything is warm.
+        let fill = Shape { set: true, connections: CONNECTIONS, pipeline: 16, rate: None, ..shape };
+        block(generator, fill, duration / 2)?;
+    }
+    let command = if shape.set { "SET" } else { "GET" };
+    let mut cell = Cell {
+        shape: format!("{command} c{} P{}", shape.connections, shape.pipeline),
+        sides: sides.iter().map(|(name, _)| (*name, Vec::new())).collect(),
+        dropped: 0,
     };
-    let requests = redis.map(|address| client::calibrate(address, load, arguments.seconds)).transpose()?;
-    for _ in 0..arguments.pairs {
-        if let (Some(address), Some(requests)) = (redis, requests) {
-            theirs.push(client::run(address, load, requests)?.rate);
+    for round in 0..blocks.pairs * 2 {
+        if cell.sides[0].1.len() == blocks.pairs {
+            break;
         }
-        let begin = clock::now();
-        let (replies, latencies) = generator.run(shape, duration).map_err(client)?;
-        ours.push(replies as f64 * 1e9 / (clock::now() - begin) as f64);
-        all.get_or_insert_with(|| latencies.clone()).add(latencies).map_err(|_| Error::System {
-            action: "adding up latencies",
-            cause: std::io::ErrorKind::InvalidData.into(),
-        })?;
-    }
-    stop.store(true, Ordering::Relaxed);
-    // A panic of the thread was printed when it happened.
-    let _ = store.join();
-    let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs.max(1.0)).collect();
-    let (low, high) = range(&ratios);
-    let quantile = |quantile| all.as_ref().map_or(0.0, |all| all.value_at_quantile(quantile) as f64 / 1e3);
-    Ok(vec![
-        format!("{} c{} P{}", command.to_uppercase(), shape.connections, shape.pipeline),
-        format!("{:.0}", median(&theirs)),
-        format!("{:.0}", median(&ours)),
-        format!("{:.2}", median(&ratios)),
-        format!("{low:.2} to {high:.2}"),
-        format!("{:.1}/{:.1}/{:.1}", quantile(0.5), quantile(0.99), quantile(0.999)),
-    ])
-}
-
-fn pin(core: usize) -> Result<(), Error> {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).map_err(system("setting the CPU affinity"))
-}
-
-fn open(fds: EndpointFds, host: u8) -> Result<Endpoint, Error> {
-    Endpoint::open(fds, Geometry::for_mtu(MTU), [2, 0, 0, 0, 0, host], MTU)
-        .map_err(|cause| Error::System { action: "opening a link", cause: std::io::Error::other(cause) })
-}
-
-/// The store's loop, in memory, until it is told to stop.
-fn serve(fds: EndpointFds, stop: &AtomicBool) -> Result<(), Error> {
-    pin(0)?;
-    let queue = open(fds, 2)?;
-    let engine = Engine::new(&Config::new(SERVER, 24, [2; 16]), [2, 0, 0, 0, 0, 2], MTU);
-    let listening = |cause| Error::System { action: "listening", cause: std::io::Error::other(cause) };
-    let door = Door::open(queue, engine, SERVER, PORT).map_err(listening)?;
-    let shard = Shard::new(Settings::default(), 42);
-    let mut plane: Plane<Endpoint, MemoryQueue> = Plane::new(shard, None, Some(door), None);
-    let mut spin = Spin::for_ever();
-    while !stop.load(Ordering::Relaxed) {
-        let now = clock::now();
-        let turn = plane
-            .turn(Now { monotonic_ns: now, unix_ms: 1_700_000_000_000 + now / 1_000_000 })
-            .map_err(system("the store's loop"))?;
-        if turn.busy {
-            spin.busy(now);
-        } else if spin.idle(now) == Idle::Yield {
-            rustix::thread::sched_yield();
-        } else {
-            std::hint::spin_loop();
+        let before = machine::calibrate()?;
+        let mut samples: Vec<Option<Sample>> = vec![None; sides.len()];
+        for turn in 0..sides.len() {
+            let side = (turn + round) % sides.len();
+            samples[side] = Some(block(&mut sides[side].1, shape, duration)?);
+        }
+        let after = machine::calibrate()?;
+        let slow = |(now, best): (&u64, &u64)| *now as f64 > *best as f64 * SLOW;
+        let slowed = before.iter().zip(best).any(slow) || after.iter().zip(best).any(slow);
+        if slowed || samples.iter().flatten().any(|sample| sample.stolen > STOLEN) {
+            cell.dropped += 1;
+            continue;
+        }
+        for (side, sample) in cell.sides.iter_mut().zip(samples) {
+            side.1.extend(sample);
         }
     }
-    Ok(())
+    Ok(cell)
+}
+
+fn block(generator: &mut Generator, shape: Shape, duration: u64) -> Result<Sample, Error> {
+    let _pinned = Pinned::to(OWN_CORE)?;
+    let (cpu, begin) = (Cpu::read()?, clock::now());
+    let client = |cause| Error::System { action: "the load generator", cause };
+    let (replies, latencies) = generator.run(shape, duration).map_err(client)?;
+    let elapsed = (clock::now() - begin) as f64;
+    let cpu = Cpu::read()?.since(cpu);
+    Ok(Sample {
+        rate: replies as f64 * 1e9 / elapsed,
+        cpu_us: cpu.busy as f64 / 1000.0 / replies.max(1) as f64,
+        latencies,
+        stolen: cpu.stolen as f64 / elapsed,
+    })
+}
+
+fn print(cells: &[Cell]) {
+    let mut rows = Vec::new();
+    for cell in cells {
+        let of = |samples: &[Sample], what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<_>>();
+        let redis = of(&cell.sides[0].1, |sample| sample.rate);
+        for (name, samples) in &cell.sides {
+            let rates = of(samples, |sample| sample.rate);
+            let ratios: Vec<f64> =
+                rates.iter().zip(&redis).map(|(ours, theirs)| ours / theirs.max(1.0)).collect();
+            let (low, high) = range(&ratios);
+            let mut all = Histogram::<u64>::new(3).ok();
+            for sample in samples {
+                if let Some(sum) = &mut all {
+                    // It resizes itself: nothing is left out.
+                    let _ = sum.add(&sample.latencies);
+                }
+            }
+            let quantile = |part| all.as_ref().map_or(0.0, |all| all.value_at_quantile(part) as f64 / 1e3);
+            rows.push(vec![
+                format!("{} {name}", cell.shape),
+                format!("{:.0}", median(&rates)),
+                format!("{:.2}", median(&ratios)),
+                format!("{low:.2}-{high:.2}"),
+                format!("{:.2}", median(&of(samples, |sample| sample.cpu_us))),
+                format!("{:.1}/{:.1}/{:.1}", quantile(0.5), quantile(0.99), quantile(0.999)),
+                format!("{} ({} dropped)", samples.len(), cell.dropped),
+            ]);
+        }
+    }
+    println!("\nCPU is that of the whole machine, the generator's included; ratios are to redis-server");
+    let heading = ["command, server", "req/s", "ratio", "range", "CPU us/req", "p50/p99/p99.9 us", "rounds"];
+    table::print(&heading, &rows);
+}
+
+/// Keeps this thread on one core until it is dropped.
+struct Pinned(CpuSet);
+
+impl Pinned {
+    fn to(core: usize) -> Result<Self, Error> {
+        let before = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
+        let mut one = CpuSet::new();
+        one.set(core);
+        sched_setaffinity(None, &one).map_err(system("setting the CPU affinity"))?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // What was allowed before is allowed now.
+        let _ = sched_setaffinity(None, &self.0);
+    }
 }

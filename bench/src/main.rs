@@ -14,6 +14,7 @@ mod kv;
 mod load;
 mod machine;
 mod net;
+mod options;
 mod plot;
 mod process;
 mod table;
@@ -31,7 +32,7 @@ struct Arguments {
 enum Bench {
     /// redis-server and Sietch kv under redis-benchmark, behind a veth pair and on kernel sockets
     Kv(kv::Arguments),
-    /// The store behind a link of shared memory under a load generator of our own, beside redis-server on loopback
+    /// redis-server, and the store on kernel sockets and on a link of shared memory, under one load generator
     Load(load::Arguments),
     /// The network engine: UDP echo, RPC, bulk and connections beside kernel sockets
     Net(net::Arguments),

@@ -9,7 +9,7 @@ use crate::process::{self, Namespace, Process};
 
 /// A way to put both servers up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// Shown in the report.
     pub name: &'static str,
     /// Behind a veth pair; else on loopback.
@@ -18,16 +18,19 @@ pub(super) struct Setting {
     pub durable: bool,
 }
 
+/// On kernel sockets of this host, in memory.
+pub(crate) const LOOPBACK_MEMORY: Setting = Setting { name: "loopback memory", veth: false, durable: false };
+
 /// All of them.
-pub(super) const SETTINGS: [Setting; 4] = [
+pub(crate) const SETTINGS: [Setting; 4] = [
     Setting { name: "veth memory", veth: true, durable: false },
     Setting { name: "veth durable", veth: true, durable: true },
-    Setting { name: "loopback memory", veth: false, durable: false },
+    LOOPBACK_MEMORY,
     Setting { name: "loopback durable", veth: false, durable: true },
 ];
 
 /// What the client does in a setting.
-pub(super) fn loads(setting: Setting, value: usize) -> Vec<Load> {
+pub(crate) fn loads(setting: Setting, value: usize) -> Vec<Load> {
     let commands: &[&str] = if setting.durable { &["set"] } else { &["get", "set"] };
     let mut loads = Vec::new();
     for &command in commands {
@@ -42,7 +45,7 @@ pub(super) fn loads(setting: Setting, value: usize) -> Vec<Load> {
 
 /// Both servers of a setting; they end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(crate) struct Pair {
     /// Where redis-server answers.
     pub redis: SocketAddr,
     /// Where Sietch kv answers.

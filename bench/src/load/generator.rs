@@ -1,16 +1,16 @@
-//! A client of the store on an engine of its own.
+//! One client for every server: the same requests in the same order, whatever carries them ([`super::transport`]).
 //!
 //! 1. Each connection sends a pipeline of requests for random keys and waits for all replies: the shape of redis-benchmark's load.
 //! 2. With a rate it is an open loop: pipelines are due at fixed times and wait for a free connection, and their latency counts from when
 //!    they were due, so that a server that stands still is charged for all whom it kept waiting.
-//! 3. Replies are counted where they lie in the receive ring. An error reply ends the measurement.
+//! 3. Replies are counted where they lie. An error reply ends the measurement.
 
 use std::io;
-use std::net::SocketAddrV4;
 
 use hdrhistogram::Histogram;
-use sietch::net::{EventKind, FlowId};
-use sietch::{Doorbell, Stack, clock};
+use sietch::clock;
+
+use super::transport::Transport;
 
 /// What the load is like.
 #[derive(Debug, Clone, Copy)]
@@ -29,53 +29,40 @@ pub(super) struct Shape {
     pub rate: Option<f64>,
 }
 
+#[derive(Clone, Copy, Default)]
 struct Connection {
-    flow: FlowId,
     /// Replies that are still to come.
     awaited: usize,
     due: u64,
 }
 
-/// Connections to one server, kept over measurements.
-pub(super) struct Generator<Q: Doorbell> {
-    stack: Stack<Q>,
+/// A client with connections to one server, kept over measurements.
+pub(super) struct Generator {
+    transport: Box<dyn Transport>,
     connections: Vec<Connection>,
     seed: u64,
     request: Vec<u8>,
 }
 
-impl<Q: Doorbell> Generator<Q> {
-    /// Makes the connections and waits for all of them.
-    pub fn connect(mut stack: Stack<Q>, server: SocketAddrV4, connections: usize) -> io::Result<Self> {
-        let mut all = Vec::new();
-        for user in 0..connections {
-            let flow = stack.engine.connect(server, clock::now()).map_err(io::Error::other)?;
-            stack.engine.set_user(flow, user as u64);
-            all.push(Connection { flow, awaited: 0, due: 0 });
-        }
-        let mut connected = 0;
-        while connected < connections {
-            stack.poll(None)?;
-            while let Some(event) = stack.next_event() {
-                match event.kind {
-                    EventKind::Connected => connected += 1,
-                    EventKind::Closed(why) => return Err(io::Error::other(format!("refused: {why:?}"))),
-                    _ => {}
-                }
-            }
-        }
-        Ok(Self { stack, connections: all, seed: 0x9e37_79b9_7f4a_7c15, request: Vec::new() })
+impl Generator {
+    /// Over so many connections.
+    pub fn new(transport: impl Transport + 'static, connections: usize) -> Self {
+        let connections = vec![Connection::default(); connections];
+        let transport = Box::new(transport);
+        Self { transport, connections, seed: 0x9e37_79b9_7f4a_7c15, request: Vec::new() }
     }
 
-    /// Sends for `duration` nanoseconds; returns the replies and their latencies in nanoseconds.
+    /// Sends for `duration` nanoseconds over the first connections, as many as the shape has; returns the replies and their latencies in
+    /// nanoseconds.
     pub fn run(&mut self, shape: Shape, duration: u64) -> io::Result<(u64, Histogram<u64>)> {
         let mut latencies = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?;
         let begin = clock::now();
         let end = begin + duration;
         let gap = shape.rate.map(|rate| (shape.pipeline as f64 * 1e9 / rate) as u64);
         let mut due = begin;
-        let mut idle: Vec<usize> = (0..self.connections.len()).collect();
-        let mut replies = 0;
+        let count = shape.connections.min(self.connections.len());
+        let mut idle: Vec<usize> = (0..count).collect();
+        let (mut replies, mut news) = (0, Vec::new());
         loop {
             let now = clock::now();
             while now < end
@@ -86,27 +73,18 @@ impl<Q: Doorbell> Generator<Q> {
                 due += gap.unwrap_or(0);
                 self.send(user, shape)?;
             }
-            if now >= end && idle.len() == self.connections.len() {
+            if now >= end && idle.len() == count {
                 return Ok((replies, latencies));
             }
             let until = if idle.is_empty() || now >= end { end.max(now + 1_000_000) } else { due };
-            self.stack.poll(Some(until))?;
-            while let Some(event) = self.stack.next_event() {
-                let user = event.user as usize;
-                match event.kind {
-                    EventKind::Readable => {
-                        let count = self.take(user)?;
-                        replies += count as u64;
-                        let took = clock::now().saturating_sub(self.connections[user].due).max(1);
-                        latencies.record_n(took, count as u64).map_err(io::Error::other)?;
-                        if count > 0 && self.connections[user].awaited == 0 {
-                            idle.push(user);
-                        }
-                    }
-                    EventKind::Closed(why) => {
-                        return Err(io::Error::other(format!("the store closed: {why:?}")));
-                    }
-                    _ => {}
+            self.transport.poll(until, &mut news)?;
+            for user in news.drain(..) {
+                let count = self.take(user)?;
+                replies += count as u64;
+                let took = clock::now().saturating_sub(self.connections[user].due).max(1);
+                latencies.record_n(took, count as u64).map_err(io::Error::other)?;
+                if count > 0 && self.connections[user].awaited == 0 {
+                    idle.push(user);
                 }
             }
         }
@@ -120,31 +98,20 @@ impl<Q: Doorbell> Generator<Q> {
             self.seed ^= self.seed << 17;
             put(&mut self.request, shape, self.seed % shape.keys.max(1));
         }
-        let connection = &mut self.connections[user];
-        connection.awaited = shape.pipeline;
-        // Everything before was answered: the send buffer is as good as empty.
-        if self.stack.engine.send(connection.flow, &self.request) < self.request.len() {
-            return Err(io::Error::other("a pipeline does not fit the send buffer; choose a shorter one"));
-        }
-        Ok(())
+        self.connections[user].awaited = shape.pipeline;
+        self.transport.send(user, &self.request)
     }
 
     /// Takes the whole replies that have arrived; how many there were.
     fn take(&mut self, user: usize) -> io::Result<usize> {
-        let connection = &mut self.connections[user];
         let mut count = 0;
-        loop {
-            let (first, second) = self.stack.engine.received(connection.flow);
-            let (mut used, mut found) = replies(first)?;
-            if found == 0 && !second.is_empty() {
-                (used, found) = replies(&[first, second].concat())?;
-            }
-            if found == 0 {
-                break;
-            }
-            self.stack.engine.consume(connection.flow, used);
+        let mut look = |bytes: &[u8]| {
+            let (used, found) = replies(bytes)?;
             count += found;
-        }
+            Ok(used)
+        };
+        self.transport.take(user, &mut look)?;
+        let connection = &mut self.connections[user];
         connection.awaited = connection.awaited.saturating_sub(count);
         Ok(count)
     }

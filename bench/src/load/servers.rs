@@ -1,0 +1,95 @@
+//! The sides of the comparison: three servers up at the same time, and the generator's connections to each.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use sietch::{Client, Held, Stack};
+
+use super::generator::Generator;
+use super::transport::{Flows, Sockets};
+use crate::error::{Error, system};
+use crate::kv::servers::{LOOPBACK_MEMORY, Pair};
+use crate::process::{self, Process};
+
+const STORE: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
+const PORT: u16 = 6379;
+/// Whom the store becomes when this is root.
+const STORE_USER: u32 = 61870;
+/// What is acquired: the store's end of the link by itself, the other by the generator.
+const GENERATOR: &str = "generator";
+
+/// All servers; they end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Servers {
+    kernel: Pair,
+    socket: PathBuf,
+    _linked: Process,
+}
+
+impl Servers {
+    /// Starts them; data below `scratch`, logs in `out`.
+    pub fn start(scratch: &Path, out: &Path) -> Result<Self, Error> {
+        let kernel = Pair::start(LOOPBACK_MEMORY, scratch, out)?;
+        let folder = scratch.join("link");
+        std::fs::create_dir_all(&folder).map_err(system("making the data folder"))?;
+        let file = folder.join("sietch.toml");
+        std::fs::write(&file, configuration()).map_err(system("writing sietch.toml"))?;
+        let socket = folder.join("sietchd.sock");
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let program = path(&process::sietch_program()?);
+        let mut words: Vec<String> = ["-c", "0"].map(String::from).to_vec();
+        words.extend([
+            program,
+            "--socket".into(),
+            path(&socket),
+            "up".into(),
+            "--config".into(),
+            path(&file),
+        ]);
+        words.extend(["--data".into(), path(&folder.join("sietch"))]);
+        words.extend(["--durability", "never", "--net", "af_xdp", "--listen", "none"].map(String::from));
+        let mut linked = Process::start("taskset", &words, &out.join("load-link.log"))?;
+        linked.wait_for_file(&socket)?;
+        Ok(Self { kernel, socket, _linked: linked })
+    }
+
+    /// So many connections to each, by the side's name; redis-server is the first.
+    pub fn connect(&self, count: usize) -> Result<Vec<(&'static str, Generator)>, Error> {
+        let connecting = || system("connecting to a server");
+        let sockets = |address: SocketAddr| -> Result<Generator, Error> {
+            Ok(Generator::new(Sockets::connect(address, count).map_err(connecting())?, count))
+        };
+        let failed = |cause: sietch::Error| Error::System {
+            action: "acquiring the generator's end of the link",
+            cause: std::io::Error::other(cause),
+        };
+        let mut client = Client::connect(&self.socket, "bench").map_err(failed)?;
+        let vnic = client.acquire_vnic(GENERATOR).map_err(failed)?;
+        let mut secret = [0; 16];
+        getrandom(&mut secret, GetRandomFlags::empty()).map_err(system("asking for random bytes"))?;
+        let config = vnic.engine_config(secret);
+        let held = Held { grants: vec![vnic.grant], lease: client.hold().map_err(failed)? };
+        let stack = Stack::new(vnic.queue, &config).holding(held);
+        // The store may not have its end yet: what is sent waits in the link.
+        let linked = Flows::connect(stack, (STORE, PORT).into(), count).map_err(connecting())?;
+        Ok(vec![
+            ("redis-server, loopback", sockets(self.kernel.redis)?),
+            ("sietch, loopback", sockets(self.kernel.sietch)?),
+            ("sietch, link", Generator::new(linked, count)),
+        ])
+    }
+}
+
+fn configuration() -> String {
+    let own = rustix::process::geteuid();
+    let store = if own.is_root() { STORE_USER } else { own.as_raw() };
+    let own = own.as_raw();
+    format!(
+        "[[link]]\nname = \"load\"\nmtu = 1500\n\
+         [[link.end]]\nname = \"kv\"\nuid = {store}\naddress = \"{STORE}/24\"\n\
+         [[link.end]]\nname = \"{GENERATOR}\"\nuid = {own}\naddress = \"10.84.1.1/24\"\n\n\
+         [[vsa]]\nname = \"kv\"\nuid = {store}\nsize = \"64MiB\"\n\n\
+         [kv]\nuid = {store}\nport = {PORT}\n"
+    )
+}
