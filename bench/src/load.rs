@@ -160,6 +160,7 @@ fn block(generator: &mut Generator, shape: Shape, duration: u64) -> Result<Sampl
     let (replies, latencies) = generator.run(shape, duration).map_err(client)?;
     let elapsed = (clock::now() - begin) as f64;
     let cpu = Cpu::read()?.since(cpu);
+    generator.settle().map_err(|cause| Error::System { action: "the load generator", cause })?;
     Ok(Sample {
         rate: replies as f64 * 1e9 / elapsed,
         cpu_us: cpu.busy as f64 / 1000.0 / replies.max(1) as f64,

@@ -6,9 +6,11 @@
 //!    bridged: the budget becomes at least twice its length. A longer one halves the budget, down to [`SHORTEST`].
 //!    Traffic with gaps of microseconds is thus never put to sleep, and a loop that is asked once a millisecond
 //!    spins for one part in three hundred of its time.
-//! 3. While it spins it yields the core every few looks ([`YIELD_EVERY`]): where others are runnable (on a machine with two
+//! 3. Two loops that wait for each other can put each other to sleep: each finds its pauses long because the other has to be woken. So
+//!    every [`TRIAL`]th long pause is followed by the longest spin. If that meets the answer, both are awake from then on.
+//! 4. While it spins it yields the core every few looks ([`YIELD_EVERY`]): where others are runnable (on a machine with two
 //!    cores: the very peer that is waited for) they run at once; where nobody is, yielding costs less than a microsecond.
-//! 4. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
+//! 5. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
 pub const LONGEST: u64 = 50_000;
@@ -18,6 +20,9 @@ pub const SHORTEST: u64 = 3_000;
 
 /// Looks between two yields.
 pub const YIELD_EVERY: u32 = 16;
+
+/// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of a percent of the core.
+pub const TRIAL: u32 = 16;
 
 /// What an idle loop does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,9 @@ pub struct Spin {
     most: u64,
     idle_since: Option<u64>,
     looks: u32,
+    long_pauses: u32,
+    /// During a trial: the budget to go back to.
+    kept: Option<u64>,
 }
 
 impl Default for Spin {
@@ -48,7 +56,7 @@ impl Default for Spin {
 impl Spin {
     /// Spins for `most` nanoseconds at most; 0 sleeps at once.
     pub const fn up_to(most: u64) -> Self {
-        Self { budget: most, most, idle_since: None, looks: 0 }
+        Self { budget: most, most, idle_since: None, looks: 0, long_pauses: 0, kept: None }
     }
 
     /// Spins without an end, giving the core away now and then: for measurements, and for who has cores to spare.
@@ -66,10 +74,19 @@ impl Spin {
         }
         let pause = now.saturating_sub(since);
         self.budget = if pause <= self.most {
+            self.kept = None;
             // A slow decay, so that one short pause among long ones does not last.
             (self.budget - self.budget / 8).max(pause * 2)
+        } else if let Some(kept) = self.kept.take() {
+            kept
         } else {
-            self.budget / 2
+            self.long_pauses = self.long_pauses.wrapping_add(1);
+            if self.long_pauses.is_multiple_of(TRIAL) {
+                self.kept = Some(self.budget / 2);
+                self.most
+            } else {
+                self.budget / 2
+            }
         }
         .clamp(SHORTEST.min(self.most), self.most);
     }

@@ -9,7 +9,7 @@
 //! 4. Send what is released, acknowledge, ring each doorbell once.
 //! 5. If the log has grown, move its compaction on by a slice.
 //!
-//! A turn with nothing to do is repeated for at most [`SPIN`] ([`DISK_SPIN`] while replies wait for the disk) and then the thread sleeps on all doorbells at once, until
+//! A turn with nothing to do is repeated for as long as that has paid lately ([`sietch::Spin`]; [`DISK_SPIN`] while replies wait for the disk) and then the thread sleeps on all doorbells at once, until
 //! the nearest deadline of engine, shard and log, or for ever. It never waits to fill a batch, never waits for
 //! the disk, and never makes the control plane part of a request.
 //!
@@ -39,10 +39,6 @@ pub use recover::recover;
 pub use run::run;
 pub use vnic::Door;
 
-/// Nanoseconds for which an idle loop looks at its rings before it sleeps: about what falling asleep and waking cost
-/// (10 to 15 microseconds), so that it never costs more than twice what the better choice would have.
-pub const SPIN: u64 = 20_000;
-
-/// The same while replies wait for the disk: longer than a durable write takes on a good one (50 to 150 microseconds).
+/// Nanoseconds for which an idle loop looks at its rings while replies wait for the disk: longer than a durable write takes on a good one (50 to 150 microseconds).
 /// Its completion runs in a worker of the kernel, whose wake-up of a sleeper cost 70 microseconds a write here.
 pub const DISK_SPIN: u64 = 150_000;

@@ -12,6 +12,9 @@ use sietch::clock;
 
 use super::transport::Transport;
 
+/// Nanoseconds in which every delayed acknowledgement leaves.
+const SETTLING: u64 = 60_000_000;
+
 /// What the load is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -88,6 +91,17 @@ impl Generator {
                 }
             }
         }
+    }
+
+    /// Goes on for a moment with nothing to ask, so that the last acknowledgements leave: else the server would send its last replies
+    /// again and again while this side of the comparison waits for its next turn.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let end = clock::now() + SETTLING;
+        let mut news = Vec::new();
+        while clock::now() < end {
+            self.transport.poll(end, &mut news)?;
+        }
+        Ok(())
     }
 
     fn send(&mut self, user: usize, shape: Shape) -> io::Result<()> {

@@ -55,3 +55,23 @@ fn one_core_never_spins() {
     spin.busy(9);
     assert_eq!(spin.idle(10), Idle::Sleep);
 }
+
+/// Two loops, each of which answers the other after `work`, or after being woken, which takes `wake` more.
+#[test]
+fn two_loops_that_wait_for_each_other_wake_up_for_good() {
+    let (work, wake) = (8_000, 30_000);
+    let mut sides = [Spin::up_to(LONGEST), Spin::up_to(LONGEST)];
+    for spin in &mut sides {
+        spun(spin, 1_000_000, 15);
+    }
+    let mut asleep = [true, true];
+    let mut waits = [0, 0];
+    for turn in 0..200 {
+        let (me, other) = (turn % 2, 1 - turn % 2);
+        // The other side waits for as long as I take, on top of what I was waited for.
+        waits[other] = work + if asleep[me] { wake } else { 0 };
+        asleep[other] = sides[other].budget() < waits[other];
+        spun(&mut sides[other], waits[other] + if asleep[other] { wake } else { 0 }, 1);
+    }
+    assert_eq!(asleep, [false, false], "waits of {waits:?}");
+}

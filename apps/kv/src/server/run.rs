@@ -1,7 +1,7 @@
 //! Starting, turning and ending the store on real devices.
 //!
 //! 1. Ask the control plane for the storage area and the VNIC; recover; open the doors; say that the store serves.
-//! 2. Turn. After a turn in which nothing happened, spin for [`SPIN`](super::SPIN) at most, then sleep on every doorbell.
+//! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`Spin`]), then sleep on every doorbell.
 //! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
 //!    reading, make durable what was run, close the log in order.
 
@@ -15,14 +15,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Client, Doorbell as _, Lease, Ready, Vnic, VnicQueue};
+use sietch::{Client, Doorbell as _, Idle, Lease, Ready, Spin, Vnic, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
 use super::plane::Plane;
 use super::reopen::Reopening;
 use super::report::Report;
 use super::vnic::Door;
-use super::{DISK_SPIN, Error, Ledger, NetChoice, Options, SPIN, recover};
+use super::{DISK_SPIN, Error, Ledger, NetChoice, Options, recover};
 use crate::settings::Settings;
 use crate::shard::{Now, Shard, ShutdownMode};
 
@@ -224,6 +224,7 @@ impl Server {
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
         let mut last_busy = 0;
+        let mut spin = Spin::default();
         while !self.stopping {
             let now = clock();
             let turn =
@@ -241,6 +242,7 @@ impl Server {
             }
             if turn.busy {
                 last_busy = now.monotonic_ns;
+                spin.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.report.update(&self.plane, now.monotonic_ns);
                 }
@@ -249,16 +251,18 @@ impl Server {
             if turn.disk && self.disk_runs_in_turns() {
                 continue;
             }
-            let spin = match (self.alone, turn.disk, self.plane.door()) {
-                (true, ..) | (_, false, None) => 0,
-                (_, true, _) => DISK_SPIN,
-                (_, false, Some(_)) => SPIN,
-            };
-            if now.monotonic_ns.saturating_sub(last_busy) < spin {
+            let waits_for_disk = turn.disk && !self.alone;
+            if waits_for_disk && now.monotonic_ns.saturating_sub(last_busy) < DISK_SPIN {
                 std::hint::spin_loop();
                 continue;
             }
-            self.sleep(now, turn.deadline)?;
+            // Kernel sockets have nothing to look at.
+            let idle = self.plane.door().map_or(Idle::Sleep, |_| spin.idle(now.monotonic_ns));
+            match idle {
+                Idle::Look => std::hint::spin_loop(),
+                Idle::Yield => rustix::thread::sched_yield(),
+                Idle::Sleep => self.sleep(now, turn.deadline)?,
+            }
         }
         Ok(())
     }
