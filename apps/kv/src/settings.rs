@@ -70,7 +70,7 @@ pub enum Durability {
     Always,
     /// At once; the log is flushed about once a second.
     Interval,
-    /// At once; there is no log.
+    /// At once; the log is written, and flushed only when it is closed.
     Never,
 }
 
