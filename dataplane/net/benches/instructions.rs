@@ -113,9 +113,9 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1, 1), setup = converse, config = limit(7340))]
-#[bench::fifty(args = (50, 1), setup = converse, config = limit(6600))]
-#[bench::pipelined(args = (1, 16), setup = converse, config = limit(665))]
+#[bench::one(args = (1, 1), setup = converse, config = limit(7480))]
+#[bench::fifty(args = (50, 1), setup = converse, config = limit(6850))]
+#[bench::pipelined(args = (1, 16), setup = converse, config = limit(674))]
 fn rpc(mut conversation: Conversation) -> Conversation {
     exchange(black_box(&mut conversation));
     conversation
