@@ -9,8 +9,8 @@
 //!    device at the n-th: from then on nothing completes, so a test can enumerate every crash point.
 //! 5. [`Media::crash`] then decides each sector alone: its durable version, any newer one, or that of a write in flight,
 //!    possibly torn at [`Options::tear`] bytes.
-//! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight land at once, late
-//!    (during the next process), or never.
+//! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight land in any order, or never; all of it
+//!    before the next process opens the medium, as the lock of a real area sees to.
 //! 7. [`Media::inject`] makes the n-th write from now fail, lie, land elsewhere, or rot.
 
 use std::cell::RefCell;
@@ -93,8 +93,6 @@ struct State {
     durable: Vec<u8>,
     volatile: BTreeMap<u64, Vec<(u64, Sector)>>,
     requests: Vec<Request>,
-    /// Writes of dead processes that land after so many more operations.
-    late: Vec<(u64, u64, Vec<u8>)>,
     version: u64,
     boundaries: u64,
     off_at: Option<u64>,
@@ -146,7 +144,6 @@ impl Media {
                 durable,
                 volatile: BTreeMap::new(),
                 requests: Vec::new(),
-                late: Vec::new(),
                 version: 0,
                 boundaries: 0,
                 off_at: None,
@@ -243,7 +240,6 @@ impl Media {
             let (_, data) = &versions[chosen - 1];
             state.durable[start..start + kept].copy_from_slice(&data[..kept]);
         }
-        state.late.clear();
         state.off = false;
         state.off_at = None;
     }
@@ -263,7 +259,6 @@ impl Media {
                 durable: state.durable.clone(),
                 volatile: state.volatile.clone(),
                 requests,
-                late: state.late.clone(),
                 faults: state.faults.clone(),
                 random,
                 ..*state
@@ -271,21 +266,20 @@ impl Media {
         }
     }
 
-    /// The process dies, the machine does not: requests in flight land now, late or never.
+    /// The process dies, the machine does not: each write in flight lands or does not, in any order. It lands before anybody opens the medium
+    /// again: an area's lock lives as long as its last request (`sietch_disk::area`).
     pub fn kill(&self) {
         let state = &mut *self.state.borrow_mut();
         state.process += 1;
-        for request in std::mem::take(&mut state.requests) {
-            if let Operation::Write { offset, length, buffer, .. } = &request.operation {
+        let mut requests = std::mem::take(&mut state.requests);
+        while !requests.is_empty() {
+            let next = state.random.index(requests.len());
+            let request = requests.swap_remove(next);
+            if let Operation::Write { offset, length, buffer, .. } = &request.operation
+                && state.random.below(3) > 0
+            {
                 let bytes = buffer[..*length].to_vec();
-                match state.random.below(3) {
-                    0 => state.store(*offset, &bytes, false),
-                    1 => {
-                        let delay = state.random.between(1, 40);
-                        state.late.push((delay, *offset, bytes));
-                    }
-                    _ => {}
-                }
+                state.store(*offset, &bytes, false);
             }
         }
     }
@@ -371,21 +365,6 @@ impl State {
             }
         }
         self.volatile.retain(|_, versions| !versions.is_empty());
-    }
-
-    /// Lets writes of dead processes land.
-    fn age(&mut self) {
-        let mut landing = Vec::new();
-        self.late.retain_mut(|(delay, offset, bytes)| {
-            *delay -= 1;
-            if *delay == 0 {
-                landing.push((*offset, std::mem::take(bytes)));
-            }
-            *delay > 0
-        });
-        for (offset, bytes) in landing {
-            self.store(offset, &bytes, false);
-        }
     }
 
     fn finish(&mut self, request: Request) -> Completion {
@@ -496,7 +475,6 @@ impl DiskQueue for SimDisk {
             return 0;
         }
         let state = &mut *self.state.borrow_mut();
-        state.age();
         let mut order: Vec<u64> = (0..state.requests.len() as u64).collect();
         for at in (1..order.len()).rev() {
             order.swap(at, state.random.index(at + 1));

@@ -153,7 +153,7 @@ fn long_life(seed: u64) -> Result<u64, String> {
 
 #[test]
 fn a_long_life_of_crashes_loses_nothing() {
-    let regressions = [258_435_983_249, 258_438_190_520, 258_441_618_626, 274_549_327_448];
+    let regressions = [258_435_983_249, 258_438_190_520, 258_441_618_626, 274_549_327_448, 283_957_811_015];
     seeds::run("durability a_long_life", &regressions, Budget { seeds: 1500, seconds: 14 }, |seed| {
         long_life(seed).unwrap_or_else(|broken| panic!("{broken}"));
     });

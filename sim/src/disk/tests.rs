@@ -88,8 +88,8 @@ fn power_goes_off_at_the_chosen_boundary_and_silences_the_queue() {
 }
 
 #[test]
-fn a_killed_process_leaves_writes_that_land_late() {
-    let mut late = false;
+fn writes_of_a_killed_process_land_or_do_not_before_the_next_opens() {
+    let mut seen = [false; 2];
     for seed in 0..40 {
         let media = Media::new(Options::new(16 * SECTOR), Random::new(seed));
         let mut disk = media.open();
@@ -114,9 +114,10 @@ fn a_killed_process_leaves_writes_that_land_late() {
         for _ in 0..50 {
             next.complete(&mut Vec::new());
         }
-        late |= before == 0 && read(&mut next) == 9;
+        assert_eq!(read(&mut next), before, "a write landed although another owner has the lock");
+        seen[usize::from(before == 9)] = true;
     }
-    assert!(late);
+    assert_eq!(seen, [true; 2]);
 }
 
 #[test]
