@@ -107,13 +107,21 @@ impl Watch {
     }
 }
 
-/// A listener at `address` and where it really is.
-fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+/// A listener at `address`, watched; `ready` is told where it really is.
+fn listen(
+    waiting: Waiting,
+    address: SocketAddr,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(TcpListener, Watch), Error> {
     let listener = TcpListener::bind(address).map_err(system("listening"))?;
     // The standard library's backlog is 128; a thousand clients connect at once.
     rustix::net::listen(&listener, 4096).map_err(system("listening"))?;
     let address = listener.local_addr().map_err(system("reading the listener's address"))?;
-    Ok((listener, address))
+    listener.set_nonblocking(true).map_err(system("setting O_NONBLOCK"))?;
+    let watch = Watch::new(waiting)?;
+    watch.add(&listener, LISTENER, EventFlags::IN)?;
+    ready(address);
+    Ok((listener, watch))
 }
 
 fn connect(address: SocketAddr) -> Result<TcpStream, Error> {

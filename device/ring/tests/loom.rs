@@ -127,19 +127,20 @@ impl Event {
     }
 }
 
-/// The consumer sleeps whenever the ring is empty. A lost wake-up is a deadlock, which loom reports.
-#[test]
-fn no_wake_up_is_lost() {
-    loom::model(|| {
+/// The consumer sleeps whenever the ring is empty. A lost wake-up is a deadlock, which loom reports. `claim` is given the word and
+/// what it keeps between two calls.
+fn wakes(arm: fn(&AtomicU32), disarm: fn(&AtomicU32), claim: fn(&AtomicU32, &mut u32) -> bool) {
+    loom::model(move || {
         const ENTRIES: u32 = 2;
         let (mut producer, mut consumer) = Watched::ends();
         let event = Arc::new(Event { raised: Mutex::new(false), changed: Condvar::new() });
         let bell = Arc::clone(&event);
         let pusher = thread::spawn(move || {
+            let mut kept = 0;
             for entry in 1..=ENTRIES {
                 producer.push(entry).expect("two slots");
                 producer.submit();
-                if wake::claim(&producer.memory().0.flags) {
+                if claim(&producer.memory().0.flags, &mut kept) {
                     bell.raise();
                 }
             }
@@ -151,48 +152,25 @@ fn no_wake_up_is_lost() {
                 expected += 1;
                 continue;
             }
-            wake::arm(&consumer.memory().0.flags);
+            arm(&consumer.memory().0.flags);
             if consumer.ready(1) == 0 {
                 event.wait();
             }
-            wake::disarm(&consumer.memory().0.flags);
+            disarm(&consumer.memory().0.flags);
         }
         pusher.join().expect("the producer has room");
     });
 }
 
+#[test]
+fn no_wake_up_is_lost() {
+    wakes(wake::arm, wake::disarm, |word, _| wake::claim(word));
+}
+
 /// The same with a word that the ringer can only read.
 #[test]
 fn no_wake_up_is_lost_with_a_counted_word() {
-    loom::model(|| {
-        const ENTRIES: u32 = 2;
-        let (mut producer, mut consumer) = Watched::ends();
-        let event = Arc::new(Event { raised: Mutex::new(false), changed: Condvar::new() });
-        let bell = Arc::clone(&event);
-        let pusher = thread::spawn(move || {
-            let mut rung = 0;
-            for entry in 1..=ENTRIES {
-                producer.push(entry).expect("two slots");
-                producer.submit();
-                let load = || producer.memory().0.flags.load(loom::sync::atomic::Ordering::Relaxed);
-                if wake::claim_counted(load, &mut rung) {
-                    bell.raise();
-                }
-            }
-        });
-        let mut expected = 1;
-        while expected <= ENTRIES {
-            if let Some(entry) = consumer.pop() {
-                assert_eq!(entry, expected);
-                expected += 1;
-                continue;
-            }
-            wake::arm_counted(&consumer.memory().0.flags);
-            if consumer.ready(1) == 0 {
-                event.wait();
-            }
-            wake::disarm_counted(&consumer.memory().0.flags);
-        }
-        pusher.join().expect("the producer has room");
+    wakes(wake::arm_counted, wake::disarm_counted, |word, rung| {
+        wake::claim_counted(|| word.load(loom::sync::atomic::Ordering::Relaxed), rung)
     });
 }

@@ -15,11 +15,7 @@ pub(super) fn serve(
     address: SocketAddr,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), Error> {
-    let (listener, address) = listen(address)?;
-    listener.set_nonblocking(true).map_err(system("setting O_NONBLOCK"))?;
-    let mut watch = Watch::new(waiting)?;
-    watch.add(&listener, LISTENER, EventFlags::IN)?;
-    ready(address);
+    let (listener, mut watch) = listen(waiting, address, ready)?;
     let mut connections: Vec<Option<(TcpStream, usize)>> = Vec::new();
     let (mut words, mut buffer) = (Vec::new(), vec![0; BULK_WRITE]);
     loop {

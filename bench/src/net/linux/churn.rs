@@ -17,11 +17,7 @@ pub(super) fn serve(
     address: SocketAddr,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), Error> {
-    let (listener, address) = listen(address)?;
-    listener.set_nonblocking(true).map_err(system("setting O_NONBLOCK"))?;
-    let mut watch = Watch::new(waiting)?;
-    watch.add(&listener, LISTENER, EventFlags::IN)?;
-    ready(address);
+    let (listener, mut watch) = listen(waiting, address, ready)?;
     let mut free = Vec::new();
     let mut connections: Vec<Option<TcpStream>> = Vec::new();
     let (mut words, mut buffer) = (Vec::new(), [0; REQUEST]);

@@ -60,12 +60,7 @@ impl LinkPlan {
     /// # Errors
     /// No memory or no descriptors are left.
     pub(crate) fn create(&self) -> Result<Pair, DeviceError> {
-        let geometry = Geometry { slots: self.geometry.slots, data: self.geometry.data };
-        create_pair(geometry, self.pair).map_err(|error| DeviceError {
-            what: format!("link {}", self.link),
-            cause: format!("cannot make its memory: {error}"),
-            mend: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
-        })
+        create(self.geometry, self.pair, || format!("link {}", self.link))
     }
 
     /// What its holder is told.
@@ -93,6 +88,20 @@ impl LinkPlan {
             rate: None,
         }
     }
+}
+
+/// Memory and doorbell between two sides; `what` names them in an error.
+pub(super) fn create(
+    shape: SharedGeometry,
+    generation: u64,
+    what: impl FnOnce() -> String,
+) -> Result<Pair, DeviceError> {
+    let geometry = Geometry { slots: shape.slots, data: shape.data };
+    create_pair(geometry, generation).map_err(|error| DeviceError {
+        what: what(),
+        cause: format!("cannot make its memory: {error}"),
+        mend: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
+    })
 }
 
 /// In the order in which they are passed.

@@ -1,7 +1,7 @@
 //! A port of the software switch, as it is handed out and remembered.
 
 use serde::{Deserialize, Serialize};
-use sietch_nic::shm::{Geometry, Pair, create_pair};
+use sietch_nic::shm::Pair;
 use sietch_protocol::{
     Mac, Network, Network6, PortGrant, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicGrant,
     VnicKind,
@@ -48,12 +48,7 @@ impl PortPlan {
     /// # Errors
     /// No memory or no descriptors are left.
     pub(crate) fn create(&self, generation: u64) -> Result<Pair, DeviceError> {
-        let geometry = Geometry { slots: self.geometry.slots, data: self.geometry.data };
-        create_pair(geometry, generation).map_err(|error| DeviceError {
-            what: format!("VNIC {}", self.name),
-            cause: format!("cannot make its memory: {error}"),
-            mend: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
-        })
+        super::link::create(self.geometry, generation, || format!("VNIC {}", self.name))
     }
 
     /// What its holder is told.
