@@ -148,7 +148,7 @@ fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
         ratio
     );
     assert!(elapsed >= FLOOD, "the flood ended after {elapsed:?}");
-    assert!(sent > 2.0 * RATE * elapsed.as_secs_f64(), "the attacker was too slow to show anything: {sent}");
+    assert!(sent > 5.0 * RATE * elapsed.as_secs_f64(), "the attacker was too slow to show anything: {sent}");
     assert!(ratio <= 1.1, "{ratio} of the granted rate");
     ratio
 }
