@@ -8,8 +8,9 @@
 //! 3. [`cable`]: the paths of [`link`] around a real queue, in real time.
 //! 4. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was not flushed, lies, fails,
 //!    and lets writes of a dead process land late.
-//! 5. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
-//! 6. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
+//! 5. [`memory`]: persistent memory that loses, word by word, what no fence followed.
+//! 6. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
+//! 7. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
 //!
 //! It is used by tests alone. Nothing here reads a clock, or a source of randomness other than its seed.
 //!
@@ -22,6 +23,7 @@ pub mod cable;
 pub mod disk;
 pub mod link;
 pub mod lossy;
+pub mod memory;
 pub mod random;
 pub mod referee;
 pub mod seeds;
@@ -31,5 +33,6 @@ pub use cable::Cable;
 pub use disk::{Crash, Media, SimDisk};
 pub use link::{Direction, Link, LinkConfig};
 pub use lossy::Lossy;
+pub use memory::Memory;
 pub use random::Random;
 pub use referee::Referee;

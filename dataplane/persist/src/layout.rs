@@ -320,7 +320,7 @@ impl Superblock {
         let block = u64::from(self.block);
         let segment = u64::from(self.segment_bytes);
         let in_range = |number: u32| number < self.segment_count;
-        (block == 512 || block == 4096)
+        matches!(block, 64 | 512 | 4096)
             && segment % SUPERBLOCK as u64 == 0
             && segment >= SEGMENT_RANGE.0
             && self.segment_bytes <= 1 << 30

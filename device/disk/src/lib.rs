@@ -4,23 +4,26 @@
 //!
 //! - [`uring`]: a file or block device through io_uring, O_DIRECT,
 //! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers),
+//! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it,
 //! - [`memory`]: DRAM; for tests, and for stores that want no durability.
 //!
-//! [`open_area`] chooses between the first two and says why; [`area`] makes the files they work on.
+//! [`open_area`] chooses between the first three and says why; [`area`] makes the files they work on.
 //! The simulator (`sietch-sim`) has one more that tears writes and drops what was not flushed.
 
 pub mod area;
 pub mod blocking;
 mod file;
 pub mod memory;
+pub mod nvm;
 pub mod queue;
 mod select;
 pub mod uring;
 
 pub use blocking::BlockingQueue;
 pub use memory::MemoryQueue;
+pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError};
-pub use select::{AreaQueue, open_area};
+pub use select::{AreaQueue, open_area, open_memory};
 pub use uring::UringQueue;
 
 /// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little enough to
@@ -68,6 +71,19 @@ pub enum OpenError {
     Alignment {
         /// Bytes it wants.
         alignment: usize,
+    },
+    /// The memory given as an area could be cut short while it is mapped.
+    #[error(
+        "the area's memory is not sealed against shrinking (F_SEAL_SHRINK); whoever made it must seal it"
+    )]
+    Unsealed,
+    /// The area is not on persistent memory, or this machine cannot write to it.
+    #[error(
+        "no direct access to persistent memory: {cause}; use a file system mounted with -o dax, or another kind of volume"
+    )]
+    NoDax {
+        /// What was refused.
+        cause: String,
     },
     /// A system call failed.
     #[error("{action}: {source}")]

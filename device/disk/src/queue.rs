@@ -143,7 +143,7 @@ pub trait DiskQueue {
     /// Bytes in the area.
     fn capacity(&self) -> u64;
 
-    /// The unit of a write that the device does not tear, and the alignment of requests: 512 or 4096 bytes.
+    /// The alignment of requests, in bytes: 512 or 4096, which a disk does not tear, or 64 for memory, which may tear at any word.
     fn block_size(&self) -> usize;
 
     /// Requests that may be in flight together.

@@ -4,9 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+
+use crate::nvm::{Mapped, Model, is_sealed_memory};
 use crate::uring::UringOptions;
 use crate::{
-    BlockingQueue, Completion, DiskQueue, MemoryQueue, OpenError, Operation, SubmitError, UringQueue,
+    BlockingQueue, Completion, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, SubmitError,
+    UringQueue,
 };
 
 /// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data path.
@@ -15,16 +19,24 @@ pub enum AreaQueue {
     Uring(Box<UringQueue>),
     /// `pwritev2(2)`, and why not io_uring.
     Blocking(BlockingQueue, String),
+    /// Persistent memory, or sealed memory that stands in for it.
+    Nvm(NvmQueue),
     /// DRAM.
     Memory(MemoryQueue),
 }
 
-/// A queue over the first `capacity` bytes of `fd`: io_uring, or blocking calls where that is refused.
-/// [`AreaQueue::description`] says which and why.
+/// A queue over the first `capacity` bytes of `fd`: loads and stores where it is sealed memory or a file with direct access, else io_uring, or
+/// blocking calls where that is refused. [`AreaQueue::description`] says which and why.
 ///
 /// # Errors
 /// See [`OpenError`]; never [`OpenError::Unavailable`].
 pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
+    if is_sealed_memory(&fd) {
+        return open_memory(fd, capacity, None);
+    }
+    if is_dax(&fd) {
+        return Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::dax(fd, capacity)?, None)));
+    }
     let spare = fd
         .try_clone()
         .map_err(|source| OpenError::Io { action: "duplicate the area's descriptor", source })?;
@@ -37,6 +49,20 @@ pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
     }
 }
 
+/// A queue over the first `capacity` bytes of sealed memory, as slow as `model` says.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open_memory(fd: OwnedFd, capacity: u64, model: Option<Model>) -> Result<AreaQueue, OpenError> {
+    Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::memory(fd, capacity)?, model)))
+}
+
+/// Whether the file's bytes are memory (`STATX_ATTR_DAX`, Linux 5.8).
+fn is_dax(fd: impl AsFd) -> bool {
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        .is_ok_and(|statx| statx.stx_attributes.contains(StatxAttributes::DAX))
+}
+
 impl AreaQueue {
     /// How requests reach the device, for people.
     pub fn description(&self) -> String {
@@ -45,6 +71,7 @@ impl AreaQueue {
             Self::Blocking(queue, why) => {
                 format!("{} (io_uring refused: {why})", queue.description())
             }
+            Self::Nvm(queue) => queue.description(),
             Self::Memory(_) => "memory: nothing survives this process".into(),
         }
     }
@@ -54,7 +81,7 @@ impl AreaQueue {
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Uring(queue) => Some(queue.as_fd()),
-            Self::Blocking(..) | Self::Memory(_) => None,
+            Self::Blocking(..) | Self::Nvm(_) | Self::Memory(_) => None,
         }
     }
 }
@@ -64,6 +91,7 @@ macro_rules! dispatch {
         match $self {
             AreaQueue::Uring($queue) => $call,
             AreaQueue::Blocking($queue, _) => $call,
+            AreaQueue::Nvm($queue) => $call,
             AreaQueue::Memory($queue) => $call,
         }
     };

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use sietch_disk::nvm::{Mapped, Model};
 use sietch_disk::uring::UringOptions;
 use sietch_disk::{
-    BlockingQueue, Buffer, DiskQueue, MemoryQueue, OpenError, Operation, SubmitError, UringQueue, area,
-    open_area,
+    AreaQueue, BlockingQueue, Buffer, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, SubmitError,
+    UringQueue, area, open_area, open_memory,
 };
 
 const CAPACITY: usize = 64 << 10;
@@ -40,6 +41,15 @@ impl Drop for Folder {
 /// Runs a test over every queue that this machine has, on disk and on tmpfs.
 fn each(name: &str, test: impl Fn(&mut dyn DiskQueue)) {
     test(&mut MemoryQueue::new(CAPACITY));
+    let slow = Model {
+        read_latency: Duration::from_micros(3),
+        write_latency: Duration::from_micros(2),
+        bandwidth: 1 << 30,
+    };
+    for model in [None, Some(slow)] {
+        test(&mut NvmQueue::over(Mapped::anonymous(CAPACITY).expect("64 KiB"), model));
+    }
+    test(&mut open_memory(sealed(CAPACITY as u64), CAPACITY as u64, None).expect("sealed memory"));
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
         if !parent.is_dir() {
             eprintln!("SKIPPED {name} on {}: needs that directory", parent.display());
@@ -57,6 +67,15 @@ fn each(name: &str, test: impl Fn(&mut dyn DiskQueue)) {
             Err(other) => panic!("{other}"),
         }
     }
+}
+
+/// Sealed memory of `bytes`.
+fn sealed(bytes: u64) -> OwnedFd {
+    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING.union(rustix::fs::MemfdFlags::CLOEXEC);
+    let memory = rustix::fs::memfd_create("area", flags).expect("a memfd");
+    rustix::fs::ftruncate(&memory, bytes).expect("memory");
+    rustix::fs::fcntl_add_seals(&memory, rustix::fs::SealFlags::SHRINK).expect("a seal");
+    memory
 }
 
 /// Does one request and waits for it.
@@ -289,4 +308,52 @@ fn what_is_no_area_is_refused_with_its_name() {
     assert!(matches!(BlockingQueue::open(pipe, 4096), Err(OpenError::NotAnArea)));
     let file = std::fs::File::create_new(folder.0.join("short")).expect("a file");
     assert!(matches!(open_area(file.into(), 4096), Err(OpenError::TooShort { wanted: 4096, found: 0 })));
+}
+
+#[test]
+fn memory_shared_by_two_processes_is_one_area() {
+    let memory = sealed(CAPACITY as u64);
+    let again = memory.try_clone().expect("a descriptor");
+    let mut first = open_area(memory, CAPACITY as u64).expect("sealed memory");
+    assert!(matches!(first, AreaQueue::Nvm(_)), "{}", first.description());
+    assert!(first.description().contains("DRAM standing in"), "{}", first.description());
+    let write = Operation::Write { offset: 192, length: 64, buffer: filled(64, 0x5a), durable: true };
+    execute(&mut first, write);
+    drop(first);
+    let mut second = open_area(again, CAPACITY as u64).expect("sealed memory");
+    let read = Operation::Read { offset: 128, length: 192, buffer: Buffer::new(192) };
+    let bytes = execute(&mut second, read).expect("the buffer back");
+    assert!(bytes[64..128].iter().all(|&byte| byte == 0x5a));
+    assert!(bytes[..64].iter().chain(&bytes[128..192]).all(|&byte| byte == 0), "a neighbour was touched");
+}
+
+#[test]
+fn memory_that_could_be_cut_short_is_refused() {
+    let memory = rustix::fs::memfd_create("area", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+    rustix::fs::ftruncate(&memory, CAPACITY as u64).expect("memory");
+    assert!(matches!(Mapped::memory(memory, CAPACITY as u64), Err(OpenError::Unsealed)));
+    let short = open_memory(sealed(4096), 8192, None);
+    assert!(matches!(short, Err(OpenError::TooShort { wanted: 8192, found: 4096 })));
+    assert!(matches!(open_memory(sealed(4096), 100, None), Err(OpenError::Capacity { capacity: 100 })));
+    let folder = Folder::new(&std::env::temp_dir(), "dax");
+    let refused = Mapped::dax(folder.area(), CAPACITY as u64).expect_err("an ordinary disk");
+    assert!(refused.to_string().contains("MAP_SYNC"), "{refused}");
+}
+
+#[test]
+fn modelled_memory_is_as_slow_as_its_model() {
+    let model = Model {
+        read_latency: Duration::from_millis(2),
+        write_latency: Duration::from_millis(3),
+        bandwidth: 4 << 20,
+    };
+    let mut queue = NvmQueue::over(Mapped::anonymous(CAPACITY).expect("64 KiB"), Some(model));
+    assert!(queue.description().contains("+2000000 ns a read, +3000000 ns a write, 4 MB/s"));
+    let start = std::time::Instant::now();
+    let write = Operation::Write { offset: 0, length: 4096, buffer: filled(4096, 1), durable: true };
+    execute(&mut queue, write);
+    let read = Operation::Read { offset: 0, length: 4096, buffer: Buffer::new(4096) };
+    execute(&mut queue, read);
+    // Two transfers of 1/1024 s each, one latency of both kinds.
+    assert!(start.elapsed() >= Duration::from_micros(6953));
 }

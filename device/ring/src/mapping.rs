@@ -39,6 +39,19 @@ impl Mapping {
         Self::owning(address, length)
     }
 
+    /// Maps the first `length` bytes of a file on persistent memory, so that a store reaches the medium itself and the file's blocks are
+    /// safe before it can (`MAP_SYNC`).
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`; `EOPNOTSUPP` where the file is not on a DAX file system.
+    pub fn of_persistent_file(file: impl AsFd, length: usize) -> io::Result<Self> {
+        let flags = MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC).union(MapFlags::POPULATE);
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        // SAFETY: as in `of_file`.
+        let address = unsafe { mmap(std::ptr::null_mut(), length, protection, flags, file, 0) }?;
+        Self::owning(address, length)
+    }
+
     /// Maps `length` zeroed bytes that only this process and its later forks share.
     ///
     /// # Errors

@@ -1,0 +1,175 @@
+//! An area in byte-addressable persistent memory, or in DRAM that stands in for it.
+//!
+//! 1. The area is a mapping: a DAX file (`MAP_SYNC`, so that no block of it can get lost behind the application's back), or sealed
+//!    memory. The capability is the mapping: nothing outside the area has an address.
+//! 2. [`DiskQueue::submit`] queues. [`DiskQueue::ring`] executes in order: a write is copied by stores that bypass the caches, a read is
+//!    copied out. No system call.
+//! 3. One fence behind the last write of a batch orders them all, if one of them is durable or a flush was asked for. What was
+//!    stored before a fence survives power loss on memory that does (ADR: the memory controller's queues are drained by the
+//!    power supply's last energy); what was not may be there in any part, in pieces of [`TEAR`] bytes.
+//! 4. A request is complete when `ring` returns, unless a [`Model`] says when slower memory would have done it; then
+//!    [`DiskQueue::complete`] hands it out no earlier.
+//! 5. All stores and fences pass through [`Medium`], so that the simulator can take the power away between any two of them.
+//!
+//! What it must never do: hold a reference into the mapping (others may map it too), or say durable before the fence.
+
+mod mapped;
+mod medium;
+mod model;
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::{Completion, DEFAULT_DEPTH, DiskQueue, Operation, SubmitError};
+
+pub use mapped::Mapped;
+pub(crate) use mapped::is_sealed_memory;
+pub use medium::Medium;
+pub use model::Model;
+
+/// Unit of requests, in bytes: a cache line. Stores of whole lines never read the line first.
+pub const LINE: usize = 64;
+
+/// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory Programming", 2-3).
+pub const TEAR: usize = 8;
+
+/// See the module's account.
+pub struct NvmQueue<M: Medium = Mapped> {
+    medium: M,
+    model: Option<Model>,
+    queued: VecDeque<(u64, Operation)>,
+    /// Finished, with the time from which they may be seen (none without a model).
+    done: VecDeque<(Option<Instant>, Completion)>,
+    /// With a model: until when the memory is busy.
+    busy_until: Option<Instant>,
+}
+
+impl<M: Medium> NvmQueue<M> {
+    /// A queue over `medium`, as slow as `model` says.
+    pub fn over(medium: M, model: Option<Model>) -> Self {
+        Self {
+            medium,
+            model,
+            queued: VecDeque::with_capacity(DEFAULT_DEPTH),
+            done: VecDeque::with_capacity(DEFAULT_DEPTH),
+            busy_until: None,
+        }
+    }
+
+    /// How the memory is reached and how slow it is made, for people.
+    pub fn description(&self) -> String {
+        let medium = self.medium.description();
+        self.model.map_or_else(|| medium.to_owned(), |model| format!("{medium}, {model}"))
+    }
+
+    /// Does what one request asks; a write is not durable before the fence that follows.
+    fn execute(&mut self, operation: Operation) -> Option<crate::Buffer> {
+        // Submission checked that ranges lie inside the area, which fits in memory, and inside the buffer.
+        match operation {
+            Operation::Read { offset, length, mut buffer } => {
+                self.medium.load(offset as usize, &mut buffer[..length]);
+                Some(buffer)
+            }
+            Operation::Write { offset, length, buffer, .. } => {
+                self.medium.store(offset as usize, &buffer[..length]);
+                Some(buffer)
+            }
+            Operation::Flush => None,
+        }
+    }
+
+    /// When a request that moves `bytes` would be done in the memory that the model describes.
+    fn ready(&mut self, is_read: bool, bytes: usize, now: Option<Instant>) -> Option<Instant> {
+        let (model, now) = (self.model?, now?);
+        let start = self.busy_until.map_or(now, |busy| busy.max(now));
+        let end = start + model.transfer(bytes);
+        self.busy_until = Some(end);
+        Some(end + if is_read { model.read_latency } else { model.write_latency })
+    }
+}
+
+impl<M: Medium> DiskQueue for NvmQueue<M> {
+    fn capacity(&self) -> u64 {
+        self.medium.len() as u64
+    }
+
+    fn block_size(&self) -> usize {
+        LINE
+    }
+
+    fn depth(&self) -> usize {
+        DEFAULT_DEPTH
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        if !operation.is_within(self.capacity(), LINE) {
+            return Err(SubmitError::OutOfRange(operation));
+        }
+        if self.in_flight() >= DEFAULT_DEPTH {
+            return Err(SubmitError::Full(operation));
+        }
+        self.queued.push_back((token, operation));
+        Ok(())
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        if self.queued.is_empty() {
+            return Ok(());
+        }
+        let now = self.model.map(|_| Instant::now());
+        let mut fence = false;
+        while let Some((token, operation)) = self.queued.pop_front() {
+            let (is_read, bytes) = match &operation {
+                Operation::Read { length, .. } => (true, *length),
+                Operation::Write { length, durable, .. } => {
+                    fence |= *durable;
+                    (false, *length)
+                }
+                Operation::Flush => {
+                    fence = true;
+                    (false, 0)
+                }
+            };
+            let ready = self.ready(is_read, bytes, now);
+            let buffer = self.execute(operation);
+            self.done.push_back((ready, Completion { token, result: Ok(()), buffer }));
+        }
+        // Nothing of this batch can be taken before this call returns, so one fence serves all of it.
+        if fence {
+            self.medium.fence();
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        if self.model.is_none() {
+            out.extend(self.done.drain(..).map(|(_, completion)| completion));
+        } else if !self.done.is_empty() {
+            let now = Instant::now();
+            while let Some((ready, _)) = self.done.front()
+                && ready.is_none_or(|ready| ready <= now)
+            {
+                out.extend(self.done.pop_front().map(|(_, completion)| completion));
+            }
+        }
+        out.len() - before
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ring()?;
+        if let Some((Some(ready), _)) = self.done.front() {
+            let limit = Instant::now() + timeout;
+            // Nanoseconds to microseconds: nothing to sleep for.
+            while Instant::now() < limit.min(*ready) {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queued.len() + self.done.len()
+    }
+}

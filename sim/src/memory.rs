@@ -1,0 +1,130 @@
+//! Persistent memory that keeps only what its contract promises (see `sietch_disk::nvm`).
+//!
+//! 1. [`Memory`] is what survives: a durable image, and for each word of 8 bytes the newer values that were stored and not fenced.
+//!    Loads see the newest. Clones are the same memory.
+//! 2. A fence makes the newest value of every word durable.
+//! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] takes the power at the n-th, which then does nothing, nor
+//!    does anything after it.
+//! 4. [`Memory::crash`] decides each word alone: its durable value or any newer one.
+//! 5. [`Memory::ignore_fences`] is the mutation that a test of durability must notice.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use sietch_disk::nvm::{Medium, TEAR};
+
+use crate::Random;
+
+#[derive(Debug)]
+struct State {
+    durable: Vec<u8>,
+    newest: Vec<u8>,
+    /// Values of a word since the last fence, oldest first.
+    unfenced: BTreeMap<usize, Vec<[u8; TEAR]>>,
+    boundaries: u64,
+    off_at: Option<u64>,
+    off: bool,
+    fences_ignored: bool,
+}
+
+/// See the module's account.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    state: Rc<RefCell<State>>,
+}
+
+impl Memory {
+    /// Zeroed memory of `bytes`, a multiple of [`TEAR`].
+    pub fn new(bytes: usize) -> Self {
+        Self {
+            state: Rc::new(RefCell::new(State {
+                durable: vec![0; bytes],
+                newest: vec![0; bytes],
+                unfenced: BTreeMap::new(),
+                boundaries: 0,
+                off_at: None,
+                off: false,
+                fences_ignored: false,
+            })),
+        }
+    }
+
+    /// Boundaries passed so far.
+    pub fn boundaries(&self) -> u64 {
+        self.state.borrow().boundaries
+    }
+
+    /// Takes the power at the `boundary`-th boundary from the beginning (the first is 1).
+    pub fn power_off_at(&self, boundary: u64) {
+        self.state.borrow_mut().off_at = Some(boundary);
+    }
+
+    /// Whether the power is gone: whatever was answered since does not count.
+    pub fn is_off(&self) -> bool {
+        self.state.borrow().off
+    }
+
+    /// From now on a fence does nothing.
+    pub fn ignore_fences(&self) {
+        self.state.borrow_mut().fences_ignored = true;
+    }
+
+    /// Power comes back after it was lost, and the dice settle every word that no fence had.
+    pub fn crash(&self, dice: &mut Random) {
+        let state = &mut *self.state.borrow_mut();
+        for (word, values) in std::mem::take(&mut state.unfenced) {
+            if let Some(newer) = dice.index(values.len() + 1).checked_sub(1) {
+                state.durable[word * TEAR..][..TEAR].copy_from_slice(&values[newer]);
+            }
+        }
+        state.newest.copy_from_slice(&state.durable);
+        state.off = false;
+        state.off_at = None;
+    }
+}
+
+impl State {
+    /// Passes a boundary; `false` when there is no power to do what comes next.
+    fn boundary(&mut self) -> bool {
+        self.boundaries += 1;
+        self.off |= self.off_at.is_some_and(|at| self.boundaries >= at);
+        !self.off
+    }
+}
+
+impl Medium for Memory {
+    fn len(&self) -> usize {
+        self.state.borrow().newest.len()
+    }
+
+    fn load(&self, offset: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.state.borrow().newest[offset..offset + out.len()]);
+    }
+
+    fn store(&mut self, offset: usize, bytes: &[u8]) {
+        let state = &mut *self.state.borrow_mut();
+        if !state.boundary() {
+            return;
+        }
+        state.newest[offset..offset + bytes.len()].copy_from_slice(bytes);
+        for (word, value) in (offset / TEAR..).zip(bytes.as_chunks::<TEAR>().0) {
+            state.unfenced.entry(word).or_default().push(*value);
+        }
+    }
+
+    fn fence(&mut self) {
+        let state = &mut *self.state.borrow_mut();
+        if !state.boundary() || state.fences_ignored {
+            return;
+        }
+        for word in std::mem::take(&mut state.unfenced).into_keys() {
+            let at = word * TEAR..(word + 1) * TEAR;
+            state.durable[at.clone()].copy_from_slice(&state.newest[at]);
+        }
+    }
+
+    fn description(&self) -> &'static str {
+        "simulated persistent memory"
+    }
+}
