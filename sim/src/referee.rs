@@ -25,6 +25,18 @@ const DEFAULT_MSS: u16 = 536;
 /// Numbers further apart than the largest window belong to another connection of the same name.
 const FAR: u32 = 1 << 30;
 
+/// Answers to one SYN that are remembered: a SYN-ACK by the table, and cookies of two minutes, with room to spare.
+const ANSWERS: usize = 8;
+
+/// Another SYN-ACK to the SYN that the latest answered. A listener without room answers with a cookie, whose number is not that of
+/// a half-open connection (RFC 4987 section 3.6): it cannot know which of the two reaches the peer, and the peer chooses.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    iss: u32,
+    own_shift: Option<u8>,
+    peer_edge: Option<u32>,
+}
+
 /// A SYN that reached the engine.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
@@ -38,6 +50,8 @@ struct Half {
     /// Our SYN's number, once we sent one.
     iss: Option<u32>,
     own_shift: Option<u8>,
+    /// Other answers to the SYN that `iss` answers.
+    answers: Vec<Answer>,
     offers: Vec<Offer>,
     sent_end: u32,
     fin: Option<u32>,
@@ -134,6 +148,12 @@ impl Half {
         if segment.has(FIN) {
             self.peer_fin = Some(segment.end());
         }
+        let scaled = u32::from(segment.window) << self.peer_shift();
+        for answer in &mut self.answers {
+            if !segment.has(SYN) && segment.has(ACK) && segment.ack == answer.iss.wrapping_add(1) {
+                answer.peer_edge = later(answer.peer_edge, segment.ack.wrapping_add(scaled));
+            }
+        }
         if segment.has(ACK)
             && let Some(iss) = self.iss
             && ahead(segment.ack, iss) >= 0
@@ -166,6 +186,7 @@ impl Half {
             *self = Self {
                 iss: Some(segment.seq),
                 sent_end: segment.end(),
+                answers: self.other_answers(segment),
                 offers,
                 heard_end: heard,
                 ..Self::default()
@@ -173,6 +194,8 @@ impl Half {
         }
         if segment.has(SYN) {
             self.own_shift = segment.read_options().shift;
+        } else {
+            self.note_choice(segment);
         }
         if self.iss.is_none() {
             // It answers a segment of no connection, or one that began before we watched.
@@ -180,6 +203,41 @@ impl Half {
         }
         self.judge_sequence(segment)?;
         if segment.has(ACK) { self.judge_acknowledgement(segment) } else { Ok(()) }
+    }
+
+    /// Whether nothing but a SYN has been sent under `iss`.
+    fn is_bare(&self) -> bool {
+        self.fin.is_none() && self.iss.is_some_and(|iss| self.sent_end == iss.wrapping_add(1))
+    }
+
+    /// What else was answered to the SYN that this SYN-ACK answers.
+    fn other_answers(&mut self, segment: &Segment) -> Vec<Answer> {
+        let Some(iss) = self.iss.filter(|_| segment.has(ACK) && self.ack == Some(segment.ack)) else {
+            return Vec::new();
+        };
+        if !self.is_bare() {
+            return Vec::new();
+        }
+        let mut answers = std::mem::take(&mut self.answers);
+        answers.retain(|answer| answer.iss != segment.seq);
+        if answers.len() >= ANSWERS {
+            answers.remove(0);
+        }
+        answers.push(Answer { iss, own_shift: self.own_shift, peer_edge: self.peer_edge });
+        answers
+    }
+
+    /// The connection goes on with the answer that its peer has chosen, which need not be the latest.
+    fn note_choice(&mut self, segment: &Segment) {
+        // A keepalive probe of a connection that has said nothing is one number back.
+        let begins = |answer: &Answer| matches!(segment.seq.wrapping_sub(answer.iss), 0 | 1);
+        let Some(place) = self.answers.iter().position(begins).filter(|_| self.is_bare()) else { return };
+        let Some(iss) = self.iss else { return };
+        let latest = Answer { iss, own_shift: self.own_shift, peer_edge: self.peer_edge };
+        let chosen = std::mem::replace(&mut self.answers[place], latest);
+        self.iss = Some(chosen.iss);
+        self.sent_end = chosen.iss.wrapping_add(1);
+        (self.own_shift, self.peer_edge) = (chosen.own_shift, chosen.peer_edge);
     }
 
     fn judge_sequence(&mut self, segment: &Segment) -> Result<(), &'static str> {
@@ -299,5 +357,29 @@ mod tests {
             judge(&[&honest[..5], &[large]].concat()),
             Err("sends a segment larger than its peer takes")
         );
+    }
+
+    #[test]
+    fn of_two_answers_to_one_syn_the_peer_chooses() {
+        const COOKIE: u32 = 3_000_000_000;
+        let answered_twice = [
+            (false, SYN, 900, 0, 2000, 0),
+            (true, SYN | ACK, 100, 901, 5000, 0),
+            (false, SYN, 900, 0, 2000, 0),
+            (true, SYN | ACK, COOKIE, 901, 5000, 0),
+        ];
+        for iss in [100, COOKIE] {
+            let begin = (false, ACK, 901, iss + 1, 2000, 0);
+            let with = |sent: &[_]| judge(&[&answered_twice[..], &[begin], sent].concat());
+            let (first, last) =
+                ((true, ACK, iss + 1, 901, 5000, 1000), (true, ACK | FIN, iss + 1001, 901, 5000, 100));
+            assert_eq!(with(&[first, last]), Ok(()));
+            assert_eq!(
+                with(&[first, last, (true, ACK, iss + 1102, 901, 5000, 1)]),
+                Err("sends behind its FIN")
+            );
+            let beyond = (true, ACK, iss + 2001, 901, 5000, 2);
+            assert_eq!(with(&[first, beyond]), Err("sends beyond its peer's window"));
+        }
     }
 }
