@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sietch::nic::shm::{EndpointFds, Geometry};
-use sietch::nic::xdp::{Ipv4Prefix, VnicSpec};
+use sietch::nic::xdp::{Ipv4Prefix, Ipv6Prefix, VnicSpec};
 use sietch_protocol::{CallError, Connection, HeldGrant, Notice, PortGrant, PortRange};
 use sietch_service::Command;
 
@@ -159,6 +159,7 @@ fn specification(port: &PortGrant) -> VnicSpec {
         tcp_ports: ranges(&port.tcp_ports),
         udp_ports: ranges(&port.udp_ports),
         peers: port.peers.iter().filter_map(|peer| Ipv4Prefix::new(peer.address, peer.prefix)).collect(),
+        peers6: port.peers6.iter().filter_map(|peer| Ipv6Prefix::new(peer.address, peer.prefix)).collect(),
         rate,
         burst: rate.map_or(0, |rate| (rate / BURST_SHARE).max(MIN_BURST)),
         uplink: None,

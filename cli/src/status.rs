@@ -89,10 +89,11 @@ fn grants(daemon: &Status) -> Table {
     let mut table = Table::new(0);
     table.headings(&["grant", "what", "protection", "state", "generation", "holder"]);
     for vnic in &daemon.vnics {
+        let six = vnic.address6.map_or_else(String::new, |six| format!(", {six}"));
         let rate = vnic.rate.map_or_else(String::new, |rate| format!(", {rate}"));
         table.row(row(
             &format!("VNIC {}", vnic.name),
-            &format!("{}{rate}", vnic.address),
+            &format!("{}{six}{rate}", vnic.address),
             &vnic.protection,
             vnic.revoked,
             vnic.holder.as_ref(),

@@ -4,7 +4,7 @@
 //! that thread starts lives in it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -43,6 +43,7 @@ impl Place {
         let port = self.port;
         let text = format!(
             "[[vnic]]\nname = \"kv\"\nuid = {uid}\naddress = \"10.84.0.2/24\"\nhost_address = \"10.84.0.1\"\n\
+             address6 = \"fd84::2/64\"\nhost_address6 = \"fd84::1\"\n\
              tcp_ports = [\"{port}\"]\n\n[[vsa]]\nname = \"kv\"\nuid = {uid}\nsize = \"64MiB\"\n\n\
              [kv]\nuid = {uid}\nport = {port}\n"
         );
@@ -251,6 +252,12 @@ fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
         assert!(up.banner.contains(&line), "{}", up.banner);
         assert_eq!(ask(vnic, "SET a 1"), "+OK");
         assert_eq!(ask(place.kernel(), "GET a"), "1");
+        // Over IPv6 it is the same store.
+        let six = SocketAddr::from((Ipv6Addr::new(0xfd84, 0, 0, 0, 0, 0, 0, 2), place.port));
+        assert!(up.banner.contains(&six.to_string()), "{}", up.banner);
+        assert_eq!(ask(six, "SET over ipv6"), "+OK");
+        assert_eq!(ask(place.kernel(), "GET over"), "ipv6");
+        assert_eq!(text(&place.run(&["status"]).stdout).matches("fd84::2").count(), 2);
 
         let status = place.status();
         assert_eq!(status["daemon"]["vnics"][0]["protection"], "kernel-enforced");

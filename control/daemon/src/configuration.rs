@@ -6,10 +6,11 @@
 //! 4. Links between two applications are in [`links`].
 //! 5. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
 
+mod addresses;
 pub mod links;
 pub mod ports;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -18,6 +19,7 @@ use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate, Size};
 use toml::Spanned;
 
 use crate::identity::{stable_hash, uid_of};
+use addresses::{Peer, by_family, everyone, pair6};
 use links::{Link, LinkText};
 use ports::{Port, SERVICE_UID};
 
@@ -117,14 +119,18 @@ pub struct Vnic {
     pub address: Network,
     /// The host's address on its veth pair.
     pub host_address: Ipv4Addr,
+    /// Its IPv6 address and network, and the host's address in it.
+    pub ipv6: Option<(Network6, Ipv6Addr)>,
     /// Its Ethernet address.
     pub mac: Mac,
     /// Local TCP ports.
     pub tcp_ports: Vec<PortRange>,
     /// Local UDP ports.
     pub udp_ports: Vec<PortRange>,
-    /// Networks it may talk to.
+    /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
+    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
+    pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
     /// The largest IP packet, in bytes.
@@ -205,13 +211,14 @@ struct VnicText {
     address: Spanned<Network>,
     address6: Option<Spanned<Network6>>,
     host_address: Option<Ipv4Addr>,
+    host_address6: Option<Ipv6Addr>,
     mac: Option<Spanned<Mac>>,
     #[serde(default)]
     tcp_ports: Vec<PortRange>,
     #[serde(default)]
     udp_ports: Vec<PortRange>,
     #[serde(default = "everyone")]
-    peers: Vec<Network>,
+    peers: Vec<Peer>,
     rate: Option<Rate>,
     mtu: Option<Spanned<u32>>,
     memory: Option<Spanned<Size>>,
@@ -243,10 +250,6 @@ struct KvText {
 enum User {
     Number(u32),
     Name(String),
-}
-
-fn everyone() -> Vec<Network> {
-    vec![Network::EVERYONE]
 }
 
 const fn usual_mtu() -> u32 {
@@ -416,11 +419,11 @@ impl Rules<'_> {
         let Some(host) = vnic.host_address else {
             return refuse("it has no host_address".to_owned(), "give the host an address of its network");
         };
-        if vnic.memory.is_some() || vnic.address6.is_some() {
-            let cause = "memory and address6 are for VNICs of the switch".to_owned();
-            return refuse(cause, "remove them, or write `kind = \"switch\"`");
+        if vnic.memory.is_some() {
+            let cause = "memory is for VNICs of the switch".to_owned();
+            return refuse(cause, "remove it, or write `kind = \"switch\"`");
         }
-        let mtu = vnic.mtu.map_or(usual_mtu(), Spanned::into_inner);
+        let mtu = vnic.mtu.as_ref().map_or(usual_mtu(), |mtu| *mtu.get_ref());
         let usable = |ip: Ipv4Addr| {
             !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast())
         };
@@ -451,6 +454,10 @@ impl Rules<'_> {
                 "leave it out for everybody",
             );
         }
+        let ipv6 = match pair6(&vnic, mtu, others) {
+            Ok(ipv6) => ipv6,
+            Err((cause, mend)) => return refuse(cause, mend),
+        };
         let mac = match vnic.mac {
             Some(mac) if !mac.get_ref().is_unicast() => {
                 let cause = format!("{} is no address of one station", mac.get_ref());
@@ -459,10 +466,21 @@ impl Rules<'_> {
             Some(mac) => mac.into_inner(),
             None => derived_mac(machine, &name, "vnic"),
         };
-        let uid = self.uid(&what, &vnic.uid)?;
-        let (tcp_ports, udp_ports, peers) = (vnic.tcp_ports, vnic.udp_ports, vnic.peers);
-        let rate = vnic.rate;
-        Ok(Vnic { name, uid, address, host_address: host, mac, tcp_ports, udp_ports, peers, rate, mtu })
+        let (peers, peers6) = by_family(&vnic.peers);
+        Ok(Vnic {
+            uid: self.uid(&what, &vnic.uid)?,
+            name,
+            address,
+            host_address: host,
+            ipv6,
+            mac,
+            tcp_ports: vnic.tcp_ports,
+            udp_ports: vnic.udp_ports,
+            peers,
+            peers6,
+            rate: vnic.rate,
+            mtu,
+        })
     }
 
     fn vsa(&self, vsa: VsaText, others: &[Vsa]) -> Result<Vsa, ConfigurationError> {

@@ -16,12 +16,12 @@ mod queue;
 mod veth;
 
 use std::future::Future;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 use sietch_protocol::metrics::Metric;
-use sietch_protocol::{Geometry, Mac, Network, PortRange, Rate};
+use sietch_protocol::{Geometry, Mac, Network, Network6, PortRange, Rate};
 
 use crate::configuration::{Vnic, derived_mac};
 use crate::identity::stable_hash;
@@ -50,14 +50,20 @@ pub struct VnicPlan {
     pub address: Network,
     /// The host end's address.
     pub host_address: Ipv4Addr,
+    /// The VNIC's IPv6 address and network, and the host end's address in it. (Missing in the state of daemons that knew none.)
+    #[serde(default)]
+    pub ipv6: Option<(Network6, Ipv6Addr)>,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// Local TCP ports let through.
     pub tcp_ports: Vec<PortRange>,
     /// Local UDP ports let through.
     pub udp_ports: Vec<PortRange>,
-    /// Networks it may talk to.
+    /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
+    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
+    #[serde(default)]
+    pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
 }
@@ -76,10 +82,12 @@ impl VnicPlan {
             host_mac: derived_mac(machine.trim(), &vnic.name, "host"),
             address: vnic.address,
             host_address: vnic.host_address,
+            ipv6: vnic.ipv6,
             mtu: vnic.mtu,
             tcp_ports: vnic.tcp_ports.clone(),
             udp_ports: vnic.udp_ports.clone(),
             peers: vnic.peers.clone(),
+            peers6: vnic.peers6.clone(),
             rate: vnic.rate,
         }
     }

@@ -119,6 +119,48 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
 }
 
 #[test]
+fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
+    in_own_network("a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash", || {
+        let scene = Scene::new("six", NOBODY);
+        scene.configure(&format!(
+            "[[vnic]]\nname = \"kv\"\nuid = {NOBODY}\naddress = \"10.83.0.2/24\"\nhost_address = \"10.83.0.1\"\n\
+             address6 = \"fd83::2/64\"\nhost_address6 = \"fd83::1\"\ntcp_ports = [\"6379\"]\n\
+             peers = [\"0.0.0.0/0\", \"fd83::/64\"]\n\n[[vsa]]\nname = \"kv\"\nuid = {NOBODY}\nsize = \"1MiB\"\n"
+        ));
+        let daemon = start(&scene);
+        let mut application = scene.application(Some(NOBODY));
+        let granted = application.ask("vnic", "GRANT");
+        assert!(!granted.contains("refused"), "{granted}");
+        let addresses = ip(&["-6", "-o", "addr", "show", "dev", "sv-kv"]);
+        assert!(addresses.contains("fd83::1/128") && addresses.lines().count() == 1, "{addresses}");
+        assert!(!addresses.contains("tentative"), "{addresses}");
+        assert_eq!(ip(&["-6", "-o", "addr", "show", "dev", "sv-kv-a"]), "");
+        let route = ip(&["-6", "route", "get", "fd83::2"]);
+        assert!(route.contains("dev sv-kv") && route.contains("src fd83::1"), "{route}");
+        assert!(ip(&["-6", "neigh"]).contains("fd83::2 dev sv-kv"), "{}", ip(&["-6", "neigh"]));
+        let shown = scene.status().vnics[0].address6.expect("an IPv6 address").to_string();
+        assert_eq!(shown, "fd83::2/64");
+        daemon.crash();
+        let daemon = start(&scene);
+        assert!(scene.status().vnics[0].holder.is_some(), "adopted");
+        assert!(ip(&["-6", "route", "get", "fd83::2"]).contains("dev sv-kv"));
+        let group = |scene: &Scene| {
+            let groups = scene.connect().stat().unwrap();
+            let vnic = groups.into_iter().find(|group| group.source == "vnic kv").expect("its counters");
+            vnic.metrics.into_iter().find(|metric| metric.name == "received.frames").unwrap().value
+        };
+        let before = group(&scene);
+        let attempt =
+            TcpStream::connect_timeout(&"[fd83::2]:6379".parse().unwrap(), Duration::from_millis(50));
+        assert!(attempt.is_err(), "the application answers nothing");
+        assert!(group(&scene) > before, "the filter lets what is granted through");
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+        assert!(!links().contains("sv-kv"), "{}", links());
+    });
+}
+
+#[test]
 fn a_veth_that_somebody_else_made_is_not_touched() {
     in_own_network("a_veth_that_somebody_else_made_is_not_touched", || {
         let scene = Scene::new("foreign", NOBODY);

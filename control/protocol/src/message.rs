@@ -223,6 +223,9 @@ pub struct VnicGrant {
     pub address6: Option<Network6>,
     /// Where packets for other networks go, if there is such a place.
     pub gateway: Option<Ipv4Addr>,
+    /// The same over IPv6.
+    #[serde(default)]
+    pub gateway6: Option<Ipv6Addr>,
     /// The gateway's Ethernet address when it is known without ARP (it is the host's end of the veth pair).
     pub gateway_mac: Option<Mac>,
     /// The host's address on this network, where the host is on it.
@@ -239,8 +242,11 @@ pub struct VnicGrant {
     pub tcp_ports: Vec<PortRange>,
     /// Local UDP ports the filters let through.
     pub udp_ports: Vec<PortRange>,
-    /// Networks the VNIC may talk to.
+    /// Networks of IPv4 the VNIC may talk to.
     pub peers: Vec<Network>,
+    /// Networks of IPv6 the VNIC may talk to. None beside a network of no bits in `peers`: everybody.
+    #[serde(default)]
+    pub peers6: Vec<Network6>,
     /// What it may send; without one there is no bound.
     pub rate: Option<Rate>,
 }
@@ -279,8 +285,11 @@ pub struct PortGrant {
     pub tcp_ports: Vec<PortRange>,
     /// Local UDP ports.
     pub udp_ports: Vec<PortRange>,
-    /// Networks it may talk to.
+    /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
+    /// Networks of IPv6 it may talk to, as in [`VnicGrant::peers6`].
+    #[serde(default)]
+    pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
     /// The largest IP packet, in bytes.

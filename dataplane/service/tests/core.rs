@@ -19,6 +19,7 @@ fn spec(last: u8) -> VnicSpec {
         tcp_ports: Vec::new(),
         udp_ports: vec![7000..=7000],
         peers: Vec::new(),
+        peers6: Vec::new(),
         rate: None,
         burst: 0,
         uplink: None,

@@ -35,7 +35,7 @@ mod tests;
 pub use counters::{DirectionCounters, Reason, Tally, VnicCounters};
 pub use error::XdpError;
 pub use uplink::{Uplink, UplinkCounters};
-pub use vnic::{Ipv4Prefix, VnicPrograms, VnicSpec};
+pub use vnic::{Ipv4Prefix, Ipv6Prefix, VnicPrograms, VnicSpec};
 
 use kernel::{Program, ProgramInfo};
 

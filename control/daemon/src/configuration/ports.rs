@@ -7,6 +7,7 @@ use sietch_nic::shm;
 use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate};
 use toml::Spanned;
 
+use super::addresses::{by_family, is_granted6};
 use super::links::is_host;
 use super::{Configuration, ConfigurationError, MAX_PEERS, MAX_PORT_RANGES, Rules, VnicText, derived_mac};
 
@@ -30,8 +31,10 @@ pub struct Port {
     pub tcp_ports: Vec<PortRange>,
     /// Local UDP ports.
     pub udp_ports: Vec<PortRange>,
-    /// Networks it may talk to.
+    /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
+    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
+    pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
     /// The largest IP packet, in bytes.
@@ -62,11 +65,12 @@ impl Rules<'_> {
         let (what, at) = (format!("VNIC {name}"), text.name.span().start);
         let refuse = |cause: String, mend: &str| Err(self.refuse(at, what.clone(), cause, mend));
         let address = *text.address.get_ref();
-        if text.host_address.is_some() {
-            return refuse("the host is not on the switch".to_owned(), "remove host_address");
+        if text.host_address.is_some() || text.host_address6.is_some() {
+            let mend = "remove host_address and host_address6";
+            return refuse("the host is not on the switch".to_owned(), mend);
         }
         let address6 = text.address6.map(Spanned::into_inner);
-        if !is_host(address.address.into()) || address6.is_some_and(|six| !is_host(six.address.into())) {
+        if !is_host(address.address.into()) || address6.is_some_and(|six| !is_granted6(six.address)) {
             return refuse("its address is no address of a host".to_owned(), "give it a unicast address");
         }
         if text.tcp_ports.len().max(text.udp_ports.len()) > MAX_PORT_RANGES || text.peers.len() > MAX_PEERS {
@@ -97,8 +101,21 @@ impl Rules<'_> {
         let uid = self.uid(&what, &text.uid)?;
         let (mtu, shm::Geometry { slots, data }) =
             self.shape(at, &what, text.mtu, super::usual_mtu(), text.memory, address6.is_some())?;
-        let (tcp_ports, udp_ports, peers) = (text.tcp_ports, text.udp_ports, text.peers);
-        let rate = text.rate;
-        Ok(Port { name, uid, address, address6, mac, tcp_ports, udp_ports, peers, rate, mtu, slots, data })
+        let (peers, peers6) = by_family(&text.peers);
+        Ok(Port {
+            name,
+            uid,
+            address,
+            address6,
+            mac,
+            tcp_ports: text.tcp_ports,
+            udp_ports: text.udp_ports,
+            peers,
+            peers6,
+            rate: text.rate,
+            mtu,
+            slots,
+            data,
+        })
     }
 }

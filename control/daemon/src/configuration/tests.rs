@@ -24,17 +24,53 @@ fn an_empty_file_grants_nothing() {
     assert!(configuration.vnics.is_empty() && configuration.vsas.is_empty());
 }
 
+const SIX: &str = "address6 = \"fd00::2/64\"\nhost_address6 = \"fd00::1\"\n";
+
+#[test]
+fn peers_are_of_either_family() {
+    let vnic = "[[vnic]]\nname = \"a\"\nuid = 1\naddress = \"10.0.0.2/24\"\nhost_address = \"10.0.0.1\"\n";
+    let with = |peers: &str| {
+        let configuration = parse(&format!("{vnic}{SIX}peers = [{peers}]\n")).unwrap();
+        let one = &configuration.vnics[0];
+        let of = |list: Vec<String>| list.join(" ");
+        (
+            of(one.peers.iter().map(ToString::to_string).collect()),
+            of(one.peers6.iter().map(ToString::to_string).collect()),
+        )
+    };
+    assert_eq!(with("\"10.0.0.0/8\", \"fd00::/8\""), ("10.0.0.0/8".into(), "fd00::/8".into()));
+    assert_eq!(with("\"fd00::7\""), (String::new(), "fd00::7/128".into()));
+    let (own, host) = parse(&format!("{vnic}{SIX}")).unwrap().vnics[0].ipv6.unwrap();
+    assert_eq!((own.to_string(), host.to_string()), ("fd00::2/64".into(), "fd00::1".into()));
+}
+
 #[test]
 fn every_mistake_is_told_with_its_file_and_line() {
     let vnic = "[[vnic]]\nname = \"a\"\nuid = 1\naddress = \"10.0.0.2/24\"\nhost_address = \"10.0.0.1\"\n";
     let vsa = "[[vsa]]\nname = \"a\"\nuid = 1\nsize = \"1MiB\"\n";
-    let cases: [(String, &str, &str); 13] = [
+    let cases: [(String, &str, &str); 21] = [
         ("[[vnic]\n".into(), "line 1", ""),
         (format!("{vnic}speed = 1\n"), "line 6", "speed"),
         (format!("{vnic}rate = \"fast\"\n"), "line 6", "Gbit/s"),
         (format!("{vnic}tcp_ports = [\"0\"]\n"), "line 6", "6379"),
         (format!("{vnic}mtu = 9000\n"), ":2:", "3498"),
         (format!("{vnic}mac = \"01:00:00:00:00:01\"\n"), ":2:", "even"),
+        (format!("{vnic}address6 = \"fd00::2/64\"\n"), ":2:", "alone"),
+        (format!("{vnic}host_address6 = \"fd00::1\"\n"), ":2:", "alone"),
+        (format!("{vnic}address6 = \"fe80::2/64\"\nhost_address6 = \"fe80::1\"\n"), ":2:", "fe80::2"),
+        (format!("{vnic}address6 = \"fd00::2/64\"\nhost_address6 = \"fd00::2\"\n"), ":2:", "two hosts"),
+        (format!("{vnic}address6 = \"fd00::2/64\"\nhost_address6 = \"fd01::1\"\n"), ":2:", "fd00::2/64"),
+        (
+            format!("{vnic}mtu = 1279\naddress6 = \"fd00::2/64\"\nhost_address6 = \"fd00::1\"\n"),
+            ":2:",
+            "1280",
+        ),
+        (format!("{vnic}peers = [\"fd00::/129\"]\n"), "line 6", "fd00::"),
+        (
+            format!("{vnic}{SIX}{}{SIX}", vnic.replace("\"a\"", "\"b\"").replace("0.0.2/24", "0.0.3/24")),
+            ":9:",
+            "VNIC a's address",
+        ),
         (format!("{vnic}{vnic}"), ":7:", "twice"),
         (format!("{vnic}{}", vnic.replace("\"a\"", "\"b\"")), ":7:", "VNIC a's address"),
         (vnic.replace("10.0.0.1\"", "10.1.0.1\""), ":2:", "10.0.0.2/24"),

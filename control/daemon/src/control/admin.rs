@@ -50,7 +50,7 @@ impl<D: VnicDevices> Control<D> {
                 uid: vnic.uid,
                 kind: VnicKind::Veth,
                 address: vnic.address,
-                address6: None,
+                address6: vnic.ipv6.map(|(own, _)| own),
                 mac: vnic.mac,
                 interface,
                 peer: None,

@@ -348,8 +348,9 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Ans
         mac: plan.mac,
         address: plan.address.address,
         prefix: plan.address.prefix,
-        address6: None,
+        address6: plan.ipv6.map(|(own, _)| own),
         gateway: Some(plan.host_address),
+        gateway6: plan.ipv6.map(|(_, host)| host),
         gateway_mac: opened.gateway_mac,
         host_address: Some(plan.host_address),
         peer: None,
@@ -359,6 +360,7 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Ans
         tcp_ports: plan.tcp_ports.clone(),
         udp_ports: plan.udp_ports.clone(),
         peers: plan.peers.clone(),
+        peers6: plan.peers6.clone(),
         rate: plan.rate,
     }));
     Answer { body, descriptors: vec![opened.xsk, opened.umem] }

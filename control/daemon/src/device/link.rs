@@ -76,6 +76,7 @@ impl LinkPlan {
             prefix: self.address.prefix,
             address6: self.address6,
             gateway: None,
+            gateway6: None,
             gateway_mac: None,
             host_address: None,
             peer: Some(self.peer.clone()),
@@ -85,6 +86,7 @@ impl LinkPlan {
             tcp_ports: Vec::new(),
             udp_ports: Vec::new(),
             peers: vec![Network::EVERYONE],
+            peers6: Vec::new(),
             rate: None,
         }
     }

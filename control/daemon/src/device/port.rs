@@ -21,6 +21,8 @@ pub(crate) struct PortPlan {
     pub(crate) tcp_ports: Vec<PortRange>,
     pub(crate) udp_ports: Vec<PortRange>,
     pub(crate) peers: Vec<Network>,
+    #[serde(default)]
+    pub(crate) peers6: Vec<Network6>,
     pub(crate) rate: Option<Rate>,
     pub(crate) mtu: u32,
     pub(crate) geometry: SharedGeometry,
@@ -37,6 +39,7 @@ impl PortPlan {
             tcp_ports: port.tcp_ports.clone(),
             udp_ports: port.udp_ports.clone(),
             peers: port.peers.clone(),
+            peers6: port.peers6.clone(),
             rate: port.rate,
             mtu: port.mtu,
             geometry: SharedGeometry { slots: port.slots, data: port.data },
@@ -64,6 +67,7 @@ impl PortPlan {
             prefix: self.address.prefix,
             address6: self.address6,
             gateway: None,
+            gateway6: None,
             gateway_mac: None,
             host_address: None,
             peer: None,
@@ -73,6 +77,7 @@ impl PortPlan {
             tcp_ports: self.tcp_ports.clone(),
             udp_ports: self.udp_ports.clone(),
             peers: self.peers.clone(),
+            peers6: self.peers6.clone(),
             rate: self.rate,
         }
     }
@@ -90,6 +95,7 @@ impl PortPlan {
             tcp_ports: self.tcp_ports.clone(),
             udp_ports: self.udp_ports.clone(),
             peers: self.peers.clone(),
+            peers6: self.peers6.clone(),
             rate: self.rate,
             mtu: self.mtu,
             geometry: self.geometry,

@@ -8,7 +8,7 @@
 use std::os::fd::AsFd;
 
 use sietch_nic::af_xdp;
-use sietch_nic::xdp::{self, DirectionCounters, Ipv4Prefix, Reason, VnicPrograms, VnicSpec};
+use sietch_nic::xdp::{self, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec};
 use sietch_protocol::metrics::{Kind, Metric};
 use sietch_protocol::{Geometry, PortRange};
 
@@ -56,14 +56,16 @@ pub(super) fn leave_uplink(uplink: Uplink) {
 fn specification(plan: &VnicPlan, uplink: Option<&Uplink>) -> VnicSpec {
     let ranges = |ports: &[PortRange]| ports.iter().map(|range| range.first..=range.last).collect();
     let prefix = |network: &sietch_protocol::Network| Ipv4Prefix::new(network.address, network.prefix);
+    let prefix6 = |network: &sietch_protocol::Network6| Ipv6Prefix::new(network.address, network.prefix);
     let rate = plan.rate.map(|rate| rate.bytes_per_second);
     VnicSpec {
         mac: plan.mac.0,
         address: plan.address.address,
-        address6: None,
+        address6: plan.ipv6.map(|(own, _)| own.address),
         tcp_ports: ranges(&plan.tcp_ports),
         udp_ports: ranges(&plan.udp_ports),
         peers: plan.peers.iter().filter_map(prefix).collect(),
+        peers6: plan.peers6.iter().filter_map(prefix6).collect(),
         rate,
         burst: rate.map_or(0, |rate| (rate / BURST_SHARE).max(MIN_BURST)),
         uplink: uplink.map(|uplink| uplink.ifindex),
@@ -99,6 +101,10 @@ pub(super) fn open(
         uplink
             .program
             .add(plan.address.address, plan.mac.0, host)
+            .and_then(|()| match plan.ipv6 {
+                Some((own, _)) => uplink.program.add6(own.address, plan.mac.0, plan.address.address),
+                None => Ok(()),
+            })
             .map_err(|error| fail(of(plan), "join the uplink", error))?;
     }
     let geometry = granted.geometry;
@@ -136,10 +142,12 @@ pub(super) fn close(plan: &VnicPlan, programs: Programs, uplink: Option<&mut Upl
         // The interface goes next, which stops the traffic too.
         tracing::warn!(vnic = plan.name, %error, "its filters could not be closed");
     }
-    if let Some(uplink) = uplink
-        && let Err(error) = uplink.program.remove(plan.address.address)
-    {
-        tracing::warn!(vnic = plan.name, %error, "the uplink still knows it");
+    if let Some(uplink) = uplink {
+        let six = plan.ipv6.map(|(own, _)| uplink.program.remove6(own.address));
+        let four = uplink.program.remove(plan.address.address);
+        for error in [Some(four), six].into_iter().flatten().filter_map(Result::err) {
+            tracing::warn!(vnic = plan.name, %error, "the uplink still knows it");
+        }
     }
 }
 

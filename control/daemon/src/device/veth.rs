@@ -1,18 +1,20 @@
 //! veth pairs over rtnetlink.
 //!
 //! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says whose it is.
-//! 2. IPv6 is switched off on both ends before they come up, or the kernel would send router solicitations from them.
+//! 2. IPv6 is switched off before they come up, or the kernel would send router solicitations from them: on the application's end always, on the
+//!    host's end unless the VNIC has an IPv6 address. Then that end makes up no address, tries out none, and hears no router.
 //! 3. Transmit checksumming is switched off on the host's end: its frames would else carry unfinished checksums.
-//! 4. The host's end gets the host address as /32, a host route to the VNIC and a permanent neighbour entry: the VNIC need not answer
-//!    ARP. The application's end gets no address and no ARP.
+//! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC and permanent neighbour entries: the VNIC need not
+//!    answer questions about itself. The application's end gets no address and no ARP.
 //! 5. `remove`: deleting one end deletes the pair.
 //!
 //! Interfaces are looked up over netlink, not in `/sys`, whose view is that of the namespace it was mounted in.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 
 use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage};
 use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::packet_route::route::RouteScope;
@@ -86,17 +88,29 @@ pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Resul
         let named = LinkUnspec::new_with_index(index).alias(alias).build();
         handle.link().change(named).execute().await.map_err(|error| fail(plan, "mark the pair", error))?;
     }
-    for interface in [&plan.host_interface, &plan.application_interface] {
-        let switch = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
-        match std::fs::write(&switch, "1") {
-            // A kernel without IPv6 has nothing to switch off.
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(fail(plan, "switch IPv6 off", error));
+    prepare_ipv6(plan)?;
+    Ok(ends)
+}
+
+/// What the kernel is to do of its own accord with IPv6 on both ends: as little as it can be told.
+fn prepare_ipv6(plan: &VnicPlan) -> Result<(), DeviceError> {
+    // (Mode 1 makes no link-local address.)
+    const QUIET: [(&str, &str); 4] =
+        [("disable_ipv6", "0"), ("addr_gen_mode", "1"), ("accept_ra", "0"), ("router_solicitations", "0")];
+    const OFF: [(&str, &str); 1] = [("disable_ipv6", "1")];
+    let host: &[_] = if plan.ipv6.is_some() { &QUIET } else { &OFF };
+    for (interface, settings) in [(&plan.host_interface, host), (&plan.application_interface, &OFF)] {
+        for (name, value) in settings {
+            match std::fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{name}"), value) {
+                // A kernel without IPv6 has nothing to switch off.
+                Err(error) if plan.ipv6.is_some() || error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(fail(plan, "tell it what to do with IPv6", error));
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
-    Ok(ends)
+    Ok(())
 }
 
 /// Brings both ends up and lets the host reach the VNIC.
@@ -142,7 +156,42 @@ pub(super) async fn bring_up(
         .replace()
         .execute()
         .await
-        .map_err(|error| fail(plan, "add the route to the VNIC", error))
+        .map_err(|error| fail(plan, "add the route to the VNIC", error))?;
+    match plan.ipv6 {
+        Some((own, host)) => lead6(handle, plan, ends, own.address, host).await,
+        None => Ok(()),
+    }
+}
+
+/// Lets the host reach the VNIC over IPv6.
+async fn lead6(
+    handle: &Handle,
+    plan: &VnicPlan,
+    ends: Ends,
+    own: Ipv6Addr,
+    host: Ipv6Addr,
+) -> Result<(), DeviceError> {
+    let mut address = handle.address().add(ends.host, IpAddr::V6(host), 128).replace();
+    // Nobody else is on this link, and without a trial the address can be the route's source at once.
+    address.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+    let addressed = address.execute().await;
+    addressed.map_err(|error| fail(plan, "give it the host's IPv6 address", error))?;
+    handle
+        .neighbours()
+        .add(ends.host, IpAddr::V6(own))
+        .link_layer_address(&plan.mac.0)
+        .state(NeighbourState::Permanent)
+        .replace()
+        .execute()
+        .await
+        .map_err(|error| fail(plan, "add the IPv6 neighbour entry", error))?;
+    let route = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(own, 128)
+        .output_interface(ends.host)
+        .pref_source(host)
+        .build();
+    let routed = handle.route().add(route).replace().execute().await;
+    routed.map_err(|error| fail(plan, "add the IPv6 route to the VNIC", error))
 }
 
 /// Deletes the pair if it is there.

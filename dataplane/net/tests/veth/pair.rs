@@ -90,6 +90,7 @@ impl Pair {
             tcp_ports: vec![plan.ports.clone()],
             udp_ports: Vec::new(),
             peers: Vec::new(),
+            peers6: Vec::new(),
             rate: None,
             burst: 1 << 20,
             uplink: None,

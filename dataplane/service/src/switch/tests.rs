@@ -21,6 +21,7 @@ fn spec(last: u8) -> VnicSpec {
         tcp_ports: vec![0..=u16::MAX],
         udp_ports: vec![7000..=7999],
         peers: Vec::new(),
+        peers6: Vec::new(),
         rate: None,
         burst: 0,
         uplink: None,

@@ -45,6 +45,9 @@ pub const TARGET: i16 = -24;
 const PREFIX_KEY: i16 = -32;
 /// Stack: which bit of a port word.
 const PORT_BIT: i16 = -40;
+/// Stack: prefix length, then an IPv6 address, which is aligned.
+const PREFIX_KEY6: i16 = -76;
+const ADDRESS6: i16 = PREFIX_KEY6 + 4;
 
 const ETHERNET: i32 = 14;
 const ETHERTYPE: i16 = 12;
@@ -217,6 +220,25 @@ impl FrameProgram {
         self.look_up(map, KEY);
     }
 
+    /// `R0 = ` the value in `map` under the 16 bytes of the frame from `offset` on, or 0.
+    pub fn look_up_address6(&mut self, map: MapReference, offset: i16) {
+        self.copy_address6(offset);
+        self.look_up(map, ADDRESS6);
+    }
+
+    /// Puts 16 bytes of the frame on the stack.
+    fn copy_address6(&mut self, offset: i16) {
+        for half in [0, 8] {
+            self.code.load(Size::Double, R1, R7, offset + half);
+            self.code.store(Size::Double, R10, ADDRESS6 + half, R1);
+        }
+    }
+
+    /// Makes `register` the key that [`FrameProgram::reload_key`] gets back.
+    pub fn set_key(&mut self, register: Register) {
+        self.code.store(Size::Word, R10, KEY, register);
+    }
+
     /// The key of the last [`FrameProgram::look_up_key`].
     pub fn reload_key(&mut self, register: Register) {
         self.code.load(Size::Word, register, R10, KEY);
@@ -265,7 +287,8 @@ impl FrameProgram {
         self.jump_if(Condition::Equal, R3, ETHERTYPE_IPV4, label);
     }
 
-    /// Drops ARP packets that are not Ethernet/IPv4 requests or replies about the VNIC's own address.
+    /// Drops ARP packets that are not Ethernet/IPv4 requests or replies about the VNIC's own address, or on the way to it announcements of
+    /// others' (RFC 5227 section 3).
     pub fn arp(&mut self, direction: Direction) {
         self.require_or_drop(ARP_END);
         self.code.load(Size::Word, R1, R7, 14);
@@ -278,17 +301,22 @@ impl FrameProgram {
         self.drop_if(Condition::NotEqual, R1, wire16(2), Reason::Arp);
         self.code.bind(operation);
         self.code.load(Size::Double, R4, R9, Word::Address.offset());
-        let own_address = match direction {
-            Direction::Receive => 38,
+        self.code.load(Size::Word, R5, R7, 28);
+        match direction {
+            Direction::Receive => {
+                let ours = self.code.label();
+                self.code.load(Size::Word, R3, R7, 38);
+                self.jump_if(Condition::Equal, R3, R4, ours);
+                self.drop_if(Condition::NotEqual, R3, R5, Reason::Arp);
+                self.code.bind(ours);
+            }
             Direction::Transmit => {
+                self.drop_if(Condition::NotEqual, R5, R4, Reason::Arp);
                 self.load_mac(R1, R2, 22);
                 self.code.load(Size::Double, R2, R9, Word::Mac.offset());
                 self.drop_if(Condition::NotEqual, R1, R2, Reason::Arp);
-                28
             }
-        };
-        self.code.load(Size::Word, R3, R7, own_address);
-        self.drop_if(Condition::NotEqual, R3, R4, Reason::Arp);
+        }
     }
 
     /// Drops IPv4 packets with a wrong header, fragments, and those of another address.

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::kernel::{MapKind, MapShape, NO_PREALLOCATION, READ_ONLY_TO_PROGRAMS};
 
 /// First word of every configuration: "SIETCHX" and the version of this layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x02");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x03");
 
 /// Words of a VNIC's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Word {
     Address,
     /// The MAC of the host's end, laid out as [`Word::Mac`].
     HostMac,
-    /// 1: addresses of the other side must match the peer list. 0: any will do.
+    /// 1: IPv4 addresses of the other side must match the peer list. 0: any will do.
     PeersRestricted,
     /// Interface index of the uplink, 0: frames go to the host.
     Uplink,
@@ -54,11 +54,13 @@ pub enum Word {
     Solicited,
     /// The same for the link-local address.
     SolicitedLinkLocal,
+    /// 1: IPv6 addresses of the other side must match their peer list. 0: any will do.
+    PeersRestricted6,
 }
 
 /// Words in a configuration.
-pub const CONFIG_WORDS: usize = Word::SolicitedLinkLocal as usize + 1;
-const _: () = assert!(CONFIG_WORDS == 20);
+pub const CONFIG_WORDS: usize = Word::PeersRestricted6 as usize + 1;
+const _: () = assert!(CONFIG_WORDS == 21);
 
 impl Word {
     /// Offset in bytes, as an instruction wants it.
@@ -105,6 +107,8 @@ pub const PEERS: MapShape = MapShape {
     entries: 2 * MAXIMUM_PEERS,
     flags: NO_PREALLOCATION | READ_ONLY_TO_PROGRAMS,
 };
+/// The same for IPv6: prefix length (host order) and address to nothing in particular.
+pub const PEERS6: MapShape = MapShape { name: "sietch_peers6", key: 20, ..PEERS };
 /// One word: the time at which the bucket is full again.
 pub const BUCKET: MapShape = array("sietch_bucket", 8, 1, 0);
 /// Queue to AF_XDP socket.
@@ -135,6 +139,8 @@ pub const VNICS: MapShape = MapShape {
     entries: MAXIMUM_VNICS,
     flags: READ_ONLY_TO_PROGRAMS,
 };
+/// IPv6 address to MAC (as [`Word::Mac`]) and the VNIC's IPv4 address (as in a frame): the key of its device.
+pub const VNICS6: MapShape = MapShape { name: "sietch_vnics6", key: 16, value: 16, ..VNICS };
 /// Address (as in a frame) to the peer's end of the VNIC.
 pub const VNIC_DEVICES: MapShape = MapShape {
     name: "sietch_vnic_if",

@@ -2,9 +2,10 @@
 //!
 //! 1. A VNIC that is not enabled gets nothing.
 //! 2. Only ARP and IP, to the VNIC's MAC; ARP also by broadcast, IPv6 also to groups, and only if the VNIC has an address for it.
-//! 3. ARP: Ethernet/IPv4 requests and replies whose target is the VNIC's address.
+//! 3. ARP: Ethernet/IPv4 requests and replies whose target is the VNIC's address, or the sender's own: an announcement.
 //! 4. IPv4: a sound header, no fragment, to the VNIC's address, from a peer in the list (if there is one).
-//!    IPv6: no extension headers, to one of the VNIC's addresses; neighbour discovery also to the groups that they are in.
+//!    IPv6: no extension headers, to one of the VNIC's addresses, from a peer; neighbour discovery from anybody, and to the groups
+//!    that they are in as well.
 //! 5. TCP and UDP to a granted port; ICMP echo and errors.
 //! 6. What is left goes to the AF_XDP socket on the queue where it came in. Everything else is dropped and counted.
 
@@ -26,6 +27,8 @@ pub struct ReceiveMaps {
     pub ports: MapReference,
     /// [`super::layout::PEERS`]
     pub peers: MapReference,
+    /// [`super::layout::PEERS6`]
+    pub peers6: MapReference,
     /// [`super::layout::QUEUES`]
     pub queues: MapReference,
     /// [`super::layout::RECEIVE_COUNTERS`]
@@ -55,7 +58,7 @@ pub fn assemble(maps: ReceiveMaps, context: Context) -> Result<Vec<Instruction>,
     frame.arp(Direction::Receive);
     frame.code.jump(accept);
     frame.code.bind(ipv6);
-    frame.ipv6(Direction::Receive, maps.ports);
+    frame.ipv6(Direction::Receive, maps.ports, maps.peers6);
     frame.code.jump(accept);
     frame.code.bind(ipv4);
     frame.ipv4(Direction::Receive);

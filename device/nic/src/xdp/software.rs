@@ -72,7 +72,7 @@ fn ipv4(head: &[u8], length: usize, options: bool) -> Result<(usize, usize), Rea
 
 #[inline]
 fn is_peer(spec: &VnicSpec, other: Ipv4Addr) -> bool {
-    spec.peers.is_empty() || spec.peers.iter().any(|prefix| prefix.contains(other))
+    !spec.is_restricted() || spec.peers.iter().any(|prefix| prefix.contains(other))
 }
 
 #[inline]
@@ -107,7 +107,8 @@ pub fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Result<(), Reason
     }
     if kind == ARP {
         arp_is_sound(head)?;
-        return ensure(address(head, 38, Reason::Arp)? == spec.address, Reason::Arp);
+        let (sender, target) = (address(head, 28, Reason::Arp)?, address(head, 38, Reason::Arp)?);
+        return ensure(target == spec.address || target == sender, Reason::Arp);
     }
     let (header, payload) = ipv4(head, length, true)?;
     ensure(address(head, 30, Reason::Short)? == spec.address, Reason::Address)?;

@@ -6,8 +6,8 @@
 //! 3. ARP: Ethernet/IPv4 requests and replies whose sender is the VNIC's MAC and address.
 //! 4. IPv4: a sound header, no options, no fragment, from the VNIC's address, to a peer in the list (if there is
 //!    one) and never to a group.
-//!    IPv6: no extension headers, from one of the VNIC's addresses; neighbour discovery also from none, and to groups. What it says of the
-//!    VNIC must be true.
+//!    IPv6: no extension headers, from one of the VNIC's addresses, to a peer; neighbour discovery also from none, to groups, and to
+//!    anybody. What it says of the VNIC must be true.
 //! 5. TCP and UDP from a granted port; ICMP echo, and "unreachable" about packets that came to the VNIC.
 //! 6. The token bucket, last, so that a frame which is dropped anyway costs no tokens.
 //! 7. To the host's stack; with an uplink, all but what is addressed to the host's MAC leaves through the uplink.
@@ -49,6 +49,8 @@ pub struct TransmitMaps {
     pub ports: MapReference,
     /// [`super::layout::PEERS`]
     pub peers: MapReference,
+    /// [`super::layout::PEERS6`]
+    pub peers6: MapReference,
     /// [`super::layout::BUCKET`]
     pub bucket: MapReference,
     /// [`super::layout::UPLINK`]
@@ -77,7 +79,7 @@ pub fn assemble(maps: TransmitMaps, context: Context) -> Result<Vec<Instruction>
     frame.arp(Direction::Transmit);
     frame.code.jump(accept);
     frame.code.bind(ipv6);
-    frame.ipv6(Direction::Transmit, maps.ports);
+    frame.ipv6(Direction::Transmit, maps.ports, maps.peers6);
     frame.code.jump(accept);
     frame.code.bind(ipv4);
     frame.ipv4(Direction::Transmit);

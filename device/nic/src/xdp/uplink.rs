@@ -1,24 +1,27 @@
 //! The program on a physical interface that hands each VNIC its frames, and the daemon's side of it.
 //!
-//! 1. IPv4 to a VNIC's address *and* MAC, and ARP about a VNIC's address to its MAC or to everybody, are redirected into
-//!    the peer's end of that VNIC's veth. They come out at the application's end, where the receive filter judges them.
-//! 2. Everything else goes to the host as before.
+//! 1. IPv4 and IPv6 to a VNIC's granted address *and* MAC, ARP about a VNIC's address to its MAC or to everybody, and neighbour
+//!    solicitations to a group about one, are redirected into the peer's end of that VNIC's veth. They come out at the application's
+//!    end, where the receive filter judges them.
+//! 2. Everything else, what is sent to all nodes and to link-local addresses among it, goes to the host as before.
 //! 3. A frame for a VNIC whose veth is gone is dropped: the host must not answer for it.
 //!
 //! The interface must receive frames for the VNICs' MACs: give VNICs its own MAC, or make it promiscuous. Its driver
 //! must transmit redirected frames (`ndo_xdp_xmit`); a veth does if its other end carries an XDP program too.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
-use super::assembler::Register::{R0, R1, R2, R7, R9};
+use super::assembler::Register::{R0, R1, R2, R3, R7, R9};
 use super::assembler::{AssembleError, Condition, Instruction, MapReference, Register, Size, Width};
 use super::counters::{Rows, Tally};
 use super::error::XdpError;
-use super::frame::{Context, DROP, ETHERTYPE_ARP, ETHERTYPE_IPV4, FrameProgram, PASS, REDIRECT, wire16};
+use super::frame::{
+    Context, DROP, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, FrameProgram, PASS, REDIRECT, wire16,
+};
 use super::kernel::{Map, Program};
 use super::layout::{
-    MAGIC, UPLINK_CONFIG, UPLINK_COUNTERS, VNIC_DEVICES, VNICS, address_word, mac_word, word_mac,
+    MAGIC, UPLINK_CONFIG, UPLINK_COUNTERS, VNIC_DEVICES, VNICS, VNICS6, address_word, mac_word, word_mac,
 };
 use super::netlink::{self, Expect};
 
@@ -36,6 +39,8 @@ pub struct UplinkMaps {
     pub config: MapReference,
     /// [`VNICS`]
     pub vnics: MapReference,
+    /// [`VNICS6`]
+    pub vnics6: MapReference,
     /// [`VNIC_DEVICES`]
     pub devices: MapReference,
     /// [`UPLINK_COUNTERS`]
@@ -50,6 +55,7 @@ pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, 
     let mut frame = FrameProgram::begin(context, maps.counters);
     let host = frame.code.label();
     let ipv4 = frame.code.label();
+    let ipv6 = frame.code.label();
     let redirect = frame.code.label();
     let lost = frame.code.label();
     frame.code.set_map(R0, maps.config);
@@ -57,6 +63,7 @@ pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, 
     frame.load_mac(R9, R2, 0);
     frame.code.load(Size::Half, R1, R7, 12);
     frame.jump_if(Condition::Equal, R1, ETHERTYPE_IPV4, ipv4);
+    frame.jump_if(Condition::Equal, R1, ETHERTYPE_IPV6, ipv6);
     frame.jump_if(Condition::NotEqual, R1, ETHERTYPE_ARP, host);
     // ARP for Ethernet and IPv4.
     frame.require(42, host);
@@ -70,6 +77,8 @@ pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, 
     frame.code.set_wide(R1, mac_word([0xff; 6]));
     frame.jump_if(Condition::Equal, R1, R9, redirect);
     frame.code.jump(host);
+    frame.code.bind(ipv6);
+    sort_ipv6(&mut frame, maps.vnics6, redirect, host);
     frame.code.bind(ipv4);
     frame.require(34, host);
     look_up_vnic(&mut frame, maps.vnics, 30, host);
@@ -84,6 +93,39 @@ pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, 
     frame.code.bind(host);
     frame.count_and_exit(ROW_HOST, PASS);
     frame.finish()
+}
+
+/// Where IPv6 goes. Sent to one it must have the VNIC's MAC; what is sent to a group is a VNIC's if it asks about its address.
+fn sort_ipv6(
+    frame: &mut FrameProgram,
+    vnics: MapReference,
+    redirect: super::assembler::Label,
+    host: super::assembler::Label,
+) {
+    const ICMP: i32 = 58;
+    const SOLICITATION: i32 = 135;
+    let group = frame.code.label();
+    frame.require(54, host);
+    frame.code.load(Size::Half, R1, R7, 0);
+    frame.jump_if(Condition::Equal, R1, wire16(0x3333), group);
+    frame.look_up_address6(vnics, 38);
+    frame.jump_if(Condition::Equal, R0, 0, host);
+    frame.code.load(Size::Double, R3, R0, 8);
+    frame.set_key(R3);
+    frame.code.load(Size::Double, R1, R0, 0);
+    frame.jump_if(Condition::NotEqual, R1, R9, host);
+    frame.code.jump(redirect);
+    frame.code.bind(group);
+    frame.require(78, host);
+    frame.code.load(Size::Byte, R1, R7, 20);
+    frame.jump_if(Condition::NotEqual, R1, ICMP, host);
+    frame.code.load(Size::Byte, R1, R7, 54);
+    frame.jump_if(Condition::NotEqual, R1, SOLICITATION, host);
+    frame.look_up_address6(vnics, 62);
+    frame.jump_if(Condition::Equal, R0, 0, host);
+    frame.code.load(Size::Double, R3, R0, 8);
+    frame.set_key(R3);
+    frame.code.jump(redirect);
 }
 
 /// `R1 = ` the MAC of the VNIC whose address is at `offset`.
@@ -112,6 +154,7 @@ pub struct Uplink {
     ifindex: u32,
     program: Program,
     vnics: Map,
+    vnics6: Map,
     devices: Map,
     counters: Map,
 }
@@ -130,6 +173,7 @@ impl Uplink {
     pub(super) fn load(ifindex: u32) -> Result<Self, XdpError> {
         let config = Map::create(UPLINK_CONFIG)?;
         let vnics = Map::create(VNICS)?;
+        let vnics6 = Map::create(VNICS6)?;
         let devices = Map::create(VNIC_DEVICES)?;
         let counters = Map::create(UPLINK_COUNTERS)?;
         config.update(&0_u32.to_ne_bytes(), &config_row(ifindex))?;
@@ -138,13 +182,14 @@ impl Uplink {
             UplinkMaps {
                 config: of(&config),
                 vnics: of(&vnics),
+                vnics6: of(&vnics6),
                 devices: of(&devices),
                 counters: of(&counters),
             },
             Context::KERNEL,
         )
         .map_err(|source| XdpError::Assemble { program: NAME, source })?;
-        Ok(Self { ifindex, program: Program::load(NAME, &code)?, vnics, devices, counters })
+        Ok(Self { ifindex, program: Program::load(NAME, &code)?, vnics, vnics6, devices, counters })
     }
 
     /// Finds the program that an earlier process attached, with the VNICs it serves.
@@ -163,9 +208,10 @@ impl Uplink {
             });
         }
         let (_, vnics) = program.map(&info, ifindex, VNICS)?;
+        let (_, vnics6) = program.map(&info, ifindex, VNICS6)?;
         let (_, devices) = program.map(&info, ifindex, VNIC_DEVICES)?;
         let (_, counters) = program.map(&info, ifindex, UPLINK_COUNTERS)?;
-        Ok(Self { ifindex, program, vnics, devices, counters })
+        Ok(Self { ifindex, program, vnics, vnics6, devices, counters })
     }
 
     /// Hands frames for `address` and `mac` to the VNIC whose peer's end is `peer_ifindex`, replacing an earlier entry.
@@ -176,6 +222,25 @@ impl Uplink {
         let key = key(address);
         self.devices.update(&key, &peer_ifindex.to_ne_bytes())?;
         self.vnics.update(&key, &mac_word(mac).to_ne_bytes())
+    }
+
+    /// Hands frames for the IPv6 address of the VNIC of `address`, which was added before, to it as well.
+    ///
+    /// # Errors
+    /// The kernel's refusal: too many VNICs.
+    pub fn add6(&mut self, address6: Ipv6Addr, mac: [u8; 6], address: Ipv4Addr) -> Result<(), XdpError> {
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&mac_word(mac).to_ne_bytes());
+        value[8..].copy_from_slice(&address_word(address).to_ne_bytes());
+        self.vnics6.update(&address6.octets(), &value)
+    }
+
+    /// Stops serving an IPv6 address; `false` if it was not served.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn remove6(&mut self, address6: Ipv6Addr) -> Result<bool, XdpError> {
+        self.vnics6.delete(&address6.octets())
     }
 
     /// Stops serving `address`; `false` if it was not served.

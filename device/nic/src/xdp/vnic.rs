@@ -20,9 +20,9 @@ use super::error::XdpError;
 use super::frame::Context;
 use super::kernel::{Map, Program};
 use super::layout::{
-    BUCKET, CONFIG, CONFIG_WORDS, COST_SHIFT, MAGIC, MAXIMUM_PEERS, MAXIMUM_QUEUES, PEERS, PORT_WORDS, PORTS,
-    QUEUES, RECEIVE_COUNTERS, TIME_SHIFT, TRANSMIT_COUNTERS, UPLINK, Word, address_word, mac_word,
-    word_address, word_mac, words6,
+    BUCKET, CONFIG, CONFIG_WORDS, COST_SHIFT, MAGIC, MAXIMUM_PEERS, MAXIMUM_QUEUES, PEERS, PEERS6,
+    PORT_WORDS, PORTS, QUEUES, RECEIVE_COUNTERS, TIME_SHIFT, TRANSMIT_COUNTERS, UPLINK, Word, address_word,
+    mac_word, word_address, word_mac, words6,
 };
 use super::netlink::{self, Expect};
 use super::receive::{self, ReceiveMaps};
@@ -78,6 +78,46 @@ impl Ipv4Prefix {
     }
 }
 
+/// An IPv6 prefix such as fd00::/8, its host bits zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ipv6Prefix {
+    address: Ipv6Addr,
+    length: u8,
+}
+
+impl Ipv6Prefix {
+    /// The prefix of `length` bits that `address` lies in; `None` above 128 bits.
+    pub fn new(address: Ipv6Addr, length: u8) -> Option<Self> {
+        if length > 128 {
+            return None;
+        }
+        let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+        Some(Self { address: Ipv6Addr::from_bits(address.to_bits() & mask), length })
+    }
+
+    /// Its first address.
+    pub fn address(self) -> Ipv6Addr {
+        self.address
+    }
+
+    /// Its length in bits.
+    pub fn length(self) -> u8 {
+        self.length
+    }
+
+    /// Whether `address` lies in it.
+    pub fn contains(self, address: Ipv6Addr) -> bool {
+        Self::new(address, self.length) == Some(self)
+    }
+
+    fn key(self) -> [u8; 20] {
+        let mut key = [0; 20];
+        key[..4].copy_from_slice(&u32::from(self.length).to_ne_bytes());
+        key[4..].copy_from_slice(&self.address.octets());
+        key
+    }
+}
+
 /// What a VNIC may send and receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnicSpec {
@@ -91,9 +131,10 @@ pub struct VnicSpec {
     pub tcp_ports: Vec<RangeInclusive<u16>>,
     /// UDP ports it may serve, or use as a client.
     pub udp_ports: Vec<RangeInclusive<u16>>,
-    /// With whom it may talk. Empty, or with a prefix of no bits: with anybody. Prefixes are of IPv4: a
-    /// list of others leaves nobody to talk IPv6 with.
+    /// With whom it may talk over IPv4, unless both lists are empty: then with anybody.
     pub peers: Vec<Ipv4Prefix>,
+    /// With whom over IPv6. Empty beside a prefix of no bits in `peers`: with anybody, too.
+    pub peers6: Vec<Ipv6Prefix>,
     /// Bytes a second it may send, Ethernet headers included. `None`: no limit.
     pub rate: Option<u64>,
     /// Bytes it may send at once after a pause. Without a rate it means nothing.
@@ -135,11 +176,9 @@ impl VnicSpec {
         if let Some(range) = (self.tcp_ports.iter().chain(&self.udp_ports)).find(|r| r.is_empty()) {
             return refuse(format!("port range {range:?} is empty: write the lower port first"));
         }
-        if self.peers.len() > MAXIMUM_PEERS as usize {
-            return refuse(format!(
-                "{} peer prefixes, more than {MAXIMUM_PEERS}: join some",
-                self.peers.len()
-            ));
+        let peers = self.peers.len().max(self.peers6.len());
+        if peers > MAXIMUM_PEERS as usize {
+            return refuse(format!("{peers} peer prefixes, more than {MAXIMUM_PEERS}: join some"));
         }
         if self.uplink == Some(0) {
             return refuse("interface index 0 is no uplink".to_owned());
@@ -147,9 +186,24 @@ impl VnicSpec {
         self.bucket().map(|_| ())
     }
 
-    /// Whether there is somebody with whom it may not talk. A list with the prefix of everybody restricts nobody, over IPv6 neither.
+    fn names_nobody(&self) -> bool {
+        self.peers.is_empty() && self.peers6.is_empty()
+    }
+
+    /// Whether there is somebody with whom it may not talk over IPv4.
     pub fn is_restricted(&self) -> bool {
-        !self.peers.is_empty() && self.peers.iter().all(|prefix| prefix.length > 0)
+        !self.names_nobody() && self.peers.iter().all(|prefix| prefix.length > 0)
+    }
+
+    /// The same over IPv6. A list of everybody that says nothing of IPv6 restricts nobody there either.
+    pub fn is_restricted6(&self) -> bool {
+        let everybody = self.peers6.is_empty() && !self.is_restricted();
+        !everybody && self.peers6.iter().all(|prefix| prefix.length > 0)
+    }
+
+    /// Whether it may talk with that address.
+    pub fn is_peer6(&self, other: Ipv6Addr) -> bool {
+        !self.is_restricted6() || self.peers6.iter().any(|prefix| prefix.contains(other))
     }
 
     /// The link-local address that follows from the MAC (RFC 4291 appendix A).
@@ -214,6 +268,7 @@ struct VnicMaps {
     config: Map,
     ports: Map,
     peers: Map,
+    peers6: Map,
     queues: Map,
     uplink: Map,
     receive_counters: Map,
@@ -234,6 +289,7 @@ impl VnicMaps {
             config: Map::create(CONFIG)?,
             ports: Map::create(PORTS)?,
             peers: Map::create(PEERS)?,
+            peers6: Map::create(PEERS6)?,
             queues: Map::create(QUEUES)?,
             uplink: Map::create(UPLINK)?,
             receive_counters: Map::create(RECEIVE_COUNTERS)?,
@@ -249,6 +305,7 @@ impl VnicMaps {
                 config: of(&self.config),
                 ports: of(&self.ports),
                 peers: of(&self.peers),
+                peers6: of(&self.peers6),
                 queues: of(&self.queues),
                 counters: of(&self.receive_counters),
             },
@@ -260,6 +317,7 @@ impl VnicMaps {
                 config: of(&self.config),
                 ports: of(&self.ports),
                 peers: of(&self.peers),
+                peers6: of(&self.peers6),
                 bucket: of(&bucket),
                 uplink: of(&self.uplink),
                 counters: of(&self.transmit_counters),
@@ -328,7 +386,7 @@ impl VnicPrograms {
         let (transmit, transmit_info) = super::attached_program(peer_ifindex, transmit::NAME)?;
         let ours = |shape| receive.map(&receive_info, application_ifindex, shape);
         let theirs = |shape| transmit.map(&transmit_info, peer_ifindex, shape);
-        for shape in [CONFIG, PORTS, PEERS] {
+        for shape in [CONFIG, PORTS, PEERS, PEERS6] {
             if ours(shape)?.0 != theirs(shape)?.0 {
                 return Err(XdpError::Foreign {
                     ifindex: peer_ifindex,
@@ -342,6 +400,7 @@ impl VnicPrograms {
             config: ours(CONFIG)?.1,
             ports: ours(PORTS)?.1,
             peers: ours(PEERS)?.1,
+            peers6: ours(PEERS6)?.1,
             queues: ours(QUEUES)?.1,
             uplink: theirs(UPLINK)?.1,
             receive_counters: ours(RECEIVE_COUNTERS)?.1,
@@ -389,6 +448,9 @@ impl VnicPrograms {
         for peer in &spec.peers {
             self.maps.peers.update(&peer.key(), &1_u32.to_ne_bytes())?;
         }
+        for peer in &spec.peers6 {
+            self.maps.peers6.update(&peer.key(), &1_u32.to_ne_bytes())?;
+        }
         let wanted = spec.port_sets();
         for (index, (now, new)) in self.port_sets.iter_mut().zip(&*wanted).enumerate() {
             if now != new {
@@ -406,6 +468,7 @@ impl VnicPrograms {
             (Word::Address, address_word(spec.address)),
             (Word::HostMac, mac_word(spec.host_mac)),
             (Word::PeersRestricted, u64::from(spec.is_restricted())),
+            (Word::PeersRestricted6, u64::from(spec.is_restricted6())),
             (Word::Uplink, u64::from(spec.uplink.unwrap_or(0))),
             (Word::CostPerByte, cost),
             (Word::Window, window),
@@ -419,10 +482,13 @@ impl VnicPrograms {
             self.words[word as usize] = value;
         }
         self.write_words()?;
-        let keys: Vec<_> = spec.peers.iter().map(|peer| peer.key()).collect();
-        for key in self.maps.peers.keys()? {
-            if !keys.iter().any(|wanted| wanted[..] == key[..]) {
-                self.maps.peers.delete(&key)?;
+        let keys: Vec<_> = spec.peers.iter().map(|peer| peer.key().to_vec()).collect();
+        let keys6: Vec<_> = spec.peers6.iter().map(|peer| peer.key().to_vec()).collect();
+        for (map, wanted) in [(&self.maps.peers, keys), (&self.maps.peers6, keys6)] {
+            for key in map.keys()? {
+                if !wanted.contains(&key) {
+                    map.delete(&key)?;
+                }
             }
         }
         if spec.uplink.is_none() {

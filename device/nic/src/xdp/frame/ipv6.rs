@@ -3,19 +3,22 @@
 //! 1. The header is fixed; what comes after it must be TCP, UDP or ICMPv6. Extension headers could hide a port or a fragment.
 //! 2. The VNIC's side is one of its addresses. What goes to a group, or comes from nobody's address, is neighbour discovery or nothing;
 //!    [`REST`] remembers that until the protocol is known.
-//! 3. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and what a VNIC says of itself in it is
+//! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, is with anybody: the router on the way may be no peer.
+//! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and what a VNIC says of itself in it is
 //!    true: its own MAC, and its own addresses.
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
 use super::super::assembler::{Alu, Condition, Label, MapReference, Size};
 use super::super::counters::Reason;
 use super::super::layout::{PORT_WORDS, Word, word_of};
-use super::{Direction, ETHERTYPE, FrameProgram, TCP_MINIMUM, TRANSPORT_MINIMUM, wire16};
+use super::{Direction, ETHERTYPE, FrameProgram, PREFIX_KEY6, TCP_MINIMUM, TRANSPORT_MINIMUM, wire16};
 
 /// IPv6 as loaded.
 pub const ETHERTYPE_IPV6: i32 = wire16(0x86dd);
 /// Where the header ends.
 const IPV6_END: i32 = 54;
+/// Where the payload's length is.
+const PAYLOAD_LENGTH: i16 = 18;
 /// Where the ICMPv6 type, an option of neighbour discovery, and the destination of a quoted packet are.
 const TYPE: i16 = 54;
 const TARGET: i16 = 62;
@@ -35,6 +38,8 @@ const ADVERTISEMENT: i32 = 136;
 
 /// Stack: what may follow.
 const REST: i16 = -48;
+/// Stack: R3, while a map is looked into.
+const SAVED: i16 = -88;
 /// Anything.
 const ANYTHING: i32 = 0;
 /// Neighbour discovery.
@@ -47,6 +52,13 @@ impl Direction {
         match self {
             Self::Receive => 38,
             Self::Transmit => 22,
+        }
+    }
+
+    const fn peer_address6(self) -> i16 {
+        match self {
+            Self::Receive => 22,
+            Self::Transmit => 38,
         }
     }
 
@@ -77,12 +89,12 @@ impl FrameProgram {
     }
 
     /// Drops IPv6 packets that the VNIC may not receive or send. The MACs were judged before.
-    pub fn ipv6(&mut self, direction: Direction, ports: MapReference) {
+    pub fn ipv6(&mut self, direction: Direction, ports: MapReference, peers: MapReference) {
         self.require_or_drop(IPV6_END);
         self.code.load(Size::Byte, R1, R7, 14);
         self.code.alu64(Alu::ShiftRight, R1, 4);
         self.drop_if(Condition::NotEqual, R1, 6, Reason::Header);
-        self.code.load(Size::Half, R2, R7, 18);
+        self.code.load(Size::Half, R2, R7, PAYLOAD_LENGTH);
         self.code.to_big_endian(R2, 16);
         self.code.set(R1, R2);
         self.code.alu64(Alu::Add, R1, IPV6_END);
@@ -91,9 +103,7 @@ impl FrameProgram {
         self.drop_if(Condition::Equal, R3, FRAGMENT, Reason::Fragment);
         self.code.store(Size::Double, R10, REST, ANYTHING);
         self.addresses6(direction);
-        self.code.load(Size::Double, R1, R9, Word::PeersRestricted.offset());
-        self.drop_if(Condition::NotEqual, R1, 0, Reason::Peer);
-        self.transport6(direction, ports);
+        self.transport6(direction, ports, peers);
     }
 
     /// Jumps to `ours` if the address at `offset` is one of the VNIC's. R1 and R4 have its halves afterwards.
@@ -164,14 +174,14 @@ impl FrameProgram {
     }
 
     /// R2 has the bytes after the header, R3 the protocol.
-    fn transport6(&mut self, direction: Direction, ports: MapReference) {
+    fn transport6(&mut self, direction: Direction, ports: MapReference, peers: MapReference) {
         let icmp = self.code.label();
         let tcp = self.code.label();
         let udp = self.code.label();
         let port = self.code.label();
         let done = self.code.label();
         self.jump_if(Condition::Equal, R3, libc::IPPROTO_ICMPV6, icmp);
-        self.only_if_anything(direction);
+        self.only_if_anything(direction, peers);
         self.jump_if(Condition::Equal, R3, libc::IPPROTO_TCP, tcp);
         self.jump_if(Condition::Equal, R3, libc::IPPROTO_UDP, udp);
         self.drop(Reason::Protocol);
@@ -192,27 +202,40 @@ impl FrameProgram {
         self.require_or_drop(IPV6_END + TRANSPORT_MINIMUM);
         self.code.load(Size::Byte, R3, R7, TYPE);
         match direction {
-            Direction::Receive => self.icmp6_received(done),
-            Direction::Transmit => self.icmp6_sent(done),
+            Direction::Receive => self.icmp6_received(peers, done),
+            Direction::Transmit => self.icmp6_sent(peers, done),
         }
         self.code.bind(done);
     }
 
-    /// Drops what goes to a group or comes from nobody, and is not neighbour discovery. Keeps R2 and R3.
-    fn only_if_anything(&mut self, direction: Direction) {
+    /// For what is not neighbour discovery: drops what goes to a group, comes from nobody, or whose other side is no peer. Keeps R2
+    /// (the payload's length) and R3.
+    fn only_if_anything(&mut self, direction: Direction, peers: MapReference) {
         self.code.load(Size::Double, R1, R10, REST);
         self.drop_if(Condition::Equal, R1, DISCOVERY, direction.group_reason());
         if direction == Direction::Transmit {
             self.drop_if(Condition::Equal, R1, TRIAL, Reason::Address);
         }
+        let anybody = self.code.label();
+        self.code.load(Size::Double, R1, R9, Word::PeersRestricted6.offset());
+        self.jump_if(Condition::Equal, R1, 0, anybody);
+        self.code.store(Size::Double, R10, SAVED, R3);
+        self.code.store(Size::Word, R10, PREFIX_KEY6, 128);
+        self.copy_address6(direction.peer_address6());
+        self.look_up(peers, PREFIX_KEY6);
+        self.drop_if(Condition::Equal, R0, 0, Reason::Peer);
+        self.code.load(Size::Double, R3, R10, SAVED);
+        self.code.load(Size::Half, R2, R7, PAYLOAD_LENGTH);
+        self.code.to_big_endian(R2, 16);
+        self.code.bind(anybody);
     }
 
     /// R3 has the type.
-    fn icmp6_received(&mut self, done: Label) {
+    fn icmp6_received(&mut self, peers: MapReference, done: Label) {
         let discovery = self.code.label();
         self.jump_if(Condition::Equal, R3, SOLICITATION, discovery);
         self.jump_if(Condition::Equal, R3, ADVERTISEMENT, discovery);
-        self.only_if_anything(Direction::Receive);
+        self.only_if_anything(Direction::Receive, peers);
         // Unreachable, too big, time exceeded, parameter problem, echo request and reply (RFC 4443).
         for accepted in [1, 2, 3, 4, 128, 129] {
             self.jump_if(Condition::Equal, R3, accepted, done);
@@ -228,7 +251,7 @@ impl FrameProgram {
     }
 
     /// R2 has the message's length, R3 its type.
-    fn icmp6_sent(&mut self, done: Label) {
+    fn icmp6_sent(&mut self, peers: MapReference, done: Label) {
         let solicitation = self.code.label();
         let advertisement = self.code.label();
         let target = self.code.label();
@@ -236,7 +259,7 @@ impl FrameProgram {
         self.code.load(Size::Double, R1, R10, REST);
         self.drop_if(Condition::Equal, R1, TRIAL, Reason::Address);
         self.jump_if(Condition::Equal, R3, ADVERTISEMENT, advertisement);
-        self.only_if_anything(Direction::Transmit);
+        self.only_if_anything(Direction::Transmit, peers);
         self.jump_if(Condition::Equal, R3, 128, done);
         self.jump_if(Condition::Equal, R3, 129, done);
         let error = self.code.label();

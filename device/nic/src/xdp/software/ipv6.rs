@@ -83,9 +83,10 @@ pub(super) fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
     let packet = packet(head, length)?;
     let to_us = is_own(spec, packet.destination);
     ensure(to_us || hears(spec, packet.destination), Reason::Address)?;
-    ensure(!spec.is_restricted(), Reason::Peer)?;
+    let from_peer = || ensure(spec.is_peer6(packet.source), Reason::Peer);
     if packet.protocol != 58 {
         ensure(to_us, Reason::Address)?;
+        from_peer()?;
         return transport(spec, head, &packet, 2);
     }
     ensure(packet.payload >= 8, Reason::Header)?;
@@ -93,6 +94,7 @@ pub(super) fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
         [135 | 136] => ensure(packet.hop_limit == 255, Reason::Icmp),
         [kind] => {
             ensure(to_us, Reason::Address)?;
+            from_peer()?;
             ensure(matches!(kind, 1..=4 | 128 | 129), Reason::Icmp)
         }
     }
@@ -107,14 +109,14 @@ pub(super) fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
         false => Rest::Anything,
     };
     ensure(head[0] & 1 == 0 || packet.destination.is_multicast(), Reason::DestinationMac)?;
-    ensure(!spec.is_restricted(), Reason::Peer)?;
-    let ordinary = match rest {
-        Rest::Anything => Ok(()),
+    let to_peer = || ensure(spec.is_peer6(packet.destination), Reason::Peer);
+    let ordinary = || match rest {
+        Rest::Anything => to_peer(),
         Rest::Discovery => Err(Reason::Peer),
         Rest::Trial => Err(Reason::Address),
     };
     if packet.protocol != 58 {
-        ordinary?;
+        ordinary()?;
         return transport(spec, head, &packet, 0);
     }
     ensure(packet.payload >= 8, Reason::Header)?;
@@ -131,7 +133,7 @@ pub(super) fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
             [2, 1]
         }
         _ => {
-            ordinary?;
+            ordinary()?;
             let about_us = || {
                 let quoted = address(head, HEADER + 32, Reason::Icmp);
                 packet.payload >= 48 && quoted.is_ok_and(|to| is_own(spec, to))

@@ -25,6 +25,7 @@ pub fn spec() -> VnicSpec {
         tcp_ports: vec![6379..=6379, 40_000..=40_100],
         udp_ports: vec![53..=53, 65_535..=65_535, 0..=0],
         peers: Vec::new(),
+        peers6: Vec::new(),
         rate: None,
         burst: 0,
         uplink: None,
@@ -140,6 +141,8 @@ pub fn legal(direction: Direction) -> Vec<Vec<u8>> {
             frames.push(ethernet([0xff; 6], HOST_MAC, 0x0806, &request));
             let reply = arp(2, (HOST_MAC, PEER), (MAC, ADDRESS));
             frames.push(ethernet(MAC, HOST_MAC, 0x0806, &reply));
+            let announcement = arp(1, (HOST_MAC, PEER), ([0; 6], PEER));
+            frames.push(ethernet([0xff; 6], HOST_MAC, 0x0806, &announcement));
         }
         Direction::Transmit => {
             let request = arp(1, (MAC, ADDRESS), ([0; 6], PEER));
@@ -253,11 +256,11 @@ pub fn damaged(direction: Direction) -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The test's rules, with and without a peer list, an uplink, and an IPv6 address.
-pub fn rules(uplink: u32) -> [VnicSpec; 7] {
+pub fn rules(uplink: u32) -> [VnicSpec; 9] {
     let [a, b, c, d] =
         [(false, None), (true, None), (false, Some(uplink)), (true, Some(uplink))].map(|(listed, uplink)| {
             VnicSpec { peers: if listed { prefixes() } else { Vec::new() }, uplink, ..spec() }
         });
-    let [e, f, g] = ipv6::rules6(uplink);
-    [a, b, c, d, e, f, g]
+    let [e, f, g, h, i] = ipv6::rules6(uplink);
+    [a, b, c, d, e, f, g, h, i]
 }

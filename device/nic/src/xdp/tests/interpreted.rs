@@ -2,7 +2,7 @@
 //! against the frame's bounds by an interpreter that knows nothing of the kernel's verifier.
 
 use std::cell::RefCell;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
@@ -22,6 +22,8 @@ const COUNTERS: i32 = 14;
 const TARGETS: i32 = 15;
 const BUCKET: i32 = 16;
 const VNICS: i32 = 17;
+const PEERS6: i32 = 18;
+const VNICS6: i32 = 19;
 
 struct World {
     spec: VnicSpec,
@@ -29,6 +31,8 @@ struct World {
     ports: Vec<u64>,
     counters: Vec<[u64; 2]>,
     vnic_mac: u64,
+    /// MAC, and the address by which the device is found.
+    vnic6: [u64; 2],
     clock: u64,
 }
 
@@ -44,7 +48,8 @@ impl World {
             (Word::Mac, mac_word(spec.mac)),
             (Word::Address, address_word(spec.address)),
             (Word::HostMac, mac_word(spec.host_mac)),
-            (Word::PeersRestricted, u64::from(!spec.peers.is_empty())),
+            (Word::PeersRestricted, u64::from(spec.is_restricted())),
+            (Word::PeersRestricted6, u64::from(spec.is_restricted6())),
             (Word::Uplink, u64::from(spec.uplink.unwrap_or(0))),
         ] {
             config[word as usize] = value;
@@ -65,6 +70,7 @@ impl World {
             ports,
             counters: vec![[0; 2]; COUNTER_ROWS as usize],
             vnic_mac: mac_word(spec.mac),
+            vnic6: [mac_word(spec.mac), address_word(spec.address)],
             clock: 0,
         }
     }
@@ -86,6 +92,13 @@ fn look_up(map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
                 let found = world.spec.peers.iter().any(|peer| peer.contains(address));
                 if found { world.config.as_ptr() as u64 } else { 0 }
             }
+            PEERS6 => {
+                assert_eq!(index, 128, "a full prefix is looked up");
+                let found = world.spec.peers6.iter().any(|peer| peer.contains(address6(key + 4)));
+                if found { world.config.as_ptr() as u64 } else { 0 }
+            }
+            VNICS6 if world.spec.address6 == Some(address6(key)) => &raw const world.vnic6 as u64,
+            VNICS6 => 0,
             VNICS if u64::from(read(0)) == address_word(world.spec.address) => {
                 &raw const world.vnic_mac as u64
             }
@@ -94,6 +107,11 @@ fn look_up(map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
             other => panic!("map {other} is not looked up"),
         }
     })
+}
+
+fn address6(at: u64) -> Ipv6Addr {
+    // SAFETY: keys with an IPv6 address have its 16 bytes on the interpreter's stack.
+    Ipv6Addr::from(unsafe { (at as *const [u8; 16]).read_unaligned() })
 }
 
 fn redirect(map: u64, _: u64, otherwise: u64, _: u64, _: u64) -> u64 {
@@ -114,6 +132,7 @@ pub fn receive_program() -> Vec<u8> {
         config: pretend(CONFIG),
         ports: pretend(PORTS),
         peers: pretend(PEERS),
+        peers6: pretend(PEERS6),
         queues: pretend(TARGETS),
         counters: pretend(COUNTERS),
     };
@@ -125,6 +144,7 @@ pub fn transmit_program() -> Vec<u8> {
         config: pretend(CONFIG),
         ports: pretend(PORTS),
         peers: pretend(PEERS),
+        peers6: pretend(PEERS6),
         bucket: pretend(BUCKET),
         uplink: pretend(TARGETS),
         counters: pretend(COUNTERS),
@@ -136,6 +156,7 @@ pub fn uplink_program() -> Vec<u8> {
     let maps = UplinkMaps {
         config: pretend(CONFIG),
         vnics: pretend(VNICS),
+        vnics6: pretend(VNICS6),
         devices: pretend(TARGETS),
         counters: pretend(COUNTERS),
     };
@@ -159,6 +180,7 @@ fn run(program: &[u8], world: World, frame: &[u8]) -> (i32, usize) {
             (world.ports.as_ptr() as usize, 16 * PORT_WORDS),
             (world.counters.as_ptr() as usize, 16 * COUNTER_ROWS as usize),
             (&raw const world.vnic_mac as usize, 8),
+            (&raw const world.vnic6 as usize, 16),
         ] {
             machine.register_allowed_memory(range(start, bytes));
         }
@@ -270,7 +292,8 @@ fn the_uplink_takes_the_vnics_frames_and_leaves_the_rest() {
             cut.resize(length, 0);
             let whole = if frame[12..14] == [8, 6] { 42 } else { 34 };
             let result = run(&program, World::of(&frames::spec()), &cut);
-            let taken = length >= whole;
+            // What others announce to everybody is the host's.
+            let taken = length >= whole && (whole == 34 || frame[38..42] == frames::ADDRESS.octets());
             assert_eq!(result, if taken { (4, 0) } else { (2, 1) }, "{cut:02x?}");
         }
     }
@@ -284,6 +307,25 @@ fn the_uplink_takes_the_vnics_frames_and_leaves_the_rest() {
     }
 }
 
+#[test]
+fn the_uplink_takes_ipv6_to_the_granted_address_and_questions_about_it() {
+    let program = uplink_program();
+    let spec = frames::ipv6::spec6();
+    let granted = frames::ipv6::ADDRESS.octets();
+    for frame in frames::ipv6::legal(Direction::Receive) {
+        let asked = frame[20] == 58 && frame[54] == 135;
+        let ours =
+            if frame[0] == 0x33 { asked && frame[62..78] == granted } else { frame[38..54] == granted };
+        for length in 14..=frame.len() {
+            let whole = if frame[0] == 0x33 { 78 } else { 54 };
+            let expected = if ours && length >= whole { (4, 0) } else { (2, 1) };
+            assert_eq!(run(&program, World::of(&spec), &frame[..length]), expected, "{frame:02x?}");
+        }
+        // Of a VNIC without IPv6 it is the host's.
+        assert_eq!(run(&program, World::of(&frames::spec()), &frame), (2, 1));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -291,7 +333,7 @@ proptest! {
     fn damaged_frames_meet_the_oracles_verdict(
         received in frames::damaged(Direction::Receive),
         sent in frames::damaged(Direction::Transmit),
-        rules in 0_usize..7,
+        rules in 0_usize..9,
     ) {
         let spec = &frames::rules(3)[rules];
         check(spec, Direction::Receive, &receive_program(), &received);

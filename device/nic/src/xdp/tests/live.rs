@@ -165,8 +165,9 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         let (wire, far) = veth(("wire", [2, 0, 0, 0, 1, 1]), ("far", [2, 0, 0, 0, 1, 2]));
         let _pass = pass::attach(far).unwrap();
         let mut uplink = Uplink::attach(wire).unwrap();
-        let vnic = vnic(&VnicSpec { uplink: Some(wire), ..frames::spec() });
+        let vnic = vnic(&VnicSpec { uplink: Some(wire), ..frames::ipv6::spec6() });
         uplink.add(frames::ADDRESS, MAC, vnic.peer).unwrap();
+        uplink.add6(frames::ipv6::ADDRESS, MAC, frames::ADDRESS).unwrap();
 
         let (inside, far_end) = (Raw::at(vnic.application), Raw::at(far));
         let at_host = Raw::at(vnic.peer);
@@ -193,7 +194,15 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         let mut uplink = Uplink::adopt(wire).unwrap();
         assert_eq!(uplink.vnics().unwrap(), [(frames::ADDRESS, MAC)]);
         let at_wire = Raw::at(wire);
-        let legal = frames::legal(Direction::Receive);
+        // What others announce to everybody is the host's, as is what does not go to the granted address.
+        let about_us = |frame: &Vec<u8>| match (frame[0], frame[12..14] == [0x86, 0xdd]) {
+            (0x33, true) => frame[62..78] == frames::ipv6::ADDRESS.octets(),
+            (_, true) => frame[38..54] == frames::ipv6::ADDRESS.octets(),
+            (_, false) => frame[12..14] == [8, 0] || frame[38..42] == frames::ADDRESS.octets(),
+        };
+        let legal = [frames::legal(Direction::Receive), frames::ipv6::legal(Direction::Receive)].concat();
+        let legal: Vec<_> = legal.into_iter().filter(about_us).collect();
+        assert!(legal.len() > 20);
         for frame in &legal {
             far_end.send(frame);
         }
@@ -205,7 +214,7 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         eventually("the host's frame reaches the host", || {
             (at_wire.received() == [for_host.clone()]).then_some(())
         });
-        assert!(uplink.remove(frames::ADDRESS).unwrap());
+        assert!(uplink.remove(frames::ADDRESS).unwrap() && uplink.remove6(frames::ipv6::ADDRESS).unwrap());
         far_end.send(&legal[0]);
         eventually("without the VNIC its frames are the host's", || {
             (at_wire.received() == [legal[0].clone()]).then_some(())

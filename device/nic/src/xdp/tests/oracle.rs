@@ -56,7 +56,8 @@ fn ipv4(frame: &[u8], options_allowed: bool) -> Result<(&[u8], usize), Reason> {
 }
 
 fn is_peer(spec: &VnicSpec, other: Ipv4Addr) -> bool {
-    spec.peers.is_empty() || spec.peers.iter().any(|prefix| prefix.contains(other))
+    let no_list = spec.peers.is_empty() && spec.peers6.is_empty();
+    no_list || spec.peers.iter().any(|prefix| prefix.contains(other))
 }
 
 fn port_granted(spec: &VnicSpec, protocol: u8, port: u16) -> bool {
@@ -75,7 +76,8 @@ pub fn receive(spec: &VnicSpec, frame: &[u8]) -> Verdict {
     }
     if kind == 0x0806 {
         arp_is_sound(frame)?;
-        ensure(address(frame, 38) == spec.address, Reason::Arp)?;
+        let announced = address(frame, 38) == address(frame, 28);
+        ensure(address(frame, 38) == spec.address || announced, Reason::Arp)?;
         return Ok(REDIRECT);
     }
     let (packet, header) = ipv4(frame, true)?;

@@ -45,12 +45,39 @@ fn a_list_of_everybody_is_of_ipv6_too() {
     assert_eq!(software::receive(&listed, frame, frame.len()), Err(crate::xdp::Reason::Peer));
 }
 
+#[test]
+fn each_family_has_its_list_and_neighbours_are_asked_for_whoever_they_are() {
+    use frames::ipv6::{STRANGER, legal, prefixes6, spec6, talk};
+    for direction in [Direction::Receive, Direction::Transmit] {
+        let judge = |spec: &VnicSpec, frame: &[u8]| match direction {
+            Direction::Receive => software::receive(spec, frame, frame.len()),
+            Direction::Transmit => software::transmit(spec, frame, frame.len()),
+        };
+        let listed = VnicSpec { peers6: prefixes6(), uplink: Some(5), ..spec6() };
+        let tcp = talk(direction, 6, 6379);
+        assert_eq!(judge(&listed, &tcp), Ok(()));
+        let mut stranger = tcp.clone();
+        let at = if direction == Direction::Receive { 22 } else { 38 };
+        stranger[at..at + 16].copy_from_slice(&STRANGER.octets());
+        assert_eq!(judge(&listed, &stranger), Err(crate::xdp::Reason::Peer));
+        // A list of IPv6 alone names nobody of IPv4, and the other way round.
+        let four = frames::talk(direction, 6, 6379, 0);
+        assert_eq!(judge(&listed, &four), Err(crate::xdp::Reason::Peer));
+        let other = VnicSpec { peers: frames::prefixes(), peers6: Vec::new(), ..listed.clone() };
+        assert_eq!(judge(&other, &four), Ok(()));
+        assert_eq!(judge(&other, &tcp), Err(crate::xdp::Reason::Peer));
+        for frame in legal(direction).iter().filter(|frame| frame[20] == 58 && frame[54] >= 135) {
+            assert_eq!((judge(&listed, frame), judge(&other, frame)), (Ok(()), Ok(())));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn damaged_frames_are_judged_as_by_the_programs(
-        which in 0..7_usize, received in frames::damaged(Direction::Receive), sent in frames::damaged(Direction::Transmit),
+        which in 0..9_usize, received in frames::damaged(Direction::Receive), sent in frames::damaged(Direction::Transmit),
     ) {
         let spec = VnicSpec { uplink: Some(5), ..frames::rules(5)[which].clone() };
         agree(&spec, Direction::Receive, &received);

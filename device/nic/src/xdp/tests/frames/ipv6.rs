@@ -4,12 +4,13 @@ use std::net::Ipv6Addr;
 
 use super::{HOST_MAC, MAC, OTHER_MAC, changed, ethernet, ports, prefixes, spec};
 use crate::xdp::frame::Direction;
-use crate::xdp::{Reason, VnicSpec};
+use crate::xdp::{Ipv6Prefix, Reason, VnicSpec};
 
 pub const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 2);
 /// What MAC 02:00:00:00:00:01 makes (RFC 4291 appendix A).
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 1);
 const PEER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 1);
+pub const STRANGER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
 const PEER_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0xfe);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -22,10 +23,21 @@ pub fn spec6() -> VnicSpec {
     VnicSpec { address6: Some(ADDRESS), ..spec() }
 }
 
-/// With and without an uplink and a peer list.
-pub fn rules6(uplink: u32) -> [VnicSpec; 3] {
+/// A list with [`PEER`] and without [`STRANGER`].
+pub fn prefixes6() -> Vec<Ipv6Prefix> {
+    vec![Ipv6Prefix::new(PEER, 64).unwrap(), Ipv6Prefix::new("2001:db8::7".parse().unwrap(), 128).unwrap()]
+}
+
+/// With and without an uplink and peer lists.
+pub fn rules6(uplink: u32) -> [VnicSpec; 5] {
     let base = spec6();
-    [VnicSpec { uplink: Some(uplink), ..base.clone() }, VnicSpec { peers: prefixes(), ..base.clone() }, base]
+    [
+        VnicSpec { uplink: Some(uplink), ..base.clone() },
+        VnicSpec { peers: prefixes(), ..base.clone() },
+        VnicSpec { peers6: prefixes6(), ..base.clone() },
+        VnicSpec { peers: prefixes(), peers6: prefixes6(), uplink: Some(uplink), ..base.clone() },
+        base,
+    ]
 }
 
 fn packet(protocol: u8, hops: u8, from: Ipv6Addr, to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
@@ -56,7 +68,7 @@ fn frame(
     ethernet(destination, source, 0x86dd, &packet(protocol, hops, from, to, payload))
 }
 
-fn talk(direction: Direction, protocol: u8, own_port: u16) -> Vec<u8> {
+pub fn talk(direction: Direction, protocol: u8, own_port: u16) -> Vec<u8> {
     let length = if protocol == 6 { 20 } else { 8 };
     let payload = match direction {
         Direction::Receive => ports(5, own_port, length),

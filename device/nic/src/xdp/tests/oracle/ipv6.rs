@@ -37,6 +37,14 @@ fn groups(spec: &VnicSpec) -> Vec<Ipv6Addr> {
     all
 }
 
+/// In the list, if there is one; a list of IPv4 alone that names everybody means everybody.
+fn is_peer(spec: &VnicSpec, other: Ipv6Addr) -> bool {
+    if spec.peers6.is_empty() {
+        return spec.peers.is_empty() || spec.peers.iter().any(|prefix| prefix.length() == 0);
+    }
+    spec.peers6.iter().any(|prefix| prefix.contains(other))
+}
+
 /// Judges what follows the Ethernet header.
 pub fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Result<(), Reason> {
     ensure(frame.len() >= 54, Reason::Short)?;
@@ -48,11 +56,13 @@ pub fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Result<(), 
     ensure(protocol != 44, Reason::Fragment)?;
     let (source, destination) = (address(packet, 8), address(packet, 24));
     let group = packet[24] == 0xff;
+    let other = if direction == Direction::Receive { source } else { destination };
+    let peer = ensure(is_peer(spec, other), Reason::Peer);
     let (ordinary, from_nobody) = match direction {
         Direction::Receive => {
             let to_us = own(spec).contains(&destination);
             ensure(to_us || groups(spec).contains(&destination), Reason::Address)?;
-            (if to_us { Ok(()) } else { Err(Reason::Address) }, false)
+            (if to_us { peer } else { Err(Reason::Address) }, false)
         }
         Direction::Transmit => {
             let from_nobody = source == Ipv6Addr::UNSPECIFIED;
@@ -63,12 +73,11 @@ pub fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Result<(), 
             } else if group {
                 Err(Reason::Peer)
             } else {
-                Ok(())
+                peer
             };
             (ordinary, from_nobody)
         }
     };
-    ensure(spec.peers.is_empty(), Reason::Peer)?;
     if protocol == 58 {
         ensure(length >= 8, Reason::Header)?;
         return match (message[0], direction) {
