@@ -50,6 +50,53 @@ pub enum AppendError {
     },
 }
 
+/// Why the head of a log was not given up.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TruncateError {
+    /// The log has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// A snapshot or a truncation is on its way.
+    #[error("log: a snapshot or a truncation is in progress; poll until it is done")]
+    InProgress,
+    /// There is no such record yet.
+    #[error("log: cannot begin at record {keep}, the last one is {last}")]
+    Beyond {
+        /// The first record to keep.
+        keep: u64,
+        /// The last record.
+        last: u64,
+    },
+}
+
+/// Why a record could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The log has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The record was given up, by a truncation or a snapshot.
+    #[error(
+        "log: record {sequence} was given up, the log begins at {head}; read the snapshot, or go on from there"
+    )]
+    GivenUp {
+        /// The record asked for.
+        sequence: u64,
+        /// The first one there is.
+        head: u64,
+    },
+    /// The device failed to read it, or what it read is not what was written.
+    #[error("log: record {sequence} at offset {offset} cannot be read: {source}; check the disk")]
+    Damaged {
+        /// The record.
+        sequence: u64,
+        /// Where it should lie, in bytes.
+        offset: u64,
+        /// Why.
+        source: Arc<io::Error>,
+    },
+}
+
 /// Why a step of a snapshot was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SnapshotError {
@@ -142,6 +189,26 @@ pub enum OpenError {
         /// Version known.
         known: u32,
     },
+    /// The area holds another structure.
+    #[error("the area holds a {found}, not a {wanted}; open it as a {found}, or use another area")]
+    Content {
+        /// What it holds.
+        found: String,
+        /// What it was opened as.
+        wanted: String,
+    },
+    /// The area holds a structure of another version.
+    #[error(
+        "{name}: the area has version {found} of it, this program knows {known}; use the program that wrote it"
+    )]
+    ContentVersion {
+        /// The structure.
+        name: String,
+        /// Version in the superblock.
+        found: u32,
+        /// Version known.
+        known: u32,
+    },
     /// The area or its device has changed since it was formatted.
     #[error(
         "log: formatted for {formatted} bytes in blocks of {formatted_block}, but the device has {capacity} bytes in blocks of {block}; use the device it was made on"
@@ -189,4 +256,75 @@ pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+/// Why a payload is no record of a type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TypeError {
+    /// Too short.
+    #[error("a payload of {length} bytes is too short for a {name}")]
+    Short {
+        /// The type wanted.
+        name: &'static str,
+        /// Bytes of the payload.
+        length: usize,
+    },
+    /// Of another type.
+    #[error("a record of type {found} is no {name}, which is type {known}")]
+    Type {
+        /// The type wanted.
+        name: &'static str,
+        /// Its number in the payload.
+        found: u32,
+        /// The number of the type wanted.
+        known: u32,
+    },
+    /// Of another version.
+    #[error("a {name} of version {found}: this program knows version {known}; use the program that wrote it")]
+    Version {
+        /// The type wanted.
+        name: &'static str,
+        /// Version in the payload.
+        found: u16,
+        /// Version known.
+        known: u16,
+    },
+}
+
+/// Why a log cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The device failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The owner gave up records that were not delivered yet.
+    #[error("log: follower at record {next}, but the log begins at {head} now; open it anew")]
+    Behind {
+        /// The record to be delivered next.
+        next: u64,
+        /// The first one there is.
+        head: u64,
+    },
+    /// Records that were delivered did not survive a crash: they were never acknowledged.
+    #[error("log: follower at record {next}, but after a crash the log goes on from {first}; open it anew")]
+    Diverged {
+        /// The record to be delivered next.
+        next: u64,
+        /// The first record of the owner after the crash.
+        first: u64,
+    },
+    /// The area was formatted anew.
+    #[error("log: the area was formatted anew; open it anew")]
+    Replaced,
+    /// The application could not make sense of a record.
+    #[error("log: the follower refused record {sequence}: {source}")]
+    Rejected {
+        /// Its sequence.
+        sequence: u64,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }

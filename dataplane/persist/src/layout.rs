@@ -13,7 +13,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::limits::{DATA_START, MAX_RUNS, MIN_SEGMENTS, SEGMENT_RANGE, SUPERBLOCK};
+use crate::limits::{DATA_START, MARK_BYTES, MAX_RUNS, MIN_SEGMENTS, SEGMENT_RANGE, SUPERBLOCK};
 
 /// Version of the format that this code writes and reads.
 pub const VERSION: u32 = 1;
@@ -73,6 +73,45 @@ pub(crate) struct Tag {
     pub durable: u64,
 }
 
+/// A payload that lies in several pieces, and how much of it was taken.
+pub(crate) struct Parts<'a> {
+    rest: &'a [&'a [u8]],
+    /// Bytes taken of the first piece.
+    taken: usize,
+    left: usize,
+}
+
+impl<'a> Parts<'a> {
+    pub fn new(parts: &'a [&'a [u8]]) -> Self {
+        Self { rest: parts, taken: 0, left: parts.iter().map(|part| part.len()).sum() }
+    }
+
+    /// Bytes not taken yet.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Fills `out` with the next bytes.
+    ///
+    /// # Panics
+    /// If fewer are left.
+    fn take(&mut self, mut out: &mut [u8]) {
+        self.left -= out.len();
+        while !out.is_empty() {
+            let part = &self.rest[0][self.taken..];
+            let count = part.len().min(out.len());
+            let (now, later) = out.split_at_mut(count);
+            now.copy_from_slice(&part[..count]);
+            out = later;
+            self.taken += count;
+            if self.taken == self.rest[0].len() {
+                self.rest = &self.rest[1..];
+                self.taken = 0;
+            }
+        }
+    }
+}
+
 /// The stream of the log's run in `epoch`.
 pub(crate) fn log_stream(epoch: u32) -> u64 {
     u64::from(epoch) << 32
@@ -88,17 +127,25 @@ pub(crate) fn record_size(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGN)
 }
 
-/// Writes a record at the start of `out`, which lies at `offset` in the area, and returns the bytes it takes.
+/// Writes a record at the start of `out`, which lies at `offset` in the area, and returns the bytes it takes. Its payload is
+/// the next `length` bytes of `payload`.
 ///
 /// # Panics
-/// If `out` is shorter than [`record_size`] of the payload.
-pub(crate) fn write_record(seed: u32, offset: u64, tag: Tag, payload: &[u8], out: &mut [u8]) -> usize {
-    let size = record_size(payload.len());
+/// If `out` is shorter than [`record_size`] of `length`.
+pub(crate) fn write_record(
+    seed: u32,
+    offset: u64,
+    tag: Tag,
+    payload: &mut Parts<'_>,
+    length: usize,
+    out: &mut [u8],
+) -> usize {
+    let size = record_size(length);
     let mut header = RecordHeader {
         magic: U32::new(RECORD_MAGIC),
         checksum: U32::new(0),
         // Fragments are no longer than a batch.
-        length: U32::new(payload.len() as u32),
+        length: U32::new(length as u32),
         kind: tag.kind,
         flags: tag.flags,
         reserved: U16::new(0),
@@ -107,9 +154,9 @@ pub(crate) fn write_record(seed: u32, offset: u64, tag: Tag, payload: &[u8], out
         durable: U64::new(tag.durable),
     };
     let out = &mut out[..size];
-    let end = HEADER + payload.len();
+    let end = HEADER + length;
     out[..HEADER].copy_from_slice(header.as_bytes());
-    out[HEADER..end].copy_from_slice(payload);
+    payload.take(&mut out[HEADER..end]);
     out[end..].fill(0);
     header.checksum = U32::new(checksum(seed, offset, &out[CHECKED_FROM..end]));
     out[..HEADER].copy_from_slice(header.as_bytes());
@@ -187,11 +234,15 @@ struct RawSuperblock {
     run_count: U32,
     snapshot_last: U64,
     runs: [RawRun; MAX_RUNS],
-    reserved: [u8; 160],
+    head: U64,
+    content: U32,
+    content_version: U32,
+    reserved: [u8; 144],
 }
 
 const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, runs) == 96);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, head) == 3936);
 const SUPERBLOCK_CHECKED_FROM: usize = 12;
 
 /// The records that one owner of the log appended between two openings.
@@ -227,6 +278,30 @@ pub(crate) struct Superblock {
     pub clean: u64,
     pub snapshot: Option<SnapshotPlace>,
     pub runs: Vec<Run>,
+    /// Records before this sequence were given up, though some may still lie in the first segment. 0: none were.
+    pub head: u64,
+    pub content: Content,
+}
+
+/// What the records of a log are: those of an application, or of a structure that is built over the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// Four letters, little endian; 0: an application's own.
+    pub kind: u32,
+    pub version: u32,
+}
+
+impl Content {
+    /// Records of an application.
+    pub const LOG: Self = Self { kind: 0, version: 0 };
+
+    /// What it is called in messages.
+    pub fn name(self) -> String {
+        match self.kind {
+            0 => "log".to_owned(),
+            kind => kind.to_le_bytes().iter().map(|byte| char::from(*byte).to_ascii_lowercase()).collect(),
+        }
+    }
 }
 
 /// Why a copy is no superblock.
@@ -280,6 +355,9 @@ impl Superblock {
             raw.first = U64::new(run.first);
             raw.position = U32::new(run.position);
         }
+        raw.head = U64::new(self.head);
+        raw.content = U32::new(self.content.kind);
+        raw.content_version = U32::new(self.content.version);
         raw.checksum = U32::new(superblock_checksum(raw.as_bytes()));
         out[..SUPERBLOCK].copy_from_slice(raw.as_bytes());
     }
@@ -311,6 +389,8 @@ impl Superblock {
                 last: raw.snapshot_last.get(),
             }),
             runs: runs.iter().map(RawRun::decode).collect(),
+            head: raw.head.get(),
+            content: Content { kind: raw.content.get(), version: raw.content_version.get() },
         };
         if superblock.is_sound() { Ok(superblock) } else { Err(CopyDamage::Damaged) }
     }
@@ -339,6 +419,18 @@ impl Superblock {
             })
             && self.runs.windows(2).all(|w| w[0].first < w[1].first && w[0].epoch < w[1].epoch)
             && self.runs.last().is_none_or(|run| run.epoch <= self.epoch)
+    }
+}
+
+impl Run {
+    /// Whether a place should be remembered when `last` was the one before: in each segment the first, and then one each
+    /// [`MARK_BYTES`].
+    pub fn is_worth(&self, last: Option<&Self>) -> bool {
+        last.is_none_or(|last| {
+            last.segment != self.segment
+                || last.epoch != self.epoch
+                || self.position.saturating_sub(last.position) >= MARK_BYTES
+        })
     }
 }
 

@@ -32,15 +32,25 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod follow;
 mod layout;
 mod limits;
 mod log;
 mod scan;
 mod space;
 mod stream;
+mod typed;
+mod walk;
 
-pub use error::{AppendError, Failure, FormatError, OpenError, SnapshotError};
+pub use error::{
+    AppendError, Failure, FollowError, FormatError, OpenError, ReadError, SnapshotError, TruncateError,
+    TypeError,
+};
+pub use follow::Follower;
 pub use layout::{HEADER, VERSION};
-pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_RECORD, MIN_CAPACITY};
-pub use log::{Durability, FormatOptions, Log, LogMetrics, Options, Sequence, check, is_formatted};
+pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_READS, MAX_RECORD, MIN_CAPACITY};
+pub use log::{
+    Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check, is_formatted,
+};
 pub use scan::{Applied, Entry, RecoveryReport, TornTail};
+pub use typed::{Record, TYPE_HEADER, read_record, type_of, typed};

@@ -48,3 +48,16 @@ pub(crate) const SEGMENT_RANGE: (u64, u64) = (16 << 10, 8 << 20);
 
 /// Smallest area, in bytes.
 pub const MIN_CAPACITY: u64 = DATA_START + MIN_SEGMENTS as u64 * SEGMENT_RANGE.0;
+
+/// Bytes of the log between two places that it remembers, to read from and to truncate at: reading one record by its sequence
+/// reads no more than this before it, and a terabyte of log costs 400 MB of memory.
+pub(crate) const MARK_BYTES: u32 = 64 << 10;
+
+/// Bytes of segments that recovery fetches ahead of what it parses: enough in flight for the bandwidth of a disk.
+pub(crate) const PREFETCH_BYTES: usize = 32 << 20;
+
+/// Segments that it fetches ahead at most: more than this many requests at once only queue up in the device.
+pub(crate) const PREFETCH_SEGMENTS: usize = 16;
+
+/// Reads of cursors in flight together: each holds a buffer of a batch.
+pub const MAX_READS: usize = 16;

@@ -9,25 +9,34 @@
 //! 4. The first request that fails stops the log for good ([`Failure`]).
 //! 5. Opening starts a new epoch, durably and before the first append, and a fresh segment. What an earlier epoch left in flight
 //!    can land when it likes: its records belong to sequences that are no longer its own.
-//! 6. There is always room for the next snapshot (`space`), so a full log refuses appends *before* they are acknowledged.
+//! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it (`snapshot`).
+//! 7. Records are read back while the log goes on through a [`Cursor`] (`read`); who waits for durability is told (`wait`).
+//! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before* they are acknowledged.
 
 mod open;
-
+mod read;
 mod snapshot;
+mod truncate;
+mod wait;
 
 use std::time::Duration;
 
 use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
 
 use crate::error::{AppendError, Failure};
-use crate::layout::Superblock;
+use crate::layout::{Superblock, log_stream};
 use crate::limits::{DEFAULT_IN_FLIGHT, MANY_RUNS, MAX_QUEUED, MAX_RECORD};
 use crate::scan::{failure, refused};
 use crate::space::Space;
 use crate::stream::{Pool, Stream};
+use read::Reads;
 use snapshot::Snapshot;
+use truncate::Truncation;
+use wait::Waiters;
 
 pub use open::{FormatOptions, check, is_formatted};
+pub use read::{Cursor, Read};
+pub use wait::Waiter;
 
 /// Position of a record in the order of the log. Grows; not every number is a record.
 pub type Sequence = u64;
@@ -72,6 +81,10 @@ pub struct LogMetrics {
     pub flushes: u64,
     /// Snapshots finished.
     pub snapshots: u64,
+    /// Truncations finished.
+    pub truncations: u64,
+    /// Reads of cursors handed to the device.
+    pub reads: u64,
     /// Appends refused because the area was full.
     pub full: u64,
     /// Appends refused because too much was queued.
@@ -84,6 +97,9 @@ const CLASS_SNAPSHOT: u64 = 2;
 const CLASS_FLUSH: u64 = 3;
 const CLASS_SNAPSHOT_FLUSH: u64 = 4;
 const CLASS_SUPERBLOCK: u64 = 5;
+const CLASS_TRUNCATE_FLUSH: u64 = 6;
+const CLASS_TRUNCATE_SUPERBLOCK: u64 = 7;
+const CLASS_READ: u64 = 8;
 const CLASS_SHIFT: u32 = 56;
 
 const fn token(class: u64, ticket: u64) -> u64 {
@@ -120,6 +136,9 @@ pub struct Log<D: DiskQueue> {
     flush: Flush,
     snapshot: Snapshot,
     snapshot_segments: Vec<u32>,
+    truncation: Option<Box<Truncation>>,
+    reads: Reads,
+    waiters: Waiters,
     completions: Vec<Completion>,
     failure: Option<Failure>,
     metrics: LogMetrics,
@@ -132,8 +151,36 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// See [`AppendError`]; the payload was not appended, not even in part.
     pub fn append(&mut self, payload: &[u8]) -> Result<Sequence, AppendError> {
-        let limit = self.space.budget().saturating_sub(self.space.shrink_reserve());
-        self.append_within(payload, limit)
+        self.append_parts(&[payload])
+    }
+
+    /// As [`Log::append`], for a payload that lies in several pieces: a header and what follows it.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_parts(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
+        self.append_within(payload, self.growing_limit())
+    }
+
+    /// Appends several payloads, or none of them if not all have room. Returns the sequence of the last. A crash may leave
+    /// the first few of them.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_batch(&mut self, payloads: &[&[u8]]) -> Result<Sequence, AppendError> {
+        let limit = self.growing_limit();
+        let longest = payloads.iter().map(|payload| payload.len()).max().unwrap_or_default();
+        let total = payloads.iter().map(|payload| self.stream.cost(payload.len())).sum();
+        self.admit(longest, self.stream.segments_for(total), limit)?;
+        let mut last = self.last();
+        for payload in payloads {
+            last = self.put(&[payload])?;
+        }
+        Ok(last)
+    }
+
+    fn growing_limit(&self) -> u32 {
+        self.space.budget().saturating_sub(self.space.shrink_reserve())
     }
 
     /// As [`Log::append`], for records that make the state smaller (deletions): they may use a reserve that is kept for
@@ -142,32 +189,42 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// As [`Log::append`].
     pub fn append_shrinking(&mut self, payload: &[u8]) -> Result<Sequence, AppendError> {
-        self.append_within(payload, self.space.budget())
+        self.append_within(&[payload], self.space.budget())
     }
 
-    fn append_within(&mut self, payload: &[u8], limit: u32) -> Result<Sequence, AppendError> {
+    fn append_within(&mut self, payload: &[&[u8]], limit: u32) -> Result<Sequence, AppendError> {
+        let length = payload.iter().map(|part| part.len()).sum();
+        self.admit(length, self.stream.segments_needed(length), limit)?;
+        self.put(payload)
+    }
+
+    /// Whether there is room for records that need this many segments, the longest being of `length` bytes.
+    fn admit(&mut self, length: usize, needed: u32, limit: u32) -> Result<(), AppendError> {
         self.check()?;
-        if payload.len() > MAX_RECORD {
-            return Err(AppendError::TooLarge { length: payload.len(), limit: MAX_RECORD });
+        if length > MAX_RECORD {
+            return Err(AppendError::TooLarge { length, limit: MAX_RECORD });
         }
         let queued = self.stream.queued();
         if queued >= MAX_QUEUED {
             self.metrics.busy += 1;
             return Err(AppendError::Busy { queued });
         }
-        let needed = self.stream.segments_needed(payload.len());
         let fits = !self.headless && self.live_segments() + needed <= limit && needed <= self.space.free();
         if !fits {
             self.metrics.full += 1;
             return Err(AppendError::Full { used: self.used(), limit: self.segment_bytes(limit) });
         }
+        Ok(())
+    }
+
+    fn put(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
         let durable = self.durable;
         let Some(sequence) = self.stream.append(payload, durable, &mut self.space, &mut self.pool) else {
             // Unreachable while `segments_needed` is an upper bound; half a payload must not be followed by others.
             return Err(self.fail("allocating a segment", 0, no_segment()).into());
         };
         self.metrics.appends += 1;
-        self.metrics.appended_bytes += payload.len() as u64;
+        self.metrics.appended_bytes += payload.iter().map(|part| part.len() as u64).sum::<u64>();
         Ok(sequence)
     }
 
@@ -218,11 +275,10 @@ impl<D: DiskQueue> Log<D> {
                 self.finish(completion);
             }
             self.completions = completions;
-            self.check()?;
         }
-        self.pump()?;
-        self.ring()?;
-        Ok(self.durable)
+        let result = self.check().and_then(|()| self.pump()).and_then(|()| self.ring());
+        self.waiters.tell(self.durable, self.failure.as_ref());
+        result.map(|()| self.durable)
     }
 
     /// Waits until a request completes or `timeout` has passed, then polls. For start-up, shutdown and tests.
@@ -257,6 +313,7 @@ impl<D: DiskQueue> Log<D> {
         self.stream.is_idle()
             && self.flush == Flush::Idle
             && self.snapshot.is_idle()
+            && self.truncation.is_none()
             && self.disk.in_flight() == 0
     }
 
@@ -285,7 +342,7 @@ impl<D: DiskQueue> Log<D> {
     /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half of what it may, or
     /// it is nearly full, or it has been opened many times.
     pub fn should_compact(&self) -> bool {
-        if !self.snapshot.is_idle() || self.failure.is_some() {
+        if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
             return false;
         }
         let budget = self.space.budget();
@@ -344,16 +401,31 @@ impl<D: DiskQueue> Log<D> {
         self.disk.ring().map_err(|e| self.fail("handing requests to the disk", 0, e))
     }
 
+    /// If no run of this epoch is in the superblock: goes on in a fresh segment, which the next superblock will name.
+    /// `None`: no segment is free.
+    fn take_a_head(&mut self) -> Option<()> {
+        if self.headless {
+            let segment = self.space.take()?;
+            self.stream.go_on(&self.superblock, log_stream(self.superblock.epoch), segment);
+        }
+        Some(())
+    }
+
     /// Hands an operation to the queue; `Ok(Some)` when it is full.
     fn start(&mut self, token: u64, operation: Operation) -> Result<Option<Operation>, Failure> {
-        let (offset, length) = match &operation {
-            Operation::Write { offset, length, .. } => (*offset, *length),
-            _ => (0, 0),
+        let (offset, length, reads) = match &operation {
+            Operation::Write { offset, length, .. } => (*offset, *length, false),
+            Operation::Read { offset, .. } => (*offset, 0, true),
+            Operation::Flush => (0, 0, false),
         };
         match self.disk.submit(token, operation) {
             Ok(()) if length > 0 => {
                 self.metrics.writes += 1;
                 self.metrics.written_bytes += length as u64;
+                Ok(None)
+            }
+            Ok(()) if reads => {
+                self.metrics.reads += 1;
                 Ok(None)
             }
             Ok(()) => {
@@ -391,7 +463,8 @@ impl<D: DiskQueue> Log<D> {
                 Some(_) => Flush::Wanted,
             };
         }
-        self.pump_snapshot()
+        self.pump_snapshot()?;
+        self.pump_truncation()
     }
 
     /// Takes one completion.
@@ -399,11 +472,15 @@ impl<D: DiskQueue> Log<D> {
         let Completion { token, result, buffer } = completion;
         let ticket = token & ((1 << CLASS_SHIFT) - 1);
         let class = token >> CLASS_SHIFT;
+        if class == CLASS_READ {
+            // A read that fails is its reader's affair.
+            return self.reads.finish(ticket, result, buffer);
+        }
         if let Err(error) = result {
             let (action, offset) = match class {
                 CLASS_LOG => ("writing the log", self.stream.offset_of(ticket)),
                 CLASS_SNAPSHOT => ("writing a snapshot", self.snapshot.offset_of(ticket)),
-                CLASS_SUPERBLOCK => ("writing a superblock", ticket),
+                CLASS_SUPERBLOCK | CLASS_TRUNCATE_SUPERBLOCK => ("writing a superblock", ticket),
                 _ => ("flushing", 0),
             };
             self.fail(action, offset, error);
@@ -423,6 +500,7 @@ impl<D: DiskQueue> Log<D> {
                     self.flush = if again { Flush::Wanted } else { Flush::Idle };
                 }
             }
+            CLASS_TRUNCATE_FLUSH | CLASS_TRUNCATE_SUPERBLOCK => self.finish_truncation_request(class),
             _ => self.finish_snapshot_request(class, ticket, buffer),
         }
     }

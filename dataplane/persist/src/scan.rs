@@ -1,7 +1,7 @@
 //! Reading an area: superblocks, chains, and the proof that nothing acknowledged is missing.
 //!
 //! 1. Of the superblock copies that validate, the one with the highest generation counts.
-//! 2. A chain is read segment by segment, the likely next segment being fetched meanwhile. At each position stands either the
+//! 2. A chain is read segment by segment, the likely next ones being fetched meanwhile, several at a time. At each position stands either the
 //!    expected record (stream, sequence, checksum) or nothing of ours; then the next block boundary is tried once, because a
 //!    batch ends in padding; then the chain has ended.
 //! 3. A snapshot and a run that a later run follows have a known last sequence: ending before it is corruption.
@@ -17,10 +17,10 @@ use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
 
 use crate::error::{Failure, OpenError};
 use crate::layout::{
-    ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Superblock, Tag,
-    VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
+    ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Superblock,
+    Tag, VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
 };
-use crate::limits::{DATA_START, MAX_RECORD, SUPERBLOCK, SUPERBLOCKS};
+use crate::limits::{DATA_START, MAX_RECORD, PREFETCH_BYTES, PREFETCH_SEGMENTS, SUPERBLOCK, SUPERBLOCKS};
 
 /// Reads of segment heads in flight: what a disk does at once anyway.
 const HEADS_IN_FLIGHT: usize = 32;
@@ -106,6 +106,8 @@ pub(crate) struct Outcome {
     pub snapshot_segments: Vec<u32>,
     /// The last segment visited, to go on behind it.
     pub last_segment: u32,
+    /// Places of the log to read from and to truncate at.
+    pub marks: Vec<Run>,
 }
 
 pub(crate) fn failure(action: &'static str, offset: u64, source: io::Error) -> Failure {
@@ -199,44 +201,70 @@ pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError>
     Ok(Found { superblock, damaged })
 }
 
-/// Reads whole segments, one ahead.
+/// Reads whole segments, and those that likely follow ahead of time: the more, the more often that was right.
 struct Segments<'a, D> {
     disk: &'a mut D,
     superblock: &'a Superblock,
     /// The segment being parsed.
     current: Option<(u32, Buffer)>,
-    /// The segment being fetched.
-    ahead: Option<u32>,
+    /// Being fetched.
+    flying: Vec<u32>,
+    /// Fetched ahead, or what came of it.
+    ready: Vec<(u32, Result<Buffer, Failure>)>,
+    /// Segments to fetch ahead now, and at most.
+    ahead: usize,
+    most: usize,
     spare: Vec<Buffer>,
+    completions: Vec<Completion>,
 }
 
 const READING: &str = "reading a segment";
 
-impl<D: DiskQueue> Segments<'_, D> {
+impl<'a, D: DiskQueue> Segments<'a, D> {
+    fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
+        let fit = PREFETCH_BYTES / superblock.segment_bytes as usize;
+        let most = fit.clamp(1, PREFETCH_SEGMENTS).min(disk.depth() / 2).max(1);
+        Self {
+            disk,
+            superblock,
+            current: None,
+            flying: Vec::new(),
+            ready: Vec::new(),
+            ahead: 1,
+            most,
+            spare: Vec::new(),
+            completions: Vec::new(),
+        }
+    }
+
     fn start_read(&mut self, number: u32) -> Result<(), Failure> {
         let length = self.superblock.segment_bytes as usize;
         let offset = self.superblock.segment_start(number);
         let buffer = self.spare.pop().unwrap_or_else(|| Buffer::new(length));
         self.disk
             .submit(u64::from(number), Operation::Read { offset, length, buffer })
-            .map_err(|e| refused(READING, offset, &e))
+            .map_err(|e| refused(READING, offset, &e))?;
+        self.flying.push(number);
+        Ok(())
     }
 
-    /// Waits for a read that was started.
-    fn finish_read(&mut self, number: u32) -> Result<Buffer, Failure> {
-        let offset = self.superblock.segment_start(number);
-        let mut completions = Vec::new();
-        wait_for(self.disk, READING, offset, &mut completions)?;
-        let completion =
-            completions.pop().ok_or_else(|| failure(READING, offset, io::ErrorKind::Other.into()))?;
-        match (completion.result, completion.buffer) {
-            (Ok(()), Some(buffer)) => Ok(buffer),
-            (Err(e), buffer) => {
-                self.spare.extend(buffer);
-                Err(failure(READING, offset, e))
-            }
-            (Ok(()), None) => Err(failure(READING, offset, io::ErrorKind::Other.into())),
+    /// Waits until some of the reads are done.
+    fn reap(&mut self) -> Result<(), Failure> {
+        let offset = self.flying.first().map_or(0, |&number| self.superblock.segment_start(number));
+        wait_for(self.disk, READING, offset, &mut self.completions)?;
+        for completion in self.completions.drain(..) {
+            // Segment numbers have 32 bits.
+            let number = completion.token as u32;
+            let offset = self.superblock.segment_start(number);
+            self.flying.retain(|&flying| flying != number);
+            let result = match (completion.result, completion.buffer) {
+                (Ok(()), Some(buffer)) => Ok(buffer),
+                (Ok(()), None) => Err(failure(READING, offset, io::ErrorKind::Other.into())),
+                (Err(e), _) => Err(failure(READING, offset, e)),
+            };
+            self.ready.push((number, result));
         }
+        Ok(())
     }
 
     /// Makes `number` the current segment.
@@ -247,36 +275,49 @@ impl<D: DiskQueue> Segments<'_, D> {
         if let Some((_, buffer)) = self.current.take() {
             self.spare.push(buffer);
         }
-        let ahead = self.ahead.take();
-        if ahead.is_some_and(|ahead| ahead != number) {
-            self.finish_ahead(ahead)?;
-        }
-        if ahead != Some(number) {
+        let is_ready = |ready: &[(u32, _)]| ready.iter().position(|(fetched, _)| *fetched == number);
+        if self.flying.contains(&number) || is_ready(&self.ready).is_some() {
+            self.ahead = (self.ahead * 2).min(self.most);
+        } else {
+            self.ahead = 1;
             self.start_read(number)?;
         }
-        let buffer = self.finish_read(number)?;
-        self.current = Some((number, buffer));
+        let place = loop {
+            if let Some(place) = is_ready(&self.ready) {
+                break place;
+            }
+            self.reap()?;
+        };
+        let (_, fetched) = self.ready.swap_remove(place);
+        self.current = Some((number, fetched?));
         Ok(())
     }
 
-    /// Waits for a read that guessed wrong. That segment's own errors do not matter.
-    fn finish_ahead(&mut self, ahead: Option<u32>) -> Result<(), Failure> {
-        let Some(number) = ahead else { return Ok(()) };
-        match self.finish_read(number) {
-            Ok(buffer) => self.spare.push(buffer),
-            Err(e) if self.disk.in_flight() > 0 => return Err(e),
-            Err(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Starts to fetch the segment that most likely follows `number`.
+    /// Starts to fetch the segments that most likely follow `number`, and forgets what was guessed wrong.
     fn fetch_after(&mut self, number: u32) -> Result<(), Failure> {
-        let next = (number + 1) % self.superblock.segment_count;
-        if self.ahead.is_none() {
-            self.start_read(next)?;
-            self.ahead = Some(next);
+        let count = self.superblock.segment_count;
+        let guess = |step: usize| ((u64::from(number) + step as u64) % u64::from(count)) as u32;
+        let far = self.ahead.min(count as usize - 1);
+        let spare = &mut self.spare;
+        for (_, fetched) in self.ready.extract_if(.., |(n, _)| !(1..=far).any(|step| guess(step) == *n)) {
+            spare.extend(fetched.ok());
         }
+        for next in (1..=far).map(guess) {
+            let known = self.flying.contains(&next) || self.ready.iter().any(|(n, _)| *n == next);
+            if !known && self.flying.len() < self.most {
+                self.start_read(next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for every read that is in flight. What they brought, errors included, was a guess.
+    fn drain(&mut self) -> Result<(), Failure> {
+        while !self.flying.is_empty() {
+            self.reap()?;
+        }
+        let spare = &mut self.spare;
+        spare.extend(self.ready.drain(..).filter_map(|(_, fetched)| fetched.ok()));
         Ok(())
     }
 
@@ -295,6 +336,8 @@ struct Wanted {
     first: u64,
     /// One past the last sequence, where it is known.
     stop: Option<u64>,
+    /// Payloads before this sequence are not delivered.
+    from: u64,
 }
 
 /// Reads everything, delivers it, and proves it.
@@ -303,6 +346,7 @@ pub(crate) struct Scan<'a, D> {
     superblock: &'a Superblock,
     seed: u32,
     assembly: Vec<u8>,
+    marks: Vec<Run>,
 }
 
 /// Takes a sequence and a payload.
@@ -310,32 +354,27 @@ type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Applied;
 
 impl<'a, D: DiskQueue> Scan<'a, D> {
     pub fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
-        let segments = Segments { disk, superblock, current: None, ahead: None, spare: Vec::new() };
-        Self { segments, superblock, seed: seed(superblock.identity), assembly: Vec::new() }
+        let segments = Segments::new(disk, superblock);
+        let seed = seed(superblock.identity);
+        Self { segments, superblock, seed, assembly: Vec::new(), marks: Vec::new() }
     }
 
     /// Reads snapshot and log. See the module's account.
     pub fn run(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Outcome, OpenError> {
+        let outcome = self.read(apply);
+        // Whatever came of it, nothing of ours stays in flight.
+        let drained = self.segments.drain();
+        let outcome = outcome?;
+        drained?;
+        Ok(outcome)
+    }
+
+    fn read(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Outcome, OpenError> {
         let superblock = self.superblock;
         let mut report = RecoveryReport { epoch: superblock.epoch, ..RecoveryReport::default() };
-        let mut snapshot_segments = Vec::new();
-        if let Some(place) = superblock.snapshot {
-            let wanted = Wanted {
-                kind: KIND_SNAPSHOT,
-                stream: place.stream,
-                segment: place.segment,
-                position: 0,
-                first: 1,
-                stop: Some(place.last + 1),
-            };
-            let chain = self.chain(&wanted, &mut |_, bytes| apply(Entry::Snapshot(bytes)))?;
-            (report.snapshot_records, report.snapshot_bytes) = (chain.records, chain.bytes);
-            if chain.expected <= place.last || chain.fragments_open {
-                let evidence = format!("the snapshot has {} records", place.last);
-                return Err(self.corrupt("snapshot record", &chain, evidence));
-            }
-            snapshot_segments = chain.segments;
-        }
+        let snapshot = self.read_snapshot(apply)?;
+        (report.snapshot_records, report.snapshot_bytes) = (snapshot.records, snapshot.bytes);
+        let snapshot_segments = snapshot.segments;
         let mut log_segments = Vec::new();
         let mut last = Chain::default();
         for (index, run) in superblock.runs.iter().enumerate() {
@@ -347,6 +386,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 position: run.position,
                 first: run.first,
                 stop: next.map(|next| next.first),
+                from: superblock.head,
             };
             let chain = self.chain(&wanted, &mut |sequence, bytes| apply(Entry::Record(sequence, bytes)))?;
             report.records += chain.records;
@@ -366,7 +406,36 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         report.runs = superblock.runs.len();
         report.segments = log_segments.len() + snapshot_segments.len();
         let last_segment = last.segments.last().copied().unwrap_or_default();
-        Ok(Outcome { report, log_segments, snapshot_segments, last_segment })
+        let mut marks = std::mem::take(&mut self.marks);
+        marks.retain(|mark| mark.first <= last.committed);
+        Ok(Outcome { report, log_segments, snapshot_segments, last_segment, marks })
+    }
+
+    /// Reads the snapshot alone.
+    pub fn snapshot(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<(), OpenError> {
+        let read = self.read_snapshot(apply);
+        let drained = self.segments.drain();
+        read?;
+        Ok(drained?)
+    }
+
+    fn read_snapshot(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Chain, OpenError> {
+        let Some(place) = self.superblock.snapshot else { return Ok(Chain::default()) };
+        let wanted = Wanted {
+            kind: KIND_SNAPSHOT,
+            stream: place.stream,
+            segment: place.segment,
+            position: 0,
+            first: 1,
+            stop: Some(place.last + 1),
+            from: 0,
+        };
+        let chain = self.chain(&wanted, &mut |_, bytes| apply(Entry::Snapshot(bytes)))?;
+        if chain.expected <= place.last || chain.fragments_open {
+            let evidence = format!("the snapshot has {} records", place.last);
+            return Err(self.corrupt("snapshot record", &chain, evidence));
+        }
+        Ok(chain)
     }
 
     fn corrupt(&self, what: &'static str, chain: &Chain, evidence: String) -> OpenError {
@@ -419,16 +488,32 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         while wanted.stop.is_none_or(|stop| chain.expected < stop) {
             let at = start + chain.position as u64;
             let rest = bytes.get(chain.position..).unwrap_or_default();
-            let Some((tag, payload)) = expected_record(self.seed, at, rest, wanted, chain) else {
+            let sought = Sought {
+                kind: wanted.kind,
+                stream: wanted.stream,
+                sequence: chain.expected,
+                inside: chain.fragments_open,
+            };
+            let Some((tag, payload)) = expected_record(self.seed, at, rest, sought) else {
                 if chain.position.is_multiple_of(block) {
                     return Ok(None);
                 }
                 chain.position = chain.position.next_multiple_of(block);
                 continue;
             };
-            let link = (tag.kind & KIND_LINK != 0).then(|| link_target(payload, self.superblock));
+            let count = self.superblock.segment_count;
+            let link = (tag.kind & KIND_LINK != 0).then(|| link_target(payload, count));
             if link == Some(None) {
                 return Ok(None);
+            }
+            if wanted.kind == KIND_LOG && link.is_none() && tag.flags & FLAG_FIRST != 0 {
+                // Inside a segment, whose size has 32 bits.
+                let position = chain.position as u32;
+                let mark =
+                    Run { epoch: stream_epoch(tag.stream), segment: number, position, first: tag.sequence };
+                if chain.position.is_multiple_of(block) && mark.is_worth(self.marks.last()) {
+                    self.marks.push(mark);
+                }
             }
             chain.expected += 1;
             chain.position += record_size(payload.len());
@@ -449,9 +534,12 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             if let Some(payload) = whole {
                 chain.committed = tag.sequence;
                 chain.committed_segments = chain.segments.len();
-                chain.records += 1;
-                chain.bytes += payload.len() as u64;
-                let applied = deliver(tag.sequence, payload);
+                let mut applied = Ok(());
+                if tag.sequence >= wanted.from {
+                    chain.records += 1;
+                    chain.bytes += payload.len() as u64;
+                    applied = deliver(tag.sequence, payload);
+                }
                 self.assembly.clear();
                 applied.map_err(|source| OpenError::Rejected { sequence: tag.sequence, source })?;
             }
@@ -480,8 +568,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 .is_some_and(|(tag, _)| Some(tag.stream) == stream && tag.sequence == last.expected);
             torn |= self.search(number, last.position, last)?;
         }
-        let ahead = self.segments.ahead.take();
-        self.segments.finish_ahead(ahead)?;
+        self.segments.drain()?;
         for number in self.suspects(last, log_segments)? {
             torn |= self.search(number, 0, last)?;
         }
@@ -576,29 +663,40 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     }
 }
 
+/// The record that should come next in a chain.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought {
+    pub kind: u8,
+    pub stream: u64,
+    pub sequence: u64,
+    /// In the middle of a payload.
+    pub inside: bool,
+}
+
+impl Sought {
+    /// Whether a record with this tag and length is the one.
+    pub fn fits(self, tag: &Tag, length: usize) -> bool {
+        let first = tag.flags & FLAG_FIRST != 0;
+        tag.stream == self.stream
+            && tag.sequence == self.sequence
+            && tag.kind & !KIND_LINK == self.kind
+            && length <= MAX_RECORD
+            && (tag.kind & KIND_LINK != 0 || first != self.inside)
+    }
+}
+
 /// The record at the start of `bytes`, if it is the one that the chain expects.
-fn expected_record<'b>(
-    seed: u32,
-    offset: u64,
-    bytes: &'b [u8],
-    wanted: &Wanted,
-    chain: &Chain,
-) -> Option<(Tag, &'b [u8])> {
+pub(crate) fn expected_record(seed: u32, offset: u64, bytes: &[u8], sought: Sought) -> Option<(Tag, &[u8])> {
     let (tag, length) = peek(bytes)?;
-    let first = tag.flags & FLAG_FIRST != 0;
-    let fits = tag.stream == wanted.stream
-        && tag.sequence == chain.expected
-        && tag.kind & !KIND_LINK == wanted.kind
-        && length <= MAX_RECORD
-        && (tag.kind & KIND_LINK != 0 || first != chain.fragments_open);
-    if !fits {
+    if !sought.fits(&tag, length) {
         return None;
     }
     debug_assert!(HEADER.is_multiple_of(ALIGN));
     read_record(seed, offset, bytes)
 }
 
-fn link_target(payload: &[u8], superblock: &Superblock) -> Option<u32> {
+/// The segment that a link names, if there is one of that number.
+pub(crate) fn link_target(payload: &[u8], count: u32) -> Option<u32> {
     let number = u32::from_le_bytes(payload.try_into().ok()?);
-    (number < superblock.segment_count).then_some(number)
+    (number < count).then_some(number)
 }

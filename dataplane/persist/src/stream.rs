@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use sietch_disk::{BLOCK, Buffer, Operation};
 
 use crate::layout::{
-    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, Superblock, Tag, record_size, seed, write_record,
+    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, Parts, Run, Superblock, Tag, record_size,
+    seed, stream_epoch, write_record,
 };
 use crate::limits::BATCH;
 use crate::space::Space;
@@ -97,6 +98,8 @@ pub(crate) struct Stream {
     first_ticket: u64,
     /// All segments, oldest first.
     segments: VecDeque<u32>,
+    /// Of the log: places where payloads begin, oldest first, to read from and to truncate at.
+    marks: VecDeque<Run>,
 }
 
 impl Stream {
@@ -122,7 +125,25 @@ impl Stream {
             flights: VecDeque::new(),
             first_ticket: 0,
             segments: VecDeque::from([segment]),
+            marks: VecDeque::new(),
         }
+    }
+
+    /// Goes on in `segment`, as a new run of the same sequence.
+    pub fn go_on(&mut self, superblock: &Superblock, id: u64, segment: u32) {
+        let mut fresh = Self::new(superblock, self.kind, id, self.next, segment);
+        fresh.segments = std::mem::take(&mut self.segments);
+        fresh.segments.push_back(segment);
+        fresh.marks = std::mem::take(&mut self.marks);
+        *self = fresh;
+    }
+
+    pub fn marks(&self) -> &VecDeque<Run> {
+        &self.marks
+    }
+
+    pub fn marks_mut(&mut self) -> &mut VecDeque<Run> {
+        &mut self.marks
     }
 
     pub fn id(&self) -> u64 {
@@ -174,11 +195,21 @@ impl Stream {
 
     /// An upper bound of the segments that a payload of `length` bytes needs beyond the current one.
     pub fn segments_needed(&self, length: usize) -> u32 {
+        self.segments_for(self.cost(length))
+    }
+
+    /// An upper bound of the bytes that a payload of `length` bytes takes.
+    pub fn cost(&self, length: usize) -> u64 {
+        let overhead = (HEADER + ALIGN) as u64;
+        let length = length as u64;
+        length + (length / (self.place.batch as u64 - overhead) + 2) * overhead + self.place.block as u64
+    }
+
+    /// An upper bound of the segments that payloads of this [`Stream::cost`] need beyond the current one.
+    pub fn segments_for(&self, cost: u64) -> u32 {
         let overhead = (HEADER + ALIGN) as u64;
         let batch = self.place.batch as u64;
         let block = self.place.block as u64;
-        let length = length as u64;
-        let cost = length + (length / (batch - overhead) + 2) * overhead + block;
         let end = self
             .open
             .as_ref()
@@ -213,24 +244,23 @@ impl Stream {
     /// [`Stream::segments_needed`] free segments. `durable` goes into the records as proof.
     pub fn append(
         &mut self,
-        payload: &[u8],
+        payload: &[&[u8]],
         durable: u64,
         space: &mut Space,
         pool: &mut Pool,
     ) -> Option<u64> {
-        let mut rest = payload;
+        let mut rest = Parts::new(payload);
         let mut flags = FLAG_FIRST;
         loop {
-            let room = self.make_room(rest.len(), durable, space, pool)?;
-            let (fragment, tail) = rest.split_at(rest.len().min(room));
-            if tail.is_empty() {
+            let room = self.make_room(rest.left(), durable, space, pool)?;
+            let length = rest.left().min(room);
+            if length == rest.left() {
                 flags |= FLAG_LAST;
             }
-            self.put(self.kind, flags, fragment, durable);
-            if tail.is_empty() {
+            self.put(self.kind, flags, &mut rest, length, durable);
+            if flags & FLAG_LAST != 0 {
                 return Some(self.next - 1);
             }
-            rest = tail;
             flags = 0;
         }
     }
@@ -265,13 +295,23 @@ impl Stream {
         self.open = Some(Batch { buffer: pool.take(), base: self.offset, length: 0, last: self.next });
     }
 
-    /// Copies one record into the open batch.
-    fn put(&mut self, kind: u8, flags: u8, fragment: &[u8], durable: u64) {
+    /// Copies one record with the next `length` bytes of `payload` into the open batch.
+    fn put(&mut self, kind: u8, flags: u8, payload: &mut Parts<'_>, length: usize, durable: u64) {
         let Some(open) = &mut self.open else { return };
+        if kind == KIND_LOG && flags & FLAG_FIRST != 0 && open.length == 0 {
+            let segment = self.segments.back().copied().unwrap_or_default();
+            // Inside a segment, whose size has 32 bits.
+            let position = (open.base - self.start) as u32;
+            let mark = Run { epoch: stream_epoch(self.id), segment, position, first: self.next };
+            if mark.is_worth(self.marks.back()) {
+                self.marks.push_back(mark);
+            }
+        }
         let tag = Tag { kind, flags, stream: self.id, sequence: self.next, durable };
         let offset = open.base + open.length as u64;
-        let size = write_record(self.place.seed, offset, tag, fragment, &mut open.buffer[open.length..]);
-        debug_assert_eq!(size, record_size(fragment.len()));
+        let out = &mut open.buffer[open.length..];
+        let size = write_record(self.place.seed, offset, tag, payload, length, out);
+        debug_assert_eq!(size, record_size(length));
         open.length += size;
         open.last = self.next;
         self.queued += size;
@@ -284,7 +324,10 @@ impl Stream {
         if self.open.is_none() {
             self.open_batch(pool);
         }
-        self.put(self.kind | KIND_LINK, FLAG_FIRST | FLAG_LAST, &segment.to_le_bytes(), durable);
+        let number = segment.to_le_bytes();
+        let number = [&number[..]];
+        let mut payload = Parts::new(&number);
+        self.put(self.kind | KIND_LINK, FLAG_FIRST | FLAG_LAST, &mut payload, size_of::<u32>(), durable);
         self.seal();
         self.move_to(segment);
         Some(())

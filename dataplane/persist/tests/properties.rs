@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use sietch_disk::MemoryQueue;
 use sietch_persist::{
-    AppendError, Durability, Entry, FormatOptions, Log, MAX_RECORD, Options, SnapshotError,
+    AppendError, Durability, Entry, Follower, FormatOptions, Log, MAX_RECORD, Options, Read, SnapshotError,
+    TruncateError,
 };
 
 #[derive(Clone, Debug)]
@@ -16,6 +17,10 @@ enum Step {
     /// Writes a snapshot of the oracle, cut into payloads of this many entries, and drops the former entries.
     Compact(usize),
     AbortedSnapshot,
+    /// Gives up all but so many of the newest records.
+    Truncate(usize),
+    /// Reads everything from so many records before the end.
+    Read(usize),
     Settle,
     /// Drops the process: what was written stays.
     Reopen,
@@ -33,6 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Flush),
         2 => (1..5usize).prop_map(Step::Compact),
         1 => Just(Step::AbortedSnapshot),
+        2 => (0..6usize).prop_map(Step::Truncate),
+        2 => (0..9usize).prop_map(Step::Read),
         2 => Just(Step::Settle),
         1 => Just(Step::Reopen),
         1 => Just(Step::Close),
@@ -51,6 +58,8 @@ struct Model {
     records: Held,
     /// A snapshot on its way: its payloads and the first sequence it does not stand for.
     pending: Option<(Vec<Vec<u8>>, u64)>,
+    /// A truncation on its way: the first record to keep.
+    truncating: Option<u64>,
     counter: u8,
 }
 
@@ -75,7 +84,15 @@ impl Model {
         Log::format(&mut disk, FormatOptions { identity: 3, segment_bytes: Some(16384) })
             .expect("large enough");
         let (log, _, _) = open(disk, options);
-        Self { log: Some(log), options, snapshot: vec![], records: vec![], pending: None, counter: 0 }
+        Self {
+            log: Some(log),
+            options,
+            snapshot: vec![],
+            records: vec![],
+            pending: None,
+            truncating: None,
+            counter: 0,
+        }
     }
 
     fn log(&mut self) -> &mut Log<MemoryQueue> {
@@ -112,8 +129,57 @@ impl Model {
         self.notice();
     }
 
-    /// Takes a snapshot into the oracle once the log says that it is in place.
+    fn truncate(&mut self, count: usize) {
+        let keep = match self.records.len().checked_sub(count) {
+            Some(at) if at < self.records.len() => self.records[at].0,
+            _ => self.log().last() + 1,
+        };
+        match self.log().truncate(keep) {
+            Ok(()) => {
+                self.truncating = Some(keep);
+                self.notice();
+            }
+            Err(TruncateError::InProgress) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// Reads with a cursor what lies at the end, as far as it was written.
+    fn read(&mut self, count: usize) {
+        let at = self.records.len().saturating_sub(count);
+        let Some(&(from, _)) = self.records.get(at) else { return };
+        let head = self.log().head();
+        let mut found = Held::new();
+        let mut cursor = match self.log().cursor(from) {
+            Ok(cursor) => cursor,
+            Err(error) => return assert!(from < head, "{error}"),
+        };
+        loop {
+            let log = self.log();
+            match log.read(&mut cursor) {
+                Ok(Read::Record(sequence, payload)) => found.push((sequence, payload.to_vec())),
+                Ok(Read::Waiting) => drop(log.poll().expect("a disk that works")),
+                Ok(Read::End) => break,
+                Err(error) => {
+                    assert!(from < self.log().head(), "{error}");
+                    return self.notice();
+                }
+            }
+        }
+        let written = self.log().written();
+        let expected = self.records.iter().filter(|(s, _)| (from..=written).contains(s));
+        let unwritten = self.records.iter().filter(|(s, _)| *s >= from && *s > written).count();
+        assert!(found.iter().eq(expected), "{} found, {unwritten} not written", found.len());
+        self.notice();
+    }
+
+    /// Takes a snapshot or a truncation into the oracle once the log says that it is in place.
     fn notice(&mut self) {
+        if !self.log().is_truncating()
+            && let Some(keep) = self.truncating.take()
+        {
+            self.records.retain(|(sequence, _)| *sequence >= keep);
+        }
         if self.log().is_snapshotting() {
             return;
         }
@@ -143,13 +209,38 @@ impl Model {
             self.snapshot = kept;
             self.records.retain(|(sequence, _)| *sequence >= start);
         }
-        assert_eq!(snapshot, self.snapshot);
-        assert_eq!(records[..], self.records[..records.len()]);
+        if let Some(keep) = self.truncating.take()
+            && (close || records.first().map_or(last + 1, |(s, _)| *s) >= keep)
+        {
+            self.records.retain(|(sequence, _)| *sequence >= keep);
+        }
+        let (found, held) = (records.len(), self.records.len());
+        assert!(snapshot == self.snapshot, "{} for {} in the snapshot", snapshot.len(), self.snapshot.len());
+        assert!(found <= held && records[..] == self.records[..found], "{found} records of {held}");
+        self.follow(&records);
         let found = records.last().map_or(0, |(sequence, _)| *sequence);
         let must = if close { last } else { written };
         let expected = self.records.iter().rev().find(|(s, _)| *s <= must).map_or(0, |(s, _)| *s);
         assert!(found >= expected, "{found} of {expected}");
         self.records.truncate(records.len());
+    }
+
+    /// A follower sees what opening has delivered.
+    fn follow(&mut self, records: &Held) {
+        let bytes = self.log().disk().bytes().to_vec();
+        let mut follower = Follower::open(MemoryQueue::from_bytes(bytes)).expect("a log");
+        let (mut followed, mut snapshots) = (Held::new(), 0);
+        follower
+            .poll(&mut |entry| {
+                match entry {
+                    Entry::Record(sequence, payload) => followed.push((sequence, payload.to_vec())),
+                    Entry::Snapshot(_) => snapshots += 1,
+                }
+                Ok(())
+            })
+            .expect("a log that nobody damaged");
+        assert!(followed == *records, "{} followed, {} recovered", followed.len(), records.len());
+        assert_eq!(snapshots, self.snapshot.len());
     }
 
     fn step(&mut self, step: &Step) {
@@ -170,6 +261,8 @@ impl Model {
                     self.log().abort_snapshot();
                 }
             }
+            Step::Truncate(count) => self.truncate(count),
+            Step::Read(count) => self.read(count),
             Step::Settle => self.settle(),
             Step::Reopen => self.reopen(false),
             Step::Close => self.reopen(true),

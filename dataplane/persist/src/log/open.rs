@@ -11,10 +11,12 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
+use super::read::Reads;
 use super::snapshot::Snapshot;
+use super::wait::Waiters;
 use super::{Flush, Log, LogMetrics, Options};
 use crate::error::{Failure, FormatError, OpenError};
-use crate::layout::{KIND_LOG, Run, Superblock, log_stream};
+use crate::layout::{Content, KIND_LOG, Run, Superblock, log_stream};
 use crate::limits::{
     AIMED_SEGMENTS, DATA_START, MAX_RUNS, MIN_CAPACITY, MIN_SEGMENTS, RESERVED_REQUESTS, SEGMENT_RANGE,
     SUPERBLOCK, SUPERBLOCKS,
@@ -79,6 +81,15 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// See [`FormatError`].
     pub fn format(disk: &mut D, options: FormatOptions) -> Result<(), FormatError> {
+        Self::format_as(disk, options, Content::LOG)
+    }
+
+    /// Makes an empty log of a structure.
+    pub(crate) fn format_as(
+        disk: &mut D,
+        options: FormatOptions,
+        content: Content,
+    ) -> Result<(), FormatError> {
         let capacity = disk.capacity();
         if capacity < MIN_CAPACITY {
             return Err(FormatError::TooSmall { capacity, minimum: MIN_CAPACITY });
@@ -108,6 +119,8 @@ impl<D: DiskQueue> Log<D> {
             clean: 0,
             snapshot: None,
             runs: Vec::new(),
+            head: 0,
+            content,
         };
         write_superblock(disk, &superblock)?;
         superblock.generation = 0;
@@ -119,11 +132,22 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// See [`OpenError`]. What `apply` was given until then is not to be used.
     pub fn open(
-        mut disk: D,
+        disk: D,
         options: Options,
         apply: &mut dyn FnMut(Entry<'_>) -> Applied,
     ) -> Result<(Self, RecoveryReport), OpenError> {
+        Self::open_as(disk, options, Content::LOG, apply)
+    }
+
+    /// Opens the log of a structure.
+    pub(crate) fn open_as(
+        mut disk: D,
+        options: Options,
+        content: Content,
+        apply: &mut dyn FnMut(Entry<'_>) -> Applied,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
         let scan::Found { superblock, damaged } = scan::superblock(&mut disk)?;
+        expect_content(superblock.content, content)?;
         let outcome = Scan::new(&mut disk, &superblock).run(apply)?;
         let mut report = outcome.report;
         report.damaged_superblocks = damaged;
@@ -159,6 +183,7 @@ impl<D: DiskQueue> Log<D> {
         let mut segments: std::collections::VecDeque<u32> = outcome.log_segments.into();
         segments.extend(segment);
         *stream.segments_mut() = segments;
+        *stream.marks_mut() = outcome.marks.into();
         let bound = disk.depth().saturating_sub(RESERVED_REQUESTS).max(1);
         let log = Self {
             disk,
@@ -174,12 +199,27 @@ impl<D: DiskQueue> Log<D> {
             flush: Flush::Idle,
             snapshot: Snapshot::new(),
             snapshot_segments: outcome.snapshot_segments,
+            truncation: None,
+            reads: Reads::default(),
+            waiters: Waiters::default(),
             completions: Vec::new(),
             failure: None,
             metrics: LogMetrics::default(),
         };
         Ok((log, report))
     }
+}
+
+/// Whether an area holds what it is opened as.
+pub(crate) fn expect_content(found: Content, known: Content) -> Result<(), OpenError> {
+    if found.kind != known.kind {
+        return Err(OpenError::Content { found: found.name(), wanted: known.name() });
+    }
+    if found.version != known.version {
+        let (name, found, known) = (known.name(), found.version, known.version);
+        return Err(OpenError::ContentVersion { name, found, known });
+    }
+    Ok(())
 }
 
 /// Reads an area as [`Log::open`] would, and changes nothing.

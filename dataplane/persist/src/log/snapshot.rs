@@ -12,11 +12,9 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::{
-    CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, Flush, Log, Sequence, no_segment, token,
-};
+use super::{CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, Log, Sequence, no_segment, token};
 use crate::error::{Failure, SnapshotError};
-use crate::layout::{KIND_LOG, KIND_SNAPSHOT, Run, SnapshotPlace, Superblock, log_stream};
+use crate::layout::{KIND_SNAPSHOT, Run, SnapshotPlace, Superblock, log_stream};
 use crate::limits::{MAX_QUEUED, MAX_RECORD, SNAPSHOT_IN_FLIGHT, SUPERBLOCK};
 use crate::stream::Stream;
 
@@ -79,7 +77,7 @@ impl<D: DiskQueue> Log<D> {
     /// See [`SnapshotError`].
     pub fn begin_snapshot(&mut self) -> Result<Sequence, SnapshotError> {
         self.check()?;
-        if !self.snapshot.is_idle() {
+        if !self.snapshot.is_idle() || self.truncation.is_some() {
             return Err(SnapshotError::InProgress);
         }
         if self.space.free() < 2 {
@@ -88,15 +86,8 @@ impl<D: DiskQueue> Log<D> {
         let Some(begun) = self.snapshot.begun.checked_add(1) else {
             return Err(SnapshotError::NoRoom);
         };
-        if self.headless {
-            // The log ends in an earlier epoch's segment. It goes on in a fresh one, which the switch will name.
-            let Some(segment) = self.space.take() else { return Err(SnapshotError::NoRoom) };
-            let id = log_stream(self.superblock.epoch);
-            let mut fresh = Stream::new(&self.superblock, KIND_LOG, id, self.stream.next(), segment);
-            let mut segments = std::mem::take(self.stream.segments_mut());
-            segments.push_back(segment);
-            *fresh.segments_mut() = segments;
-            self.stream = fresh;
+        if self.take_a_head().is_none() {
+            return Err(SnapshotError::NoRoom);
         }
         let Some(segment) = self.space.take() else { return Err(SnapshotError::NoRoom) };
         self.snapshot.begun = begun;
@@ -136,7 +127,16 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// See [`SnapshotError`]; the payload was not appended. After [`SnapshotError::NoRoom`] the snapshot must be aborted.
     pub fn snapshot_append(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
+        self.snapshot_append_parts(&[payload])
+    }
+
+    /// As [`Log::snapshot_append`], for a payload that lies in several pieces.
+    ///
+    /// # Errors
+    /// As [`Log::snapshot_append`].
+    pub fn snapshot_append_parts(&mut self, payload: &[&[u8]]) -> Result<(), SnapshotError> {
         self.check()?;
+        let length: usize = payload.iter().map(|part| part.len()).sum();
         // The log may still grow up to its budget: that much stays free.
         let reserved = self.space.budget().saturating_sub(self.live_segments());
         let durable = self.durable;
@@ -145,14 +145,14 @@ impl<D: DiskQueue> Log<D> {
         else {
             return Err(SnapshotError::NotBegun);
         };
-        if payload.len() > MAX_RECORD {
-            return Err(SnapshotError::TooLarge { length: payload.len(), limit: MAX_RECORD });
+        if length > MAX_RECORD {
+            return Err(SnapshotError::TooLarge { length, limit: MAX_RECORD });
         }
         let queued = building.stream.queued();
         if queued >= MAX_QUEUED {
             return Err(SnapshotError::Busy { queued });
         }
-        let needed = building.stream.segments_needed(payload.len());
+        let needed = building.stream.segments_needed(length);
         if needed > 0 && needed.saturating_add(reserved) > self.space.free() {
             return Err(SnapshotError::NoRoom);
         }
@@ -278,6 +278,7 @@ impl<D: DiskQueue> Log<D> {
         for segment in std::mem::replace(&mut self.snapshot_segments, fresh.into()) {
             self.space.give(segment);
         }
+        self.forget_marks(building.start.first);
         self.headless = false;
         // The snapshot is durable and stands for everything before it; the rest was written before it was flushed.
         self.durable = self.durable.max(building.end);
@@ -310,7 +311,7 @@ impl<D: DiskQueue> Log<D> {
     pub fn close(mut self) -> Result<D, Failure> {
         self.abort_snapshot();
         self.submit()?;
-        while !self.stream.is_idle() || !self.snapshot.is_idle() || self.flush != Flush::Idle {
+        while !self.is_idle() {
             self.wait(std::time::Duration::from_secs(1))?;
         }
         super::open::settle(&mut self.disk)?;

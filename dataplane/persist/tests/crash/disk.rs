@@ -44,6 +44,7 @@ pub enum Phase {
     Format,
     Open,
     Run,
+    Truncate,
     Close,
 }
 

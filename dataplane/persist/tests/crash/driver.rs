@@ -35,11 +35,13 @@ fn snapshot_payload(n: u64, part: u64) -> Vec<u8> {
     bytes
 }
 
-/// The state, rebuilt from what recovery delivers.
+/// The state, rebuilt from what recovery delivers. Records before the first one may have been given up.
 #[derive(Default)]
 pub struct Rebuilt {
     pub n: u64,
     parts: u64,
+    /// The first record, by its number.
+    pub first: Option<u64>,
 }
 
 impl Rebuilt {
@@ -54,10 +56,13 @@ impl Rebuilt {
                 self.parts += 1;
             }
             Entry::Record(_, bytes) => {
-                if bytes != payload(self.n + 1) {
+                let n = u64::from_le_bytes(bytes[..8].try_into()?);
+                let fits = n == self.n + 1 || self.first.is_none() && n > self.n;
+                if !fits || bytes != payload(n) {
                     return Err(format!("not record {}", self.n + 1).into());
                 }
-                self.n += 1;
+                self.first.get_or_insert(n);
+                self.n = n;
             }
         }
         Ok(())
@@ -68,12 +73,12 @@ impl Rebuilt {
 pub fn recover<D: DiskQueue>(
     disk: D,
     durability: Durability,
-) -> Result<(Log<D>, u64, RecoveryReport), OpenError> {
+) -> Result<(Log<D>, Rebuilt, RecoveryReport), OpenError> {
     let mut rebuilt = Rebuilt::default();
     let options = Options { durability, in_flight: 3 };
     let (log, report) = Log::open(disk, options, &mut |entry| rebuilt.apply(entry))?;
     assert!(rebuilt.parts == 0 || rebuilt.parts == SNAPSHOT_RECORDS, "half a snapshot");
-    Ok((log, rebuilt.n, report))
+    Ok((log, rebuilt, report))
 }
 
 /// What the application knows of its records when the disk dies.
@@ -83,6 +88,26 @@ pub struct Known {
     pub closed: bool,
     pub acknowledged: u64,
     pub appended: u64,
+    /// Records before this one may have been given up, and those before that one have been.
+    pub keep: u64,
+    pub kept: u64,
+}
+
+impl Known {
+    /// What is wrong with a state that recovery found.
+    pub fn judge(&self, found: &Rebuilt) -> Result<(), String> {
+        let n = found.n;
+        if n < self.acknowledged || n > self.appended {
+            return Err(format!("found {n} records with {self:?}"));
+        }
+        match found.first {
+            Some(first) if found.parts == 0 && first > self.keep.max(1) => {
+                Err(format!("begins with {first} with {self:?}"))
+            }
+            Some(first) if first < self.kept => Err(format!("{first} was given up with {self:?}")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One life of the application, from open to the death of the disk or the end of its steps.
@@ -96,6 +121,12 @@ pub struct Life {
     pub compacts: bool,
     /// Whether it gives most of them up: that goes round the segments quickly.
     pub aborts: bool,
+    /// Whether it gives up the head of the log.
+    pub truncates: bool,
+    pub truncations: u64,
+    truncating: Option<u64>,
+    /// The newest records of this life: sequence and number.
+    recent: VecDeque<(u64, u64)>,
 }
 
 impl Life {
@@ -108,6 +139,10 @@ impl Life {
             snapshots: 0,
             compacts: true,
             aborts: false,
+            truncates: true,
+            truncations: 0,
+            truncating: None,
+            recent: VecDeque::new(),
         }
     }
 
@@ -117,6 +152,8 @@ impl Life {
             snapshots: last.snapshots,
             compacts: last.compacts,
             aborts: last.aborts,
+            truncates: last.truncates,
+            truncations: last.truncations,
             ..Self::new(last.known)
         }
     }
@@ -139,20 +176,31 @@ impl Life {
     ) -> Option<()> {
         media.borrow_mut().phase = Phase::Open;
         self.known.closed = false;
-        let (mut log, n, _) = match recover(CrashDisk::new(media), durability) {
+        let (mut log, found, _) = match recover(CrashDisk::new(media), durability) {
             Ok(opened) => opened,
             Err(OpenError::Failed(_)) => return None,
             Err(other) => panic!("a disk that works: {other}"),
         };
-        assert!(n >= self.known.acknowledged && n <= self.known.appended, "{n} {:?}", self.known);
+        self.known.judge(&found).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let n = found.n;
         // What an opening delivers is durable: the application may act on it.
         self.known.acknowledged = n;
         self.known.appended = n;
         media.borrow_mut().phase = Phase::Run;
         for _ in 0..steps {
-            self.step(&mut log, random)?;
+            media.borrow_mut().phase = if log.is_truncating() { Phase::Truncate } else { Phase::Run };
+            self.step(media, &mut log, random)?;
+            if !log.is_truncating()
+                && let Some(n) = self.truncating.take()
+            {
+                self.known.kept = self.known.kept.max(n);
+            }
+            self.truncations = self.truncations.max(log.metrics().truncations);
         }
         if random.chance(50) {
+            while log.is_truncating() {
+                log.poll().ok()?;
+            }
             media.borrow_mut().phase = Phase::Close;
             let last = self.known.appended;
             log.close().ok()?;
@@ -162,21 +210,40 @@ impl Life {
         Some(())
     }
 
-    fn step(&mut self, log: &mut Log<CrashDisk>, random: &mut Random) -> Option<()> {
-        match random.below(20) {
+    fn step(
+        &mut self,
+        media: &Rc<RefCell<Media>>,
+        log: &mut Log<CrashDisk>,
+        random: &mut Random,
+    ) -> Option<()> {
+        match random.below(21) {
             0..=8 => {
                 let n = self.known.appended + 1;
                 match log.append(&payload(n)) {
                     Ok(sequence) => {
                         self.known.appended = n;
                         self.waiting.push_back((sequence, n));
+                        self.recent.push_back((sequence, n));
+                        if self.recent.len() > 12 {
+                            self.recent.pop_front();
+                        }
                     }
                     Err(sietch_persist::AppendError::Full { .. }) => {}
                     Err(_) => return None,
                 }
             }
             9..=11 => log.submit().ok()?,
-            12 => log.flush().ok()?,
+            // A truncation has a flush of its own.
+            12 if !log.is_truncating() => log.flush().ok()?,
+            20 if self.truncates && !log.is_snapshotting() && !log.is_truncating() => {
+                let Some(newest) = self.recent.len().checked_sub(1) else { return Some(()) };
+                let place = newest - random.below(newest.min(3) as u64 + 1) as usize;
+                let (sequence, n) = self.recent[place];
+                media.borrow_mut().phase = Phase::Truncate;
+                self.known.keep = self.known.keep.max(n);
+                self.truncating = Some(n);
+                log.truncate(sequence).ok()?;
+            }
             13 if self.compacts && !log.is_snapshotting() => {
                 if log.begin_snapshot().is_ok() {
                     self.snapshot_left = SNAPSHOT_RECORDS;

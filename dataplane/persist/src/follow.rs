@@ -1,0 +1,144 @@
+//! Following a log that somebody else writes.
+//!
+//! 1. [`Follower::open`] reads the newest superblock, as opening does, and never writes. Any queue over the area does; a file that
+//!    was opened for reading alone is best.
+//! 2. [`Follower::poll`] delivers the snapshot, then each record that is whole, in order, and stops where the log ends for now.
+//!    It waits for its reads.
+//! 3. Where no further record is found the superblock is read again: it names the run in which the log goes on after its owner was
+//!    replaced, and a head that has moved past the follower, which must then begin anew.
+//! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half written, or that belong to a later lap,
+//!    do not validate. Whether it would survive a loss of power is known of those up to [`Follower::proven`]. A follower that acts
+//!    outside of the machine on what it reads waits for that.
+
+use sietch_disk::{Buffer, DiskQueue, Operation};
+
+use crate::error::FollowError;
+use crate::layout::Superblock;
+use crate::scan::{self, Applied, Entry, Scan, execute};
+use crate::walk::{Step, Walker};
+
+/// Reads a log beside its owner. See the module's account.
+pub struct Follower<D: DiskQueue> {
+    disk: D,
+    superblock: Superblock,
+    walker: Option<Walker>,
+    /// Records from here on are delivered.
+    from: u64,
+    delivered: u64,
+    buffer: Option<Buffer>,
+}
+
+impl<D: DiskQueue> Follower<D> {
+    /// Opens the log of an area for reading, at its beginning.
+    ///
+    /// # Errors
+    /// See [`FollowError`].
+    pub fn open(mut disk: D) -> Result<Self, FollowError> {
+        let superblock = scan::superblock(&mut disk)?.superblock;
+        Ok(Self { disk, superblock, walker: None, from: 0, delivered: 0, buffer: None })
+    }
+
+    /// The last record delivered.
+    pub fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// Records up to here are known to be durable: later ones say so.
+    pub fn proven(&self) -> u64 {
+        self.walker.as_ref().map_or(0, Walker::proven)
+    }
+
+    /// Gives the disk queue back.
+    pub fn into_disk(self) -> D {
+        self.disk
+    }
+
+    /// Delivers what has been written since the last call, the snapshot first. Returns how many entries that were.
+    ///
+    /// # Errors
+    /// [`FollowError::Behind`]: the owner gave up records that were not delivered yet; open anew. Others are final.
+    pub fn poll(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
+        let mut count = 0;
+        if self.walker.is_none() {
+            count += self.begin(apply)?;
+        }
+        loop {
+            let Some(walker) = &mut self.walker else { return Ok(count) };
+            if !walker.is_inside() {
+                walker.turn(&self.superblock);
+            }
+            match walker.step() {
+                Step::Payload { sequence, place } => {
+                    if sequence >= self.from {
+                        let payload = walker.payload(&place);
+                        apply(Entry::Record(sequence, payload))
+                            .map_err(|source| FollowError::Rejected { sequence, source })?;
+                        self.delivered = sequence;
+                        count += 1;
+                    }
+                }
+                Step::Fetch { offset, length } => {
+                    let spare = walker.forget().or(self.buffer.take());
+                    let buffer = spare.filter(|b| b.len() >= length).unwrap_or_else(|| Buffer::new(length));
+                    let read = Operation::Read { offset, length, buffer };
+                    if let Some(bytes) = execute(&mut self.disk, "reading the log", offset, read)? {
+                        walker.feed(offset, length, bytes);
+                    }
+                }
+                Step::Missing => {
+                    self.buffer = walker.forget().or(self.buffer.take());
+                    if !self.look_again()? {
+                        return Ok(count);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Delivers the snapshot and stands before the first record.
+    fn begin(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
+        self.superblock = scan::superblock(&mut self.disk)?.superblock;
+        let mut count = 0;
+        let read = Scan::new(&mut self.disk, &self.superblock).snapshot(&mut |entry| {
+            count += 1;
+            apply(entry)
+        });
+        if let Err(error) = read {
+            // Its segments may have been given out again while they were read.
+            let now = scan::superblock(&mut self.disk)?.superblock;
+            let head = now.runs.first().map_or(1, |run| run.first);
+            let moved = now.snapshot != self.superblock.snapshot;
+            return Err(if moved { FollowError::Behind { next: 0, head } } else { error.into() });
+        }
+        self.from = self.superblock.head;
+        self.walker = self.superblock.runs.first().map(|run| Walker::new(&self.superblock, *run));
+        Ok(count)
+    }
+
+    /// Looks for how the log goes on where it ended; `false`: it does not, for now.
+    fn look_again(&mut self) -> Result<bool, FollowError> {
+        let newer = scan::superblock(&mut self.disk)?.superblock;
+        if newer.identity != self.superblock.identity {
+            return Err(FollowError::Replaced);
+        }
+        if newer.generation == self.superblock.generation {
+            return Ok(false);
+        }
+        let Some(walker) = &mut self.walker else { return Ok(false) };
+        let (next, epoch) = (walker.settled(), walker.epoch());
+        let head = newer.runs.first().map_or(next, |run| run.first).max(newer.head);
+        if head > next {
+            return Err(FollowError::Behind { next, head });
+        }
+        let turned = walker.turn(&newer);
+        let lost = newer.runs.iter().find(|run| run.epoch > epoch && run.first < next);
+        if let Some(run) = lost
+            && !turned
+        {
+            return Err(FollowError::Diverged { next, first: run.first });
+        }
+        // If it is the same run, perhaps its record was written since.
+        self.superblock = newer;
+        Ok(true)
+    }
+}

@@ -1,0 +1,231 @@
+//! Reading records back while the log goes on.
+//!
+//! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that bytes of the area are on their
+//!    way (then [`Log::poll`] takes them, and the caller asks again), or that it has come to the end of what was written.
+//! 2. It starts at the last remembered place at or before the record asked for and walks on from there (`walk`).
+//! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to whoever needs one next.
+//! 4. A record that was written and is not found is damage, and is named; the log itself goes on.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use sietch_disk::{Buffer, DiskQueue, Operation};
+
+use super::{CLASS_READ, Log, Sequence, token};
+use crate::error::ReadError;
+use crate::layout::Run;
+use crate::limits::MAX_READS;
+use crate::walk::{Step, Walker};
+
+/// A place in the log to read from. See [`Log::cursor`].
+pub struct Cursor {
+    walker: Walker,
+    /// Payloads before this one are passed over.
+    from: Sequence,
+    /// What is in flight for this cursor.
+    fetching: Option<Fetching>,
+    /// The log was written up to here when the bytes at hand were asked for.
+    fresh: Sequence,
+    /// Alive as long as the cursor is.
+    life: Arc<()>,
+}
+
+struct Fetching {
+    slot: usize,
+    offset: u64,
+    length: usize,
+    written: Sequence,
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cursor").field("next", &self.next()).finish_non_exhaustive()
+    }
+}
+
+impl Cursor {
+    /// The sequence from which it reads on.
+    pub fn next(&self) -> Sequence {
+        self.walker.expected().max(self.from)
+    }
+}
+
+/// What reading has come to.
+#[derive(Debug)]
+pub enum Read<'a> {
+    /// A payload, with the sequence that its append returned.
+    Record(Sequence, &'a [u8]),
+    /// Bytes are on their way: poll the log, and ask again.
+    Waiting,
+    /// Nothing more has been written yet.
+    End,
+}
+
+enum Slot {
+    Free,
+    Flying(Weak<()>),
+    Done(Weak<()>, io::Result<()>, Buffer),
+}
+
+/// The reads in flight.
+#[derive(Default)]
+pub(super) struct Reads {
+    slots: Vec<Slot>,
+}
+
+impl Reads {
+    /// A slot that nobody uses.
+    fn take(&mut self, life: &Arc<()>) -> Option<usize> {
+        let unused = |slot: &Slot| match slot {
+            Slot::Free => true,
+            Slot::Flying(_) => false,
+            Slot::Done(owner, ..) => owner.strong_count() == 0,
+        };
+        let slot = match self.slots.iter().position(unused) {
+            Some(slot) => slot,
+            None if self.slots.len() < MAX_READS => {
+                self.slots.push(Slot::Free);
+                self.slots.len() - 1
+            }
+            None => return None,
+        };
+        self.slots[slot] = Slot::Flying(Arc::downgrade(life));
+        Some(slot)
+    }
+
+    fn free(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = Slot::Free;
+        }
+    }
+
+    /// What came of the read in `slot`; `None`: it is in flight.
+    fn collect(&mut self, slot: usize) -> Option<(io::Result<()>, Buffer)> {
+        let place = self.slots.get_mut(slot)?;
+        match std::mem::replace(place, Slot::Free) {
+            Slot::Done(_, result, buffer) => Some((result, buffer)),
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+
+    /// Takes a completion.
+    pub fn finish(&mut self, ticket: u64, result: io::Result<()>, buffer: Option<Buffer>) {
+        let Some(slot) = usize::try_from(ticket).ok().and_then(|ticket| self.slots.get_mut(ticket)) else {
+            return;
+        };
+        if let (Slot::Flying(owner), Some(buffer)) = (std::mem::replace(slot, Slot::Free), buffer)
+            && owner.strong_count() > 0
+        {
+            *slot = Slot::Done(owner, result, buffer);
+        }
+    }
+}
+
+impl<D: DiskQueue> Log<D> {
+    /// A cursor before the record `from`, or before the first one after it.
+    ///
+    /// # Errors
+    /// [`ReadError::GivenUp`]: the log begins later.
+    pub fn cursor(&self, from: Sequence) -> Result<Cursor, ReadError> {
+        let run = self.place_before(from)?;
+        Ok(Cursor {
+            walker: Walker::new(&self.superblock, run),
+            from,
+            fetching: None,
+            fresh: 0,
+            life: Arc::new(()),
+        })
+    }
+
+    /// The last place at or before `from` at which reading can start.
+    fn place_before(&self, from: Sequence) -> Result<Run, ReadError> {
+        let head = self.head();
+        if from < head {
+            return Err(ReadError::GivenUp { sequence: from, head });
+        }
+        let marks = self.stream.marks();
+        let runs = &self.superblock.runs;
+        let mark = marks.get(marks.partition_point(|mark| mark.first <= from).wrapping_sub(1));
+        let run = runs.get(runs.partition_point(|run| run.first <= from).wrapping_sub(1));
+        // Later in the log is nearer; of two runs that begin with the same sequence the later one holds it.
+        let place = mark.into_iter().chain(run).max_by_key(|place| (place.epoch, place.first));
+        place.copied().ok_or(ReadError::GivenUp { sequence: from, head: self.last() + 1 })
+    }
+
+    /// Reads the next payload.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. The cursor stays where it is.
+    pub fn read<'c>(&mut self, cursor: &'c mut Cursor) -> Result<Read<'c>, ReadError> {
+        self.check()?;
+        let head = self.head();
+        if cursor.next() < head {
+            return Err(ReadError::GivenUp { sequence: cursor.next(), head });
+        }
+        loop {
+            if let Some(fetching) = &cursor.fetching {
+                let Some((result, buffer)) = self.reads.collect(fetching.slot) else {
+                    return Ok(Read::Waiting);
+                };
+                let (offset, length) = (fetching.offset, fetching.length);
+                cursor.fresh = fetching.written;
+                cursor.fetching = None;
+                if let Err(source) = result {
+                    let sequence = cursor.walker.expected();
+                    return Err(ReadError::Damaged { sequence, offset, source: Arc::new(source) });
+                }
+                cursor.walker.feed(offset, length, buffer);
+            }
+            if !cursor.walker.is_inside() {
+                cursor.walker.turn(&self.superblock);
+            }
+            if cursor.next() > self.stream.written() {
+                return Ok(Read::End);
+            }
+            match cursor.walker.step() {
+                Step::Payload { sequence, place } if sequence >= cursor.from => {
+                    return Ok(Read::Record(sequence, cursor.walker.payload(&place)));
+                }
+                Step::Payload { .. } => {}
+                Step::Fetch { offset, length } => {
+                    if !self.fetch(cursor, offset, length)? {
+                        return Ok(Read::Waiting);
+                    }
+                }
+                Step::Missing => self.missing(cursor)?,
+            }
+        }
+    }
+
+    /// Asks for bytes; `false`: as many reads as allowed are in flight.
+    fn fetch(&mut self, cursor: &mut Cursor, offset: u64, length: usize) -> Result<bool, ReadError> {
+        let Some(slot) = self.reads.take(&cursor.life) else { return Ok(false) };
+        let buffer =
+            cursor.walker.forget().filter(|b| b.len() >= length).unwrap_or_else(|| Buffer::new(length));
+        let read = Operation::Read { offset, length, buffer };
+        if self.start(token(CLASS_READ, slot as u64), read)?.is_some() {
+            self.reads.free(slot);
+            return Ok(false);
+        }
+        self.ring()?;
+        cursor.fetching = Some(Fetching { slot, offset, length, written: self.stream.written() });
+        Ok(true)
+    }
+
+    /// The bytes at hand do not hold the next record, which was written: they are old, or a run ends here.
+    fn missing(&self, cursor: &mut Cursor) -> Result<(), ReadError> {
+        let walker = &mut cursor.walker;
+        let sequence = walker.expected();
+        if cursor.fresh < sequence {
+            walker.forget();
+        } else if !walker.turn(&self.superblock) {
+            let source = io::Error::other("what lies there is not the record");
+            let offset = walker.offset();
+            return Err(ReadError::Damaged { sequence, offset, source: Arc::new(source) });
+        }
+        Ok(())
+    }
+}

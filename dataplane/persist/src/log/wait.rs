@@ -1,0 +1,79 @@
+//! Who waits for records to become durable.
+//!
+//! 1. Sequences grow, and so do the requests to be told, nearly: the list is kept in order and [`Log::poll`] serves its front.
+//! 2. After a failure everyone is told of it at once: nothing will become durable any more.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use sietch_disk::DiskQueue;
+
+use super::{Log, Sequence};
+use crate::error::Failure;
+
+/// What is done when a record is durable, or never will be.
+pub enum Waiter {
+    /// A task is woken; it asks [`Log::durable`] and [`Log::failed`].
+    Wake(Waker),
+    /// A function is called. It has no access to the log.
+    Call(Box<dyn FnOnce(Result<Sequence, Failure>) + Send>),
+}
+
+impl Waiter {
+    /// Calls `function` with the durable sequence, or with why there will be none.
+    pub fn call(function: impl FnOnce(Result<Sequence, Failure>) + Send + 'static) -> Self {
+        Self::Call(Box::new(function))
+    }
+
+    fn tell(self, durable: Sequence, failure: Option<&Failure>) {
+        match self {
+            Self::Wake(waker) => waker.wake(),
+            Self::Call(function) => function(failure.map_or(Ok(durable), |failure| Err(failure.clone()))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Wake(_) => "Waiter::Wake",
+            Self::Call(_) => "Waiter::Call",
+        })
+    }
+}
+
+/// Waiters in the order of their sequences.
+#[derive(Default)]
+pub(super) struct Waiters {
+    list: VecDeque<(Sequence, Waiter)>,
+}
+
+impl Waiters {
+    fn insert(&mut self, sequence: Sequence, waiter: Waiter) {
+        let place = self.list.partition_point(|(other, _)| *other <= sequence);
+        self.list.insert(place, (sequence, waiter));
+    }
+
+    /// Tells everyone whose record is durable, or everyone of a failure.
+    pub fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
+        while let Some((sequence, _)) = self.list.front()
+            && (*sequence <= durable || failure.is_some())
+        {
+            let reached = *sequence <= durable;
+            if let Some((_, waiter)) = self.list.pop_front() {
+                waiter.tell(durable, failure.filter(|_| !reached));
+            }
+        }
+    }
+}
+
+impl<D: DiskQueue> Log<D> {
+    /// Has `waiter` told by [`Log::poll`] once everything up to `sequence` is durable, or the log has failed; at once if that
+    /// is so already.
+    pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
+        self.waiters.insert(sequence, waiter);
+        if sequence <= self.durable || self.failure.is_some() {
+            self.waiters.tell(self.durable, self.failure.as_ref());
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Reading a log record by record, a piece at a time.
+//!
+//! 1. A [`Walker`] stands before a record: it knows the stream, the place and the sequence. It asks for the bytes there
+//!    ([`Step::Fetch`]), is given them ([`Walker::feed`]), and returns whole payloads.
+//! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends in padding; then it is
+//!    missing ([`Step::Missing`]), as far as those bytes can say. Who walks decides what that means: the end, bytes that were read too
+//!    early, the end of a run ([`Walker::turn`]), or damage.
+
+use std::ops::Range;
+
+use sietch_disk::Buffer;
+
+use crate::layout::{
+    FLAG_FIRST, FLAG_LAST, KIND_LINK, KIND_LOG, Run, Superblock, log_stream, peek, record_size,
+};
+use crate::limits::BATCH;
+use crate::scan::{Sought, expected_record, link_target};
+
+/// See the module's account.
+pub(crate) struct Walker {
+    seed: u32,
+    data_start: u64,
+    block: usize,
+    segment_bytes: usize,
+    segment_count: u32,
+    epoch: u32,
+    segment: u32,
+    /// Of the record expected, from the start of the segment.
+    position: usize,
+    expected: u64,
+    /// In the middle of a payload.
+    inside: bool,
+    /// Sequence after the last whole payload: what a next run would begin with.
+    settled: u64,
+    assembly: Vec<u8>,
+    /// Where the bytes at hand begin in the segment, and how many there are.
+    base: usize,
+    length: usize,
+    bytes: Option<Buffer>,
+    /// What a record read so far says about how far the log was durable.
+    proven: u64,
+}
+
+/// What a walker found.
+pub(crate) enum Step {
+    /// A whole payload: see [`Walker::payload`].
+    Payload { sequence: u64, place: Place },
+    /// These bytes of the area are needed.
+    Fetch { offset: u64, length: usize },
+    /// The bytes at hand do not hold the expected record.
+    Missing,
+}
+
+/// Where a payload was put together.
+pub(crate) enum Place {
+    Bytes(Range<usize>),
+    Assembly,
+}
+
+impl Walker {
+    /// A walker before the first record of `run`.
+    pub fn new(superblock: &Superblock, run: Run) -> Self {
+        let mut walker = Self {
+            seed: crate::layout::seed(superblock.identity),
+            data_start: superblock.segment_start(0),
+            block: superblock.block as usize,
+            segment_bytes: superblock.segment_bytes as usize,
+            segment_count: superblock.segment_count,
+            epoch: 0,
+            segment: 0,
+            position: 0,
+            expected: 0,
+            inside: false,
+            settled: 0,
+            assembly: Vec::new(),
+            base: 0,
+            length: 0,
+            bytes: None,
+            proven: 0,
+        };
+        walker.jump(run);
+        walker
+    }
+
+    /// Goes on at the first record of `run`.
+    pub fn jump(&mut self, run: Run) {
+        (self.epoch, self.segment, self.expected) = (run.epoch, run.segment, run.first);
+        self.position = run.position as usize;
+        self.inside = false;
+        self.settled = run.first;
+        self.assembly.clear();
+        self.length = 0;
+    }
+
+    /// Goes on in the run that follows here, if `superblock` names one.
+    pub fn turn(&mut self, superblock: &Superblock) -> bool {
+        if self.epoch == superblock.epoch {
+            return false;
+        }
+        let (epoch, settled) = (self.epoch, self.settled);
+        let next = superblock.runs.iter().rev().find(|run| run.epoch > epoch && run.first == settled);
+        if let Some(run) = next {
+            self.jump(*run);
+        }
+        next.is_some()
+    }
+
+    /// In the middle of a payload.
+    pub fn is_inside(&self) -> bool {
+        self.inside
+    }
+
+    /// Sequence after the last whole payload.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Sequence of the record expected next.
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// The log was durable up to here when one of the records read was made.
+    pub fn proven(&self) -> u64 {
+        self.proven
+    }
+
+    /// Area offset at which the next record is expected.
+    pub fn offset(&self) -> u64 {
+        self.start() + self.position as u64
+    }
+
+    fn start(&self) -> u64 {
+        self.data_start + u64::from(self.segment) * self.segment_bytes as u64
+    }
+
+    /// Forgets the bytes at hand: they were read too early. Returns their buffer.
+    pub fn forget(&mut self) -> Option<Buffer> {
+        self.length = 0;
+        self.bytes.take()
+    }
+
+    /// Takes the bytes that [`Step::Fetch`] asked for.
+    pub fn feed(&mut self, offset: u64, length: usize, bytes: Buffer) {
+        // Inside a segment.
+        self.base = offset.saturating_sub(self.start()) as usize;
+        self.length = length.min(bytes.len());
+        self.bytes = Some(bytes);
+    }
+
+    /// The payload of a step.
+    pub fn payload(&self, place: &Place) -> &[u8] {
+        match place {
+            Place::Assembly => &self.assembly,
+            Place::Bytes(range) => {
+                self.bytes.as_ref().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
+            }
+        }
+    }
+
+    fn fetch(&self) -> Step {
+        let base = self.position / self.block * self.block;
+        let length = (BATCH + self.block).min(self.segment_bytes - base);
+        Step::Fetch { offset: self.start() + base as u64, length }
+    }
+
+    /// Reads on.
+    pub fn step(&mut self) -> Step {
+        loop {
+            if self.position >= self.segment_bytes {
+                return Step::Missing;
+            }
+            let end = self.base + self.length;
+            if self.length == 0 || self.position < self.base || self.position >= end {
+                return self.fetch();
+            }
+            let at = self.position - self.base;
+            let sought = Sought {
+                kind: KIND_LOG,
+                stream: log_stream(self.epoch),
+                sequence: self.expected,
+                inside: self.inside,
+            };
+            let bytes = self.bytes.as_ref().map_or(&[][..], |bytes| &bytes[at..self.length]);
+            let Some((tag, payload)) = expected_record(self.seed, self.offset(), bytes, sought) else {
+                // It may only be cut off by the end of the bytes at hand.
+                let cut = peek(bytes).is_none_or(|(tag, length)| {
+                    sought.fits(&tag, length) && record_size(length) > bytes.len()
+                });
+                let near = bytes.len() < record_size(0) || peek(bytes).is_some() && cut;
+                if near && self.base < self.position / self.block * self.block && end < self.segment_bytes {
+                    return self.fetch();
+                }
+                if self.position.is_multiple_of(self.block) {
+                    return Step::Missing;
+                }
+                self.position = self.position.next_multiple_of(self.block);
+                continue;
+            };
+            let link = (tag.kind & KIND_LINK != 0).then(|| link_target(payload, self.segment_count));
+            let range = at + crate::layout::HEADER..at + crate::layout::HEADER + payload.len();
+            match link {
+                Some(None) => return Step::Missing,
+                Some(Some(next)) => {
+                    self.segment = next;
+                    self.position = 0;
+                    self.expected += 1;
+                    if !self.inside {
+                        self.settled = self.expected;
+                    }
+                    self.length = 0;
+                    continue;
+                }
+                None => {}
+            }
+            self.proven = self.proven.max(tag.durable);
+            self.expected += 1;
+            self.position += record_size(payload.len());
+            if tag.flags & FLAG_LAST != 0 {
+                self.settled = self.expected;
+            }
+            if tag.flags == FLAG_FIRST | FLAG_LAST {
+                return Step::Payload { sequence: tag.sequence, place: Place::Bytes(range) };
+            }
+            if tag.flags & FLAG_FIRST != 0 {
+                self.assembly.clear();
+            }
+            self.assembly.extend_from_slice(payload);
+            self.inside = tag.flags & FLAG_LAST == 0;
+            if !self.inside {
+                return Step::Payload { sequence: tag.sequence, place: Place::Assembly };
+            }
+        }
+    }
+}
