@@ -2,7 +2,7 @@
 //!
 //! 1. Three sides: redis-server and the store on kernel sockets over loopback, and the store on an end of a link of shared memory. Each is
 //!    a process of its own, started as its users start it; link and store come from `sietch up`, the generator acquires the other end by
-//!    its name.
+//!    its name. None of them keeps anything: `--save "" --appendonly no` and `--durability none`.
 //! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes ([`transport`]).
 //! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an order that turns; a round in which a core was
 //!    slow or much time was stolen is dropped. Reported are medians over rounds, and the median of the ratios round by round.
@@ -198,7 +198,8 @@ fn print(cells: &[Cell]) {
             ]);
         }
     }
-    println!("\nCPU is that of the whole machine, the generator's included; ratios are to redis-server");
+    println!("\nin memory: redis-server with --save \"\" --appendonly no, Sietch with --durability none");
+    println!("CPU is that of the whole machine, the generator's included; ratios are to redis-server");
     let heading = ["command, server", "req/s", "ratio", "range", "CPU us/req", "p50/p99/p99.9 us", "rounds"];
     table::print(&heading, &rows);
 }

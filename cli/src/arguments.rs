@@ -92,6 +92,8 @@ pub enum Durability {
     Interval,
     /// At once; written out when the log pleases
     Never,
+    /// At once; there is no log: every key is lost when the store ends
+    None,
 }
 
 impl Durability {
@@ -101,6 +103,7 @@ impl Durability {
             Self::Always => "always",
             Self::Interval => "interval",
             Self::Never => "never",
+            Self::None => "none",
         }
     }
 }

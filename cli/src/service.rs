@@ -64,6 +64,7 @@ fn run_store(settings: Settings, socket: PathBuf, ready: OwnedFd) -> Result<(), 
             Durability::Always => sietch_kv::settings::Durability::Always,
             Durability::Interval => sietch_kv::settings::Durability::Interval,
             Durability::Never => sietch_kv::settings::Durability::Never,
+            Durability::None => sietch_kv::settings::Durability::None,
         },
         maxmemory: settings.maxmemory.0,
         // The command line and the daemon let no other word through.

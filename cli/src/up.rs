@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use sietch_daemon::{Configuration, Locations};
 
-use crate::arguments::{Account, Net, UpArguments};
+use crate::arguments::{Account, Durability, Net, UpArguments};
 use crate::error::Error;
 use crate::paths;
 use crate::settings::Settings;
@@ -36,9 +36,12 @@ struct Plan {
     settings: Settings,
     /// Whom the store becomes, when this is root.
     account: Option<Account>,
-    /// Bytes in the store's area.
-    area: u64,
+    /// Bytes in the store's area; a store without a log has none.
+    area: Option<u64>,
 }
+
+/// Bytes that a store without an area may write into one file at most: its own log messages.
+const NO_AREA: u64 = 64 << 20;
 
 /// Runs until it is told to stop.
 ///
@@ -72,10 +75,11 @@ impl Plan {
             .unwrap_or_else(sietch::own_socket_path);
         let data = paths::data_directory(control.data.as_deref().or(configuration.daemon.data.as_deref()))?;
         let area = configuration.vsas.iter().find(|vsa| vsa.name == settings.vsa);
-        let area = area.ok_or_else(|| Error::NoArea {
-            name: settings.vsa.clone(),
-            configuration: file.display().to_string(),
-        })?;
+        let area = area.filter(|_| settings.durability != Durability::None).map(|area| area.size);
+        if area.is_none() && settings.durability != Durability::None {
+            let (name, configuration) = (settings.vsa.clone(), file.display().to_string());
+            return Err(Error::NoArea { name, configuration });
+        }
         let root = rustix::process::geteuid().is_root();
         let uid = configuration.kv.uid;
         if root && uid == 0 {
@@ -88,7 +92,7 @@ impl Plan {
         }
         Ok(Self {
             account: root.then_some(Account { uid, gid: uid }),
-            area: area.size,
+            area,
             uplink: control.uplink.clone(),
             configuration: file,
             socket,
@@ -116,7 +120,7 @@ impl Plan {
     fn store(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec!["--socket".into(), self.socket.clone().into(), "kv".into()];
         line.extend(self.settings.to_options().into_iter().map(OsString::from));
-        line.push(format!("--file-size-limit={}", self.area).into());
+        line.push(format!("--file-size-limit={}", self.area.unwrap_or(NO_AREA)).into());
         if let Some(account) = self.account {
             line.push(format!("--run-as={}:{}", account.uid, account.gid).into());
         }

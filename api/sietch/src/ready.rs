@@ -26,9 +26,9 @@ pub struct Ready {
     pub vnic6: Option<SocketAddr>,
     /// Where it answers on kernel sockets.
     pub kernel: Option<SocketAddr>,
-    /// How blocks reach the disk: `io_uring` or `pwritev2`.
+    /// How blocks reach the disk: `io_uring` or `pwritev2`; empty without a log.
     pub storage: String,
-    /// When a reply to a write may leave: `always`, `interval` or `never`.
+    /// When a reply to a write may leave: `always`, `interval`, `never`, or `none` if there is no log.
     pub durability: String,
     /// Keys there after recovery.
     pub keys: u64,

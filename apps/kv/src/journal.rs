@@ -28,7 +28,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Turns recording on or off. Without a log (`--durability never`) it stays off, as it is at first.
+    /// Turns recording on or off. Without a log (`--durability none`) it stays off, as it is at first.
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         self.bytes.clear();

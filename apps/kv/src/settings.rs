@@ -72,6 +72,8 @@ pub enum Durability {
     Interval,
     /// At once; the log is written, and flushed only when it is closed.
     Never,
+    /// At once; there is no log, and nothing outlives the process.
+    None,
 }
 
 impl Durability {
@@ -81,7 +83,13 @@ impl Durability {
             Self::Always => "always",
             Self::Interval => "interval",
             Self::Never => "never",
+            Self::None => "none",
         }
+    }
+
+    /// Whether there is a log at all.
+    pub fn keeps_log(self) -> bool {
+        self != Self::None
     }
 
     /// What Redis calls it in `appendfsync`.
@@ -89,7 +97,7 @@ impl Durability {
         match self {
             Self::Always => "always",
             Self::Interval => "everysec",
-            Self::Never => "no",
+            Self::Never | Self::None => "no",
         }
     }
 }
@@ -240,11 +248,10 @@ const HARMLESS: &[&str] = &[
 impl Settings {
     /// All names and values, as CONFIG GET shows them.
     pub fn list(&self) -> Vec<(&'static str, String)> {
-        let durable = self.durability != Durability::Never;
         let mut all = self.shown.clone();
         all.extend([
             ("appendfsync", self.durability.append_fsync().to_owned()),
-            ("appendonly", if durable { "yes" } else { "no" }.to_owned()),
+            ("appendonly", if self.durability.keeps_log() { "yes" } else { "no" }.to_owned()),
             ("bind", self.bind.clone()),
             (
                 "client-output-buffer-limit",

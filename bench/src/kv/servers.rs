@@ -128,7 +128,7 @@ fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, 
     let mut words: Vec<String> = ["-c", "0"].map(String::from).to_vec();
     words.extend([program, "--socket".into(), path("sietchd.sock"), "up".into()]);
     words.extend(["--config".into(), path("sietch.toml"), "--data".into(), path("sietch")]);
-    words.extend(["--durability".into(), if setting.durable { "always" } else { "never" }.into()]);
+    words.extend(["--durability".into(), if setting.durable { "always" } else { "none" }.into()]);
     if setting.veth {
         words.extend(["--net", "af_xdp", "--listen", "none"].map(String::from));
     } else {

@@ -48,7 +48,7 @@ impl Servers {
             path(&file),
         ]);
         words.extend(["--data".into(), path(&folder.join("sietch"))]);
-        words.extend(["--durability", "never", "--net", "af_xdp", "--listen", "none"].map(String::from));
+        words.extend(["--durability", "none", "--net", "af_xdp", "--listen", "none"].map(String::from));
         let mut linked = Process::start("taskset", &words, &out.join("load-link.log"))?;
         linked.wait_for_file(&socket)?;
         Ok(Self { kernel, socket, _linked: linked })

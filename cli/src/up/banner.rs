@@ -53,6 +53,9 @@ fn network(plan: &Plan, status: &Status, ready: &Ready) -> String {
 }
 
 fn storage(plan: &Plan, status: &Status, ready: &Ready) -> String {
+    let Some(size) = plan.area else {
+        return "none: every key is lost when the store ends".to_owned();
+    };
     let name = &plan.settings.vsa;
     let area = status.vsas.iter().find(|vsa| vsa.name == *name);
     let class = area.map_or_else(String::new, |vsa| format!(" ({})", vsa.protection));
@@ -61,5 +64,5 @@ fn storage(plan: &Plan, status: &Status, ready: &Ready) -> String {
         0 => String::new(),
         keys => format!(", {} keys recovered", style::grouped(keys)),
     };
-    format!("VSA {name}, {}{class}{through}{keys}", style::bytes(plan.area))
+    format!("VSA {name}, {}{class}{through}{keys}", style::bytes(size))
 }

@@ -10,9 +10,13 @@ const NOBODY: u32 = 65534;
 const STORE: &str = "10.90.0.1";
 const STORE6: &str = "fd90::1";
 
+/// Whom everything runs as, if not as who runs the test.
+pub fn user() -> Option<u32> {
+    rustix::process::geteuid().is_root().then_some(NOBODY)
+}
+
 fn place(name: &str) -> Option<Place> {
-    let own = rustix::process::geteuid();
-    let user = own.is_root().then_some(NOBODY);
+    let (own, user) = (rustix::process::geteuid(), user());
     let place = Place::of(name, user);
     if place.sietch(&["--version"]).output().is_err() {
         eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
@@ -29,8 +33,8 @@ fn place(name: &str) -> Option<Place> {
     Some(place)
 }
 
-/// Acquires the client's end, asks, and ends. The replies, one behind the other.
-fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> String {
+/// Acquires the VNIC `client`, asks, and ends. The replies, one behind the other.
+pub fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> String {
     let mut client = sietch::Client::connect(&place.socket(), "acceptance").expect("the daemon is there");
     // The daemon may not have noticed yet that the peer before has ended.
     let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
@@ -51,6 +55,15 @@ fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> Strin
     conversation.expect("the link is whole")
 }
 
+/// Sends and asks for what takes many segments.
+pub fn converse_at_length(place: &Place, store: &str) {
+    let large = "x".repeat(100_000);
+    let reply = format!("+OK\r\n${}\r\n{large}\r\n", large.len());
+    let request = format!("*3\r\n$3\r\nSET\r\n$5\r\nspice\r\n${}\r\n{large}\r\nGET spice\r\n", large.len());
+    let said = converse(place, store, &request, reply.len());
+    assert!(said == reply, "{} bytes, beginning {:?}", said.len(), &said[..40.min(said.len())]);
+}
+
 #[test]
 fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
     let Some(place) = place("link") else { return };
@@ -58,14 +71,15 @@ fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
     let first = up.banner.lines().next().expect("a line");
     assert!(first.contains(&format!("shm VNIC kv {STORE}")) && first.contains("point-to-point"), "{first}");
     assert!(up.banner.contains(&format!("[{STORE6}]:{}", place.port)), "{}", up.banner);
-    let large = "x".repeat(100_000);
-    let reply = format!("+OK\r\n${}\r\n{large}\r\n", large.len());
-    let said = converse(&place, STORE, &format!("SET spice {large}\r\nGET spice\r\n"), reply.len());
-    assert!(said == reply, "{} bytes, beginning {:?}", said.len(), &said[..40.min(said.len())]);
+    converse_at_length(&place, STORE);
     // That peer has ended, and the link with it; the next one gets a fresh link.
     for (round, store) in [STORE, STORE6, STORE].into_iter().enumerate() {
         let said = converse(&place, store, "INCR rounds\r\n", 4);
         assert_eq!(said, format!(":{}\r\n", round + 1), "at {store}");
     }
+    up.stop();
+    // The same without a log: nothing of what was there is seen.
+    let up = place.up(&["--net", "af_xdp", "--durability", "none"]);
+    assert_eq!(converse(&place, STORE, "INCR rounds\r\n", 4), ":1\r\n");
     up.stop();
 }

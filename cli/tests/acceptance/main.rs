@@ -21,6 +21,8 @@ mod large_values;
 mod link;
 mod ordinary_user;
 mod place;
+mod switch;
+mod without_log;
 
 /// A number from the environment, for the longer forms of a test.
 fn number(variable: &str, default: u64) -> u64 {

@@ -165,7 +165,7 @@ pub struct Kv {
     pub maxmemory: u64,
     /// What it does then, in Redis' words.
     pub maxmemory_policy: String,
-    /// `always`, `interval` or `never`.
+    /// `always`, `interval`, `never` or `none`.
     pub durability: String,
 }
 
@@ -525,7 +525,7 @@ impl Rules<'_> {
             port: kv.port.unwrap_or(6379),
             maxmemory: kv.maxmemory.map_or(0, |size| size.bytes),
             maxmemory_policy: one_of(kv.maxmemory_policy, "maxmemory_policy", &POLICIES)?,
-            durability: one_of(kv.durability, "durability", &["always", "interval", "never"])?,
+            durability: one_of(kv.durability, "durability", &["always", "interval", "never", "none"])?,
         })
     }
 }

@@ -235,7 +235,7 @@ _sietch() {
                     return 0
                     ;;
                 --durability)
-                    COMPREPLY=($(compgen -W "always interval never" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "always interval never none" -- "${cur}"))
                     return 0
                     ;;
                 --port)
@@ -449,7 +449,7 @@ _sietch() {
                     return 0
                     ;;
                 --durability)
-                    COMPREPLY=($(compgen -W "always interval never" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "always interval never none" -- "${cur}"))
                     return 0
                     ;;
                 --port)

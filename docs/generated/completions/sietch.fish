@@ -47,7 +47,8 @@ af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
 interval\t'At once; written out about every second'
-never\t'At once; written out when the log pleases'"
+never\t'At once; written out when the log pleases'
+none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l port -d 'TCP port of the store [default: 6379]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
@@ -121,7 +122,8 @@ af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
 interval\t'At once; written out about every second'
-never\t'At once; written out when the log pleases'"
+never\t'At once; written out when the log pleases'
+none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -l port -d 'TCP port of the store [default: 6379]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r

@@ -36,7 +36,8 @@ af_xdp\:"A VNIC or nothing"
 linux\:"Kernel sockets"))' \
 '--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
 interval\:"At once; written out about every second"
-never\:"At once; written out when the log pleases"))' \
+never\:"At once; written out when the log pleases"
+none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
 '--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
 '--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
@@ -176,7 +177,8 @@ af_xdp\:"A VNIC or nothing"
 linux\:"Kernel sockets"))' \
 '--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
 interval\:"At once; written out about every second"
-never\:"At once; written out when the log pleases"))' \
+never\:"At once; written out when the log pleases"
+none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
 '--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
 '--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \

@@ -149,8 +149,18 @@ fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
+/// Asks for a compaction of the log, which stands for every way to save.
+fn request_compaction(context: &mut Context<'_>) -> Outcome {
+    let store = context.data.store();
+    if !store.settings.durability.keeps_log() {
+        return Err(Fault::of("ERR nothing is saved: the store runs with --durability none"));
+    }
+    store.compaction_requested = true;
+    Ok(())
+}
+
 fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    context.data.store().compaction_requested = true;
+    request_compaction(context)?;
     context.reply.ok();
     Ok(())
 }
@@ -161,13 +171,13 @@ fn bgsave(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         [word] if is(word, "schedule") => {}
         _ => return Err(Fault::SYNTAX),
     }
-    context.data.store().compaction_requested = true;
+    request_compaction(context)?;
     context.reply.simple("Background saving started");
     Ok(())
 }
 
 fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    context.data.store().compaction_requested = true;
+    request_compaction(context)?;
     context.reply.simple("Background append only file rewriting started");
     Ok(())
 }

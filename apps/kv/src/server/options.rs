@@ -25,7 +25,7 @@ pub struct Options {
     pub net: NetChoice,
     /// Name of its VNIC.
     pub vnic: String,
-    /// Name of its storage area.
+    /// Name of its storage area; not used without a log.
     pub vsa: String,
     /// The port it serves on its VNIC.
     pub port: u16,

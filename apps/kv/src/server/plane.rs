@@ -46,7 +46,7 @@ pub struct Plane<Q: NicQueue, D: DiskQueue> {
 }
 
 impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
-    /// Joins a shard with its log (`None`: no durability) and its devices.
+    /// Joins a shard with its log (`None`: nothing is kept, [`crate::settings::Durability::None`]) and its devices.
     pub fn new(
         mut shard: Shard,
         ledger: Option<Ledger<D>>,

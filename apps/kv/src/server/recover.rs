@@ -35,7 +35,7 @@ pub fn recover<D: DiskQueue>(
     let options = persist::Options {
         durability: match durability {
             Durability::Always => persist::Durability::Always,
-            Durability::Interval | Durability::Never => persist::Durability::Deferred,
+            Durability::Interval | Durability::Never | Durability::None => persist::Durability::Deferred,
         },
         in_flight: WRITES_IN_FLIGHT,
     };

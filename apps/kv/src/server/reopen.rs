@@ -1,9 +1,11 @@
-//! A link of shared memory ends with the peer at its other end. The store asks for it again, so that the next peer finds somebody there.
+//! A VNIC of shared memory ends with the peer at its other end: another application, or the switch. The store asks for it again, so that
+//! the next peer finds somebody there.
 //!
 //! 1. A thread of its own asks, so that no request waits for the control plane: at once, then after pauses from [`FIRST_PAUSE`] to
 //!    [`LONGEST_PAUSE`], for the daemon may not know yet that the former link is over, or may be away itself.
 //! 2. What it was given it leaves for the loop, and rings.
-//! 3. A refusal that asking again does not change (the name was revoked, or is gone from `sietch.toml`) ends it.
+//! 3. A refusal that asking again does not change (the name was revoked, or is gone from `sietch.toml`) ends it. That there is no switch
+//!    now is none: a service core may come.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -84,11 +86,6 @@ fn is_final(cause: &Error) -> bool {
     let Error::Control(CallError::Refused(refusal)) = cause else { return false };
     matches!(
         refusal.kind,
-        ErrorKind::Version
-            | ErrorKind::Invalid
-            | ErrorKind::Denied
-            | ErrorKind::Unknown
-            | ErrorKind::Revoked
-            | ErrorKind::Unsupported
+        ErrorKind::Version | ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Unknown | ErrorKind::Revoked
     )
 }

@@ -1,6 +1,6 @@
 //! Starting, turning and ending the store on real devices.
 //!
-//! 1. Ask the control plane for the storage area and the VNIC; recover; open the doors; say that the store serves.
+//! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover; open the doors; say that the store serves.
 //! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`Spin`]), then sleep on every doorbell.
 //! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
 //!    reading, make durable what was run, close the log in order.
@@ -145,25 +145,14 @@ impl Server {
         let mut settings = settings(&options);
         settings.maxclients = settings.maxclients.min(files.saturating_sub(RESERVED_DESCRIPTORS)).max(1);
         let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
-        let area = client.acquire_vsa_parts(&options.vsa)?;
-        let (disk, storage) = open_disk(&options, area.file, area.description.size)?;
-        let identity = u128::from_ne_bytes(random_bytes()?);
-        let (ledger, recovered) =
-            recover::recover(&options.vsa, disk, &mut shard, options.durability, identity, clock())?;
-        tracing::info!(
-            "recovered {} keys: {} log records, {} snapshot records{}",
-            shard.keys(),
-            recovered.records,
-            recovered.snapshot_records,
-            if recovered.torn_tail.is_some() { ", after a crash" } else { "" }
-        );
+        let (ledger, storage) = open_log(&options, &mut client, &mut shard)?.unzip();
         let network = open_network(&options, &mut client)?;
         let (mut sockets, kernel) = open_sockets(&options)?;
         if network.door.is_none() && kernel.is_none() {
             return Err(Error::NoWayIn);
         }
         watch(&mut sockets, signals.as_fd(), SIGNAL)?;
-        if let Some(doorbell) = ledger.log().disk().doorbell() {
+        if let Some(doorbell) = ledger.as_ref().and_then(|ledger| ledger.log().disk().doorbell()) {
             watch(&mut sockets, doorbell, DISK)?;
         }
         let (door, vnic) = network.door.unzip();
@@ -173,7 +162,7 @@ impl Server {
             vnic: door.as_ref().map(Door::address),
             vnic6: network.v6,
             kernel,
-            storage,
+            storage: storage.unwrap_or_default(),
             durability: options.durability.name().into(),
             keys: shard.keys() as u64,
         };
@@ -191,7 +180,7 @@ impl Server {
         }
         let link = door.as_ref().is_some_and(|door| matches!(door.queue(), VnicQueue::Link(_)));
         let link = link.then_some((path, options.vnic));
-        let plane = Plane::new(shard, Some(ledger), door, Some(sockets));
+        let plane = Plane::new(shard, ledger, door, Some(sockets));
         let report = Report::new(&plane).map_err(sietch::Error::from)?;
         for page in report.pages() {
             client.share_metrics(page)?;
@@ -399,6 +388,31 @@ fn watch(sockets: &mut SocketQueue, doorbell: std::os::fd::BorrowedFd<'_>, token
     let system = |cause| Error::System { action: "watching a doorbell", cause };
     let copy: OwnedFd = doorbell.try_clone_to_owned().map_err(system)?;
     sockets.watch(copy, token).map_err(system)
+}
+
+/// Acquires the storage area and recovers from it, and says how blocks reach it. `None`: no log is wanted, and no area.
+fn open_log(
+    options: &Options,
+    client: &mut Client,
+    shard: &mut Shard,
+) -> Result<Option<(Ledger<AreaQueue>, String)>, Error> {
+    if !options.durability.keeps_log() {
+        tracing::info!("durability none: there is no log, and every key is lost when the store ends");
+        return Ok(None);
+    }
+    let area = client.acquire_vsa_parts(&options.vsa)?;
+    let (disk, storage) = open_disk(options, area.file, area.description.size)?;
+    let identity = u128::from_ne_bytes(random_bytes()?);
+    let (ledger, recovered) =
+        recover::recover(&options.vsa, disk, shard, options.durability, identity, clock())?;
+    tracing::info!(
+        "recovered {} keys: {} log records, {} snapshot records{}",
+        shard.keys(),
+        recovered.records,
+        recovered.snapshot_records,
+        if recovered.torn_tail.is_some() { ", after a crash" } else { "" }
+    );
+    Ok(Some((ledger, storage)))
 }
 
 fn open_disk(options: &Options, file: OwnedFd, size: u64) -> Result<(AreaQueue, String), Error> {

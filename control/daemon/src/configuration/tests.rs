@@ -77,7 +77,7 @@ fn every_mistake_is_told_with_its_file_and_line() {
         (vnic.replace("\"a\"", "\"../etc\""), ":2:", "not a name"),
         (format!("{vnic}{}", vsa.replace("uid = 1", "uid = \"nobody-here\"")), ":8:", "nobody-here"),
         (vsa.replace("1MiB", "1000B"), ":4:", "4096"),
-        ("[kv]\ndurability = \"maybe\"\n".into(), ":2:", "always, interval, never"),
+        ("[kv]\ndurability = \"maybe\"\n".into(), ":2:", "always, interval, never, none"),
     ];
     for (text, line, cause) in cases {
         let message = message(&text);

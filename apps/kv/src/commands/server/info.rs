@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::super::connection::REDIS_VERSION;
 use crate::commands::{Context, Outcome, is};
 use crate::keyspace::{NEVER, Store};
-use crate::settings::Durability;
 
 /// The sections, and whether they are shown when none is named.
 const SECTIONS: [(&str, bool); 12] = [
@@ -174,19 +173,20 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
 }
 
 fn persistence(store: &Store, lines: &mut Lines<'_>) {
-    let durable = store.settings.durability != Durability::Never;
+    let kept = store.settings.durability.keeps_log();
     lines.put("loading", u8::from(store.replaying));
     lines.put("async_loading", 0);
     lines.put("rdb_changes_since_last_save", 0);
     lines.put("rdb_bgsave_in_progress", 0);
     lines.put("rdb_last_save_time", store.last_save);
     lines.put("rdb_last_bgsave_status", "ok");
-    lines.put("aof_enabled", u8::from(durable));
+    lines.put("aof_enabled", u8::from(kept));
     lines.put("aof_rewrite_in_progress", 0);
     lines.put("aof_rewrite_scheduled", u8::from(store.compaction_requested));
     lines.put("aof_last_bgrewrite_status", "ok");
     lines.put("aof_last_write_status", "ok");
     lines.put("durability", store.settings.durability.name());
+    lines.put("keys_outlive_process", u8::from(kept));
     lines.put("journal_effects", store.metrics.effects);
     lines.put("snapshots", store.metrics.snapshots);
     lines.put("replay_skipped", store.metrics.replay_skipped);

@@ -100,3 +100,25 @@ fn foreign_records_are_errors() {
     crate::journal::encode(&mut record, 99, &[b"DEL", b"a"]);
     assert!(bench.shard.replay(1, &record, now).is_err(), "no such database");
 }
+
+#[test]
+fn a_store_without_a_log_says_that_nothing_is_kept() {
+    use crate::settings::{Durability, Settings};
+    let mut bench = Bench::with(Settings { durability: Durability::None, ..Settings::default() });
+    let client = bench.connect();
+    bench.shard.feed(client, b"SET key value\r\n", bench.now);
+    // Nothing is recorded, and a seal behind nothing lets the reply go.
+    assert!(bench.shard.journal().is_empty());
+    bench.shard.seal(0);
+    assert_eq!(bench.shard.output(client), b"+OK\r\n");
+    bench.shard.consumed(client, 5);
+    let said = bench.ask(client, "INFO persistence");
+    assert!(said.contains("durability:none\r\nkeys_outlive_process:0\r\n"), "{said}");
+    for command in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE", "BGREWRITEAOF"] {
+        assert!(bench.ask(client, command).starts_with("-ERR nothing is saved"), "{command}");
+    }
+    assert!(!bench.shard.compaction_requested());
+    assert!(bench.ask(client, "CONFIG GET appendonly").contains("no"));
+    assert_eq!(bench.ask(client, "CONFIG SET appendonly no"), "+OK\r\n");
+    assert!(bench.ask(client, "CONFIG SET appendonly yes").starts_with('-'));
+}

@@ -1,0 +1,125 @@
+//! Instructions of a pipelined command in the shard, counted by callgrind: repeatable where time is not.
+//!
+//! Fifty clients send pipelines for random keys among many, without a log; what is counted is all that the loop asks of a shard for
+//! [`COMMANDS`] commands: the bytes that arrived are fed, replies sealed, taken and consumed. Set-up is not counted. The limits are
+//! what was measured plus 3 %: who makes a command longer has to say so here.
+#![allow(missing_docs, reason = "gungraun's macros make public items")]
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+
+use gungraun::{
+    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
+use sietch_kv::client::ClientId;
+use sietch_kv::settings::{Durability, Settings};
+use sietch_kv::shard::{Now, Shard};
+
+/// Commands that a measurement counts.
+const COMMANDS: usize = 3200;
+
+const CLIENTS: usize = 50;
+
+/// Keys: those of `bench load` are more, which changes the misses and not the instructions.
+const KEYS: u64 = 10_000;
+
+/// Bytes of a value.
+const VALUE: usize = 64;
+
+/// A shard with clients, and the pipelines that they will send.
+struct Scene {
+    shard: Shard,
+    clients: Vec<ClientId>,
+    ready: Vec<ClientId>,
+    now: Now,
+    pipelines: Vec<Vec<u8>>,
+}
+
+impl Scene {
+    #[expect(clippy::field_reassign_with_default, reason = "what is only shown is private to the settings")]
+    fn new() -> Self {
+        let mut settings = Settings::default();
+        settings.durability = Durability::None;
+        let mut shard = Shard::new(settings, 42);
+        let now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
+        let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
+        let connect = |_| shard.connect(address, address, now).expect("fewer than maxclients");
+        let clients = (0..CLIENTS).map(connect).collect();
+        Self { shard, clients, ready: Vec::new(), now, pipelines: Vec::new() }
+    }
+
+    /// What a loop does with what has arrived from all clients, again and again.
+    fn turn(&mut self) {
+        for turn in self.pipelines.chunks(CLIENTS) {
+            self.now.monotonic_ns += 1000;
+            for (client, bytes) in self.clients.iter().zip(turn) {
+                self.shard.feed(*client, bytes, self.now);
+            }
+            self.shard.seal(0);
+            self.shard.take_ready(&mut self.ready);
+            for client in self.ready.drain(..) {
+                let length = black_box(self.shard.output(client)).len();
+                self.shard.consumed(client, length);
+            }
+        }
+    }
+}
+
+fn request(out: &mut Vec<u8>, set: bool, key: u64) {
+    let value = "x".repeat(VALUE);
+    let text = if set {
+        format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${VALUE}\r\n{value}\r\n")
+    } else {
+        format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n")
+    };
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn scene(set: bool, pipeline: usize) -> Scene {
+    let mut scene = Scene::new();
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % KEYS
+    };
+    let mut pipelines = |set: bool| -> Vec<Vec<u8>> {
+        let one = |_| {
+            let mut bytes = Vec::new();
+            (0..pipeline).for_each(|_| request(&mut bytes, set, random()));
+            bytes
+        };
+        (0..COMMANDS / pipeline).map(one).collect()
+    };
+    let all = (0..KEYS).map(|key| {
+        let mut bytes = Vec::new();
+        request(&mut bytes, true, key);
+        bytes
+    });
+    // Every key is there, and every buffer has found its size.
+    for warm in [all.collect(), pipelines(set)] {
+        scene.pipelines = warm;
+        scene.turn();
+    }
+    scene.pipelines = pipelines(set);
+    scene
+}
+
+fn limit(instructions: u64) -> LibraryBenchmarkConfig {
+    let limit = instructions * COMMANDS as u64 * 103 / 100;
+    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)])).clone()
+}
+
+#[library_benchmark]
+#[bench::get(args = (false, 1), setup = scene, config = limit(1827))]
+#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1340))]
+#[bench::set(args = (true, 1), setup = scene, config = limit(2214))]
+#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1728))]
+fn command(mut scene: Scene) -> Scene {
+    black_box(&mut scene).turn();
+    scene
+}
+
+library_benchmark_group!(name = shard; benchmarks = command);
+main!(library_benchmark_groups = shard);
