@@ -1,8 +1,9 @@
 //! Instructions of the fast path, counted by callgrind: repeatable where time is not.
 //!
-//! Two engines on one wire exchange requests and replies of 64 bytes. Set-up (handshakes, first buffers) is not counted; the figure is that of
-//! both engines, both queues and the wire for [`REQUESTS`] requests. The limits are what was measured plus 3 %: who makes the
-//! fast path longer has to say so here.
+//! Two engines exchange requests and replies of 64 bytes: on a wire in memory, which wants checksums and stands for a real network, and over a
+//! link of shared memory, which wants none. Set-up (handshakes, first buffers) is not counted; the figure is that of both engines, both queues
+//! and what the applications call for [`REQUESTS`] requests. `looks` are turns in which nothing has come: a loop that spins finds its next
+//! request half of one too late. The limits are what was measured plus 3 %: who makes the fast path longer has to say so here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;
@@ -12,60 +13,74 @@ use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
 use sietch_net::{Config, Engine, Event, EventKind as What, FlowId};
+use sietch_nic::NicQueue;
+use sietch_nic::shm::{Endpoint, Geometry, create_pair};
 use sietch_nic::wire::{WireQueue, pair};
 
 /// Requests that a measurement counts.
 const REQUESTS: usize = 1000;
+/// What is sent.
+const BYTES: [u8; 1024] = [1; 1024];
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
-struct Side {
+struct Side<Q> {
     engine: Engine,
-    queue: WireQueue,
+    queue: Q,
     events: Vec<Event>,
 }
 
-impl Side {
-    fn receive(&mut self, now: u64) {
-        self.engine.receive(&mut self.queue, now);
-        self.engine.take_events(&mut self.events);
+impl<Q: NicQueue> Side<Q> {
+    fn new(queue: Q) -> Self {
+        let mac = queue.mac();
+        let config = Config::new(Ipv4Addr::new(10, 0, 0, mac[5]), 24, [7; 16]);
+        Self { engine: Engine::new(&config, mac, queue.mtu()), queue, events: Vec::new() }
     }
 
-    fn emit(&mut self, now: u64) {
-        self.engine.emit(&mut self.queue, now).expect("a wire does not break");
+    fn receive(&mut self, now: u64) -> usize {
+        let (frames, _) = self.engine.receive(&mut self.queue, now);
+        self.engine.take_events(&mut self.events);
+        frames
+    }
+
+    fn emit(&mut self, now: u64) -> usize {
+        self.engine.emit(&mut self.queue, now).expect("memory does not break").sent
     }
 
     /// Consumes what arrived and answers it, 64 bytes for 64 bytes. Returns whole requests.
-    fn answer(&mut self, byte: u8) -> usize {
-        let mut events = std::mem::take(&mut self.events);
+    fn answer(&mut self) -> usize {
         let mut whole = 0;
-        for event in events.drain(..).filter(|event| event.kind == What::Readable) {
+        for event in self.events.drain(..).filter(|event| event.kind == What::Readable) {
             let (first, second) = self.engine.received(event.flow);
             let length = first.len() + second.len();
             whole += length / 64;
             self.engine.consume(event.flow, length);
-            self.engine.send(event.flow, &[byte; 1024][..length.min(1024)]);
+            self.engine.send(event.flow, &BYTES[..length.min(1024)]);
         }
-        self.events = events;
         whole
     }
 }
 
 /// Both ends, with connections, and requests in flight on each.
-struct Conversation {
-    client: Side,
-    server: Side,
+struct Conversation<Q> {
+    client: Side<Q>,
+    server: Side<Q>,
     now: u64,
     requests: usize,
 }
 
-fn converse(flows: usize, pipeline: usize) -> Conversation {
-    let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let (queue_a, queue_b) = pair(a, b, 1500, 2048);
-    let side = |mac: [u8; 6], queue| Side {
-        engine: Engine::new(&Config::new(Ipv4Addr::new(10, 0, 0, mac[5]), 24, [7; 16]), mac, 1500),
-        queue,
-        events: Vec::new(),
-    };
-    let (mut client, mut server) = (side(a, queue_a), side(b, queue_b));
+fn on_wire(flows: usize, pipeline: usize) -> Conversation<WireQueue> {
+    converse(pair(MACS[0], MACS[1], 1500, 2048), flows, pipeline)
+}
+
+fn on_link(flows: usize, pipeline: usize) -> Conversation<Endpoint> {
+    let geometry = Geometry::for_mtu(1500);
+    let pair = create_pair(geometry, 1).expect("memory and descriptors are left");
+    let open = |fds, mac| Endpoint::open(fds, geometry, mac, 1500).expect("it is new");
+    converse((open(pair.near, MACS[0]), open(pair.far, MACS[1])), flows, pipeline)
+}
+
+fn converse<Q: NicQueue>(queues: (Q, Q), flows: usize, pipeline: usize) -> Conversation<Q> {
+    let (mut client, mut server) = (Side::new(queues.0), Side::new(queues.1));
     server.engine.listen(7, 1000).expect("the port is free");
     let mut now = 1;
     let mut open: Vec<FlowId> = Vec::new();
@@ -83,7 +98,7 @@ fn converse(flows: usize, pipeline: usize) -> Conversation {
     client.events.clear();
     server.events.clear();
     for flow in open {
-        client.engine.send(flow, &[1; 1024][..64 * pipeline]);
+        client.engine.send(flow, &BYTES[..64 * pipeline]);
     }
     let mut ready = Conversation { client, server, now, requests: 1000 };
     // Buffers, tables and estimators settle.
@@ -92,34 +107,55 @@ fn converse(flows: usize, pipeline: usize) -> Conversation {
     ready
 }
 
-fn exchange(conversation: &mut Conversation) {
+fn exchange<Q: NicQueue>(conversation: &mut Conversation<Q>) {
     let Conversation { client, server, now, requests } = conversation;
     let mut answered = 0;
     while answered < *requests {
         *now += 1000;
         client.emit(*now);
         server.receive(*now);
-        server.answer(2);
+        server.answer();
         server.emit(*now);
         client.receive(*now);
-        answered += client.answer(1);
+        answered += client.answer();
     }
 }
 
 fn limit(instructions: u64) -> LibraryBenchmarkConfig {
-    // Both engines and the wire, for all requests of a measurement.
+    // Both engines and what is between them, for all requests of a measurement.
     let limit = instructions * REQUESTS as u64 * 103 / 100;
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)])).clone()
 }
 
 #[library_benchmark]
-#[bench::one(args = (1, 1), setup = converse, config = limit(7480))]
-#[bench::fifty(args = (50, 1), setup = converse, config = limit(6850))]
-#[bench::pipelined(args = (1, 16), setup = converse, config = limit(674))]
-fn rpc(mut conversation: Conversation) -> Conversation {
+#[bench::one(args = (1, 1), setup = on_wire, config = limit(7480))]
+#[bench::fifty(args = (50, 1), setup = on_wire, config = limit(6850))]
+#[bench::pipelined(args = (1, 16), setup = on_wire, config = limit(674))]
+fn rpc(mut conversation: Conversation<WireQueue>) -> Conversation<WireQueue> {
     exchange(black_box(&mut conversation));
     conversation
 }
 
-library_benchmark_group!(name = fast_path; benchmarks = rpc);
+#[library_benchmark]
+#[bench::one(args = (1, 1), setup = on_link, config = limit(10000))]
+#[bench::fifty(args = (50, 1), setup = on_link, config = limit(10000))]
+#[bench::pipelined(args = (1, 16), setup = on_link, config = limit(10000))]
+fn rpc_link(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
+    exchange(black_box(&mut conversation));
+    conversation
+}
+
+#[library_benchmark]
+#[bench::link(args = (1, 1), setup = on_link, config = limit(1000))]
+fn looks(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
+    let Conversation { server, now, .. } = black_box(&mut conversation);
+    for _ in 0..REQUESTS {
+        *now += 10;
+        assert_eq!((server.emit(*now), server.receive(*now)), (0, 0));
+        assert!(server.engine.next_deadline() > Some(*now));
+    }
+    conversation
+}
+
+library_benchmark_group!(name = fast_path; benchmarks = rpc, rpc_link, looks);
 main!(library_benchmark_groups = fast_path);
