@@ -128,25 +128,25 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1, 1), setup = on_wire, config = limit(7480))]
-#[bench::fifty(args = (50, 1), setup = on_wire, config = limit(6850))]
-#[bench::pipelined(args = (1, 16), setup = on_wire, config = limit(674))]
+#[bench::one(args = (1, 1), setup = on_wire, config = limit(5644))]
+#[bench::fifty(args = (50, 1), setup = on_wire, config = limit(5398))]
+#[bench::pipelined(args = (1, 16), setup = on_wire, config = limit(541))]
 fn rpc(mut conversation: Conversation<WireQueue>) -> Conversation<WireQueue> {
     exchange(black_box(&mut conversation));
     conversation
 }
 
 #[library_benchmark]
-#[bench::one(args = (1, 1), setup = on_link, config = limit(10000))]
-#[bench::fifty(args = (50, 1), setup = on_link, config = limit(10000))]
-#[bench::pipelined(args = (1, 16), setup = on_link, config = limit(10000))]
+#[bench::one(args = (1, 1), setup = on_link, config = limit(5520))]
+#[bench::fifty(args = (50, 1), setup = on_link, config = limit(5135))]
+#[bench::pipelined(args = (1, 16), setup = on_link, config = limit(405))]
 fn rpc_link(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
     exchange(black_box(&mut conversation));
     conversation
 }
 
 #[library_benchmark]
-#[bench::link(args = (1, 1), setup = on_link, config = limit(1000))]
+#[bench::link(args = (1, 1), setup = on_link, config = limit(322))]
 fn looks(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
     let Conversation { server, now, .. } = black_box(&mut conversation);
     for _ in 0..REQUESTS {

@@ -36,6 +36,7 @@ pub(crate) struct Local {
 #[derive(Debug)]
 pub(crate) struct Addresses {
     locals: Vec<Local>,
+    v4: [u8; 4],
     gateways: [Option<Address>; 2],
 }
 
@@ -56,13 +57,19 @@ impl Addresses {
             locals.extend(others.map(|(address, prefix)| local(address, prefix)).take(LOCAL_ADDRESSES - 2));
             gateways[1] = ipv6.gateway.map(Address::from);
         }
-        Self { locals, gateways }
+        Self { v4: v4.0.low().to_be_bytes(), locals, gateways }
     }
 
     /// Our IPv4 address.
     #[inline]
     pub fn v4(&self) -> Address {
         self.locals[0].address
+    }
+
+    /// The bytes of our IPv4 address; zero if there is none, which no packet is for.
+    #[inline]
+    pub fn v4_octets(&self) -> &[u8; 4] {
+        &self.v4
     }
 
     /// The places of our addresses.

@@ -131,6 +131,20 @@ impl Ring {
         self.buffer.len()
     }
 
+    /// Takes a buffer of the smallest class that lies ready for `bytes`, if there is no storage and nothing counted elsewhere. For sending:
+    /// what is kept for receiving is not touched.
+    #[inline]
+    pub fn fetch_small(&mut self, pool: &mut Pool, bytes: usize) -> bool {
+        let small = self.buffer.is_empty() && self.len == 0 && bytes <= SMALLEST_BUFFER;
+        if !small || pool.used + SMALLEST_BUFFER > pool.limit - pool.limit / 4 {
+            return false;
+        }
+        let Some(buffer) = pool.take_small() else { return false };
+        self.buffer = buffer;
+        self.start = 0;
+        true
+    }
+
     /// Makes the capacity at least `needed`, up to `most`. Returns whether it is.
     #[inline]
     pub fn reserve(&mut self, pool: &mut Pool, needed: usize, most: usize) -> bool {
@@ -260,6 +274,25 @@ impl Ring {
         if first < data.len() {
             data.copy_to(first, &mut self.buffer[..data.len() - first]);
         }
+    }
+
+    /// Writes `data` behind the bytes in use, and takes it into use.
+    ///
+    /// # Panics
+    /// If it does not fit the capacity.
+    #[inline]
+    pub fn append(&mut self, data: Payload<'_>) {
+        let length = data.len();
+        let begin = (self.start as usize + self.len()) & self.capacity().wrapping_sub(1);
+        if self.len() + length <= self.capacity()
+            && data.tail.is_empty()
+            && let Some(place) = self.buffer.get_mut(begin..begin + length)
+        {
+            place.copy_from_slice(data.head);
+        } else {
+            self.write_at(self.len(), data);
+        }
+        self.len += length as u32;
     }
 
     /// Takes the next `bytes` into use.

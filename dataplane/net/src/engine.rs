@@ -2,8 +2,8 @@
 //!
 //! One turn of the loop that drives it:
 //!
-//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and processes them all: `dispatch` below, then
-//!    `fast` or `slow` for TCP. Nothing is sent yet but echo and ARP replies, which reuse the frame that asked. Then
+//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and processes them all: what `fast` expects at a glance,
+//!    the others through `dispatch` below, then `fast` or `slow` for TCP. Nothing is sent yet but echo and ARP replies, which reuse the frame that asked. Then
 //!    timers that are due run (`slow/timeout.rs`).
 //! 2. The application takes the events and answers: reads, consumes, sends. That fills buffers and marks flows.
 //! 3. [`Engine::emit`] sends for every marked flow what its windows allow, acknowledgements riding on data, and rings the
@@ -256,7 +256,6 @@ pub struct Engine {
     /// Where a segment is put together whose payload lies in more than one piece.
     pub(crate) scratch: Vec<u8>,
     batch: Vec<Frame>,
-    turn: Vec<u32>,
     pub(crate) metrics: Metrics,
 }
 
@@ -321,7 +320,6 @@ impl Engine {
             handed_over: HandedOver::default(),
             scratch: Vec::new(),
             batch: Vec::with_capacity(RECEIVE_BATCH),
-            turn: Vec::new(),
             metrics: Metrics::default(),
         }
     }
@@ -338,11 +336,26 @@ impl Engine {
 
     /// Takes a batch of frames, processes it, and runs the timers that are due. Returns how many frames it took and whether more
     /// may be waiting.
+    #[inline]
     pub fn receive<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> (usize, bool) {
         self.set_time(now);
         self.unchecked = queue.offloads().checksums;
+        let received = queue.receive(&mut self.batch, RECEIVE_BATCH);
+        if received > 0 {
+            self.take_frames(queue);
+        }
+        if self.earliest() <= self.now {
+            self.run_timers();
+        }
+        if !self.starved.is_empty() {
+            self.wake_starved();
+        }
+        (received, received == RECEIVE_BATCH)
+    }
+
+    #[inline]
+    fn take_frames<Q: NicQueue>(&mut self, queue: &mut Q) {
         let mut batch = std::mem::take(&mut self.batch);
-        let received = queue.receive(&mut batch, RECEIVE_BATCH);
         for mut frame in batch.drain(..) {
             self.metrics.frames_received += 1;
             self.metrics.bytes_received += frame.len() as u64;
@@ -351,7 +364,12 @@ impl Engine {
                 queue.release(frame);
                 continue;
             }
-            match self.dispatch(queue.bytes(&frame), queue.tail(&frame)) {
+            let (head, tail) = (queue.bytes(&frame), queue.tail(&frame));
+            if self.take_expected(head, tail) {
+                queue.release(frame);
+                continue;
+            }
+            match self.dispatch(head, tail) {
                 Disposition::Release => queue.release(frame),
                 Disposition::AnswerArp(question) => {
                     frame.truncate(ethernet::HEADER + arp::LENGTH);
@@ -366,13 +384,24 @@ impl Engine {
             }
         }
         self.batch = batch;
-        self.run_timers();
-        self.wake_starved();
-        (received, received == RECEIVE_BATCH)
+    }
+
+    /// When the first of all timers is due, or [`limits::NEVER`].
+    #[inline]
+    fn earliest(&self) -> u64 {
+        self.flow_timers
+            .earliest()
+            .min(self.embryo_timers.earliest())
+            .min(self.paced.earliest())
+            .min(self.time_wait_timers.earliest())
+            .min(self.neighbours.deadline())
+            .min(self.fragments.deadline())
+            .min(self.groups.deadline())
     }
 
     /// The time at which [`Engine::poll`] must be called again even if nothing arrives, or `None`. It may be earlier than
     /// necessary; the call then does nothing.
+    #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         // Reading and letting go make events and free memory: nothing else would call us for those.
         let events = !self.ready.is_empty() || (!self.starved.is_empty() && self.pool.may_lend_to_sender(1));
@@ -384,15 +413,7 @@ impl Engine {
         {
             return Some(self.now);
         }
-        let earliest = self
-            .flow_timers
-            .earliest()
-            .min(self.embryo_timers.earliest())
-            .min(self.paced.earliest())
-            .min(self.time_wait_timers.earliest())
-            .min(self.neighbours.deadline())
-            .min(self.fragments.deadline())
-            .min(self.groups.deadline());
+        let earliest = self.earliest();
         (earliest != limits::NEVER).then_some(earliest)
     }
 
@@ -401,6 +422,7 @@ impl Engine {
         &self.metrics
     }
 
+    #[inline]
     pub(crate) fn set_time(&mut self, now: u64) {
         self.now = self.now.max(now);
         // Wraps after 49 days, as timestamps do.
@@ -504,14 +526,14 @@ impl Engine {
         Disposition::Release
     }
 
-    /// In line for IPv4, though IPv6 calls it as well.
-    #[inline(always)]
     fn dispatch_segment(&mut self, origin: &Origin, segment: &tcp::Segment<'_>) {
         self.metrics.segments_received += 1;
         match self.directory.find_next(&origin.name(segment)) {
             Some(Entry::Flow(index)) => {
                 let index = index as usize;
-                if !origin.is_marked() && self.fast_receive(index, segment) {
+                let fast = !origin.is_marked()
+                    && segment.plain().is_some_and(|plain| self.fast_receive(index, &plain));
+                if fast {
                     self.metrics.segments_fast += 1;
                 } else {
                     self.slow_receive(index, segment, origin.is_marked());
@@ -524,8 +546,9 @@ impl Engine {
     }
 
     /// Tells the flows that wait for memory that there is some.
+    #[cold]
     fn wake_starved(&mut self) {
-        if self.starved.is_empty() || !self.pool.may_lend_to_sender(1) {
+        if !self.pool.may_lend_to_sender(1) {
             return;
         }
         for index in std::mem::take(&mut self.starved) {

@@ -330,6 +330,12 @@ impl Flow {
         self.flags & flags != 0
     }
 
+    /// Notes whether the congestion window is what holds the flow back: only then may it grow.
+    #[inline]
+    pub const fn note_limit(&mut self, limited: bool) {
+        self.flags = if limited { self.flags | flag::LIMITED } else { self.flags & !flag::LIMITED };
+    }
+
     /// What congestion control is told when something happens to the flow.
     pub const fn moment(&self, now: u64) -> Moment {
         Moment { in_flight: self.outstanding(), mss: self.mss as u32, now }
@@ -352,7 +358,8 @@ impl Flow {
         let current = self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned();
         let step = (limit as u32 / 2).min(u32::from(self.mss));
         let window = if free >= current.saturating_add(step) { free } else { current };
-        let units = window.div_ceil(1 << self.rcv_shift).min(0xffff);
+        // Rounded up. A window is below 2^30.
+        let units = ((window + (1 << self.rcv_shift) - 1) >> self.rcv_shift).min(0xffff);
         self.rcv_edge = self.rcv_edge.max(self.rcv_nxt.plus(units << self.rcv_shift));
         units as u16
     }

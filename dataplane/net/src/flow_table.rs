@@ -4,7 +4,8 @@
 //!    that places it in one table: of one word for IPv4, of three for IPv6. A peer without the key cannot aim at one place.
 //! 2. The table says what stands behind the key: a full flow, a half-open passive one (`listener`), or one in TIME-WAIT
 //!    (`time_wait`). One look-up tells all three apart.
-//! 3. The name that was found last is compared first: a burst of one flow is hashed once.
+//! 3. The name that was found last is compared first: a burst of one flow is hashed once. For a full flow of IPv4 that name is kept as it stands
+//!    in a header, from the sender's address to the receiver's port, and compared there (`fast`).
 //! 4. Hot and cold state and the headers to send are arrays with the same index. A freed index is used again with another generation.
 
 use hashbrown::HashTable;
@@ -52,6 +53,9 @@ pub(crate) enum Entry {
     TimeWait(u32),
 }
 
+/// What names a connection in the headers of an IPv4 packet without options: both addresses and both ports, as they stand there.
+pub(crate) type Wire = [u8; 12];
+
 /// From names to entries.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -59,14 +63,18 @@ pub(crate) struct Directory {
     secret: Key,
     /// What was found last: the next segment is often of the same flow.
     last: Option<(Name, Entry)>,
+    /// The full flow of IPv4 that was found last. The name of none is that of no packet for us, and its flow does not exist.
+    expected: (Wire, u32),
 }
+
+const NOBODY: (Wire, u32) = ([0; 12], u32::MAX);
 
 /// Half a cache line, so that one probe costs one miss.
 const _: () = assert!(size_of::<(Name, Entry)>() == 32);
 
 impl Directory {
     pub fn new(secret: Key) -> Self {
-        Self { table: HashTable::new(), secret, last: None }
+        Self { table: HashTable::new(), secret, last: None, expected: NOBODY }
     }
 
     #[inline]
@@ -87,9 +95,27 @@ impl Directory {
         Some(entry)
     }
 
+    /// The full flow to which a packet of IPv4 to our address belongs.
+    #[inline]
+    pub fn find_flow(&mut self, wire: &Wire) -> Option<u32> {
+        if self.expected.0 == *wire { Some(self.expected.1) } else { self.find_other_flow(wire) }
+    }
+
+    #[inline]
+    fn find_other_flow(&mut self, wire: &Wire) -> Option<u32> {
+        let [a, b, c, d, _, _, _, _, e, f, g, h] = *wire;
+        let remote = Address::v4(u32::from_be_bytes([a, b, c, d]));
+        let (remote_port, local_port) = (u16::from_be_bytes([e, f]), u16::from_be_bytes([g, h]));
+        let Entry::Flow(index) = self.find(&Name { remote, remote_port, local_port, local: 0 })? else {
+            return None;
+        };
+        self.expected = (*wire, index);
+        Some(index)
+    }
+
     /// Sets what `name` stands for, in place of what it stood for before.
     pub fn insert(&mut self, name: Name, entry: Entry) {
-        self.last = None;
+        (self.last, self.expected) = (None, NOBODY);
         let secret = self.secret;
         let hash = name.hash(&secret);
         match self.table.find_mut(hash, |entry| entry.0 == name) {
@@ -102,7 +128,7 @@ impl Directory {
 
     /// Forgets `name` if it stands for `entry`.
     pub fn remove(&mut self, name: &Name, entry: Entry) {
-        self.last = None;
+        (self.last, self.expected) = (None, NOBODY);
         let found = self.table.find_entry(name.hash(&self.secret), |found| *found == (*name, entry));
         if let Ok(found) = found {
             found.remove();
@@ -124,6 +150,12 @@ pub(crate) struct Flows {
 impl Flows {
     pub fn new(limit: usize) -> Self {
         Self { hot: Vec::new(), cold: Vec::new(), path: Vec::new(), free: Vec::new(), limit }
+    }
+
+    /// A flow, hot and cold.
+    #[inline]
+    pub fn both(&mut self, index: usize) -> (&mut Flow, &mut Cold) {
+        (&mut self.hot[index], &mut self.cold[index])
     }
 
     /// Flows that exist.

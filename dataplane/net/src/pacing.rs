@@ -59,6 +59,10 @@ impl Engine {
         // A rate of congestion control's own may grow if it is what holds the flow back. A window may not for a limit of the application's.
         let own = cold.rate < cold.most_rate && cold.congestion.kind() == Kind::Timely;
         self.flows.hot[index].flags |= flag::PACE_WAIT | if own { flag::LIMITED } else { 0 };
+        if self.paced.is_empty() {
+            // Nobody looked at the wheel since: it has to learn the time.
+            let _ = self.paced.pop(self.now);
+        }
         self.paced.insert(index as u32, at);
         false
     }

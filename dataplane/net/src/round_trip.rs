@@ -10,10 +10,13 @@ pub struct RoundTrip {
     /// The least sample of late, and when it was taken.
     least: u64,
     least_at: u64,
+    /// The timeout of what was sent once; zero before the first sample.
+    first: u64,
 }
 
 impl RoundTrip {
     /// The smoothed round-trip time; zero before the first sample.
+    #[inline]
     pub const fn smoothed(&self) -> u64 {
         self.smoothed
     }
@@ -29,6 +32,7 @@ impl RoundTrip {
     }
 
     /// Takes a sample (section 2.2 and 2.3).
+    #[inline]
     pub fn sample(&mut self, time: u64) {
         let time = time.clamp(1, RTO_MAX);
         if self.smoothed == 0 {
@@ -43,9 +47,11 @@ impl RoundTrip {
             self.variation = (3 * self.variation + self.smoothed.abs_diff(time)) / 4;
             self.smoothed = (7 * self.smoothed + time) / 8;
         }
+        self.first = (self.smoothed + (4 * self.variation).max(MILLISECOND)).clamp(RTO_MIN, RTO_MAX);
     }
 
     /// Notes the round trip of the newest segment of an acknowledgement.
+    #[inline]
     pub fn note_least(&mut self, time: u64, now: u64) {
         let time = time.max(1);
         if self.least == 0 || time <= self.least || now.saturating_sub(self.least_at) > LEAST_ROUND_TRIP {
@@ -55,12 +61,12 @@ impl RoundTrip {
     }
 
     /// The timeout after `backoff` retransmissions in a row.
+    #[inline]
     pub fn timeout(&self, backoff: u8) -> u64 {
-        let base = if self.smoothed == 0 {
-            RTO_INITIAL
-        } else {
-            (self.smoothed + (4 * self.variation).max(MILLISECOND)).clamp(RTO_MIN, RTO_MAX)
-        };
+        let base = if self.first == 0 { RTO_INITIAL } else { self.first };
+        if backoff == 0 {
+            return base;
+        }
         base.saturating_mul(1 << backoff.min(20)).min(RTO_MAX)
     }
 }

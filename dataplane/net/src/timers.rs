@@ -35,6 +35,7 @@ impl Timers {
     }
 
     /// Gives `thing` exactly this deadline; [`NEVER`] cancels it.
+    #[inline(never)]
     pub fn set(&mut self, thing: u32, deadline: u64) {
         let index = thing as usize;
         if self.place.len() <= index {

@@ -20,6 +20,10 @@ use crate::sequence::Seq;
 
 mod again;
 
+/// Flags of a flow that has something to send before new data, or nothing at all.
+const UNUSUAL: u32 =
+    flag::UNRESOLVED | flag::PROBE | flag::KEEPALIVE_DUE | flag::TAIL | flag::REPAIR | flag::PERSIST;
+
 /// The queue had no buffer or no room.
 #[derive(Debug)]
 pub(crate) struct Stalled;
@@ -42,25 +46,17 @@ pub(crate) struct Outbound {
 
 impl Engine {
     /// Sends what a flow has to send. Says whether there is more, its burst being used up.
+    #[inline]
     pub(crate) fn transmit_flow<Q: NicQueue>(
         &mut self,
         queue: &mut Q,
         index: usize,
     ) -> Result<bool, Stalled> {
         let flow = &self.flows.hot[index];
-        if flow.has(flag::UNRESOLVED) {
-            return Ok(false);
-        }
-        match flow.state {
-            State::Closed | State::TimeWait => return Ok(false),
-            State::SynSent | State::SynReceived => return self.transmit_syn(queue, index).map(|()| false),
-            _ => {}
-        }
-        if flow.has(flag::PROBE | flag::KEEPALIVE_DUE | flag::TAIL) || flow.owed > 0 {
-            self.transmit_special(queue, index)?;
-        }
-        if self.flows.hot[index].has(flag::REPAIR | flag::PERSIST) && self.transmit_lost(queue, index)? {
-            return Ok(true);
+        if (flow.has(UNUSUAL) || flow.owed > 0 || flow.state != State::Established)
+            && let Some(more) = self.transmit_unusual(queue, index)?
+        {
+            return Ok(more);
         }
         for _ in 0..BURST {
             let Some(segment) = self.next_segment(index) else {
@@ -74,23 +70,49 @@ impl Engine {
         Ok(true)
     }
 
+    /// Sends what goes before new data. Says what [`Engine::transmit_flow`] does if no new data may follow.
+    #[inline(never)]
+    fn transmit_unusual<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+    ) -> Result<Option<bool>, Stalled> {
+        let flow = &self.flows.hot[index];
+        if flow.has(flag::UNRESOLVED) {
+            return Ok(Some(false));
+        }
+        match flow.state {
+            State::Closed | State::TimeWait => return Ok(Some(false)),
+            State::SynSent | State::SynReceived => {
+                return self.transmit_syn(queue, index).map(|()| Some(false));
+            }
+            _ => {}
+        }
+        if flow.has(flag::PROBE | flag::KEEPALIVE_DUE | flag::TAIL) || flow.owed > 0 {
+            self.transmit_special(queue, index)?;
+        }
+        let lost = self.flows.hot[index].has(flag::REPAIR | flag::PERSIST);
+        Ok((lost && self.transmit_lost(queue, index)?).then_some(true))
+    }
+
     /// The next segment of new data that may leave.
     #[inline]
     fn next_segment(&mut self, index: usize) -> Option<Outbound> {
-        let flow = &self.flows.hot[index];
-        if !flow.state.sends() {
-            return None;
-        }
+        let (flow, cold) = self.flows.both(index);
+        let closing = match flow.state {
+            State::Established | State::CloseWait => false,
+            state if state.sends() => true,
+            _ => return None,
+        };
         let offset = flow.nxt.since(flow.una) as usize;
         let unsent = flow.tx.len().checked_sub(offset)?;
-        let closing = !matches!(flow.state, State::Established | State::CloseWait);
         let mss = usize::from(flow.mss);
         if unsent == 0 && !closing {
-            self.note_limit(index, offset + mss > flow.cwnd as usize);
+            flow.note_limit(offset + mss > flow.cwnd as usize);
             return None;
         }
         // What has arrived out of turn or is lost fills no pipe (RFC 6675). That is limited transmit as well (RFC 3042).
-        let extra = if flow.has(flag::REPAIR) { self.flows.cold[index].left_network() as usize } else { 0 };
+        let extra = if flow.has(flag::REPAIR) { cold.left_network() as usize } else { 0 };
         let window = (flow.wnd as usize).min(flow.cwnd as usize + extra);
         let length = unsent.min(window.saturating_sub(offset)).min(mss);
         let last = length == unsent;
@@ -98,10 +120,11 @@ impl Engine {
             // Nagle (RFC 9293 section 3.7.4).
             !closing && length < mss && offset > 0 && flow.has(flag::NAGLE)
         } else {
-            length < mss && (length as u32) < (self.flows.cold[index].largest_window / 2).max(1)
+            length < mss && (length as u32) < (cold.largest_window / 2).max(1)
         };
+        let seq = flow.nxt;
         if held {
-            self.note_limit(index, !last && flow.cwnd as usize + extra <= flow.wnd as usize);
+            flow.note_limit(!last && flow.cwnd as usize + extra <= flow.wnd as usize);
             if offset == 0 {
                 self.arm_probe(index);
             }
@@ -117,14 +140,7 @@ impl Engine {
                 flags |= FIN;
             }
         }
-        Some(Outbound { seq: self.flows.hot[index].nxt, flags, offset, length })
-    }
-
-    /// Notes whether the congestion window is what holds the flow back: only then may it grow.
-    #[inline]
-    fn note_limit(&mut self, index: usize, limited: bool) {
-        let flow = &mut self.flows.hot[index];
-        flow.flags = if limited { flow.flags | flag::LIMITED } else { flow.flags & !flag::LIMITED };
+        Some(Outbound { seq, flags, offset, length })
     }
 
     /// Nothing is in flight and nothing may leave: from now on the window is probed.
@@ -144,21 +160,22 @@ impl Engine {
         index: usize,
         segment: Outbound,
     ) -> Result<(), Stalled> {
-        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        if flow.una == flow.max && self.now.saturating_sub(cold.sent_at) > cold.round_trip.timeout(0) {
-            cold.congestion.restart(flow.moment(self.now));
+        let now = self.now;
+        let (flow, cold) = self.flows.both(index);
+        if flow.una == flow.max && now.saturating_sub(cold.sent_at) > cold.round_trip.timeout(0) {
+            cold.congestion.restart(flow.moment(now));
             flow.cwnd = cold.congestion.window();
         }
         self.transmit_segment(queue, index, segment)?;
-        if self.flows.hot[index].has(flag::PACED) {
-            self.charge_pace(index, segment.length);
+        if self.flows.hot[index].has(flag::PACED | flag::RECOVERY) {
+            self.note_data_sent(index, segment.length);
         }
-        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let (flow, cold) = self.flows.both(index);
         flow.nxt = segment.seq.plus(segment.length as u32 + u32::from(segment.flags & FIN != 0));
         let mut tail = false;
         if flow.nxt.after(flow.max) {
             tail = flow.outstanding() <= u32::from(flow.mss);
-            cold.board.sent(flow.nxt, self.now);
+            cold.board.sent(flow.nxt, now);
             flow.max = flow.nxt;
             tail &= flow.outstanding() > u32::from(flow.mss);
         } else {
@@ -170,19 +187,47 @@ impl Engine {
             cold.backoff = 0;
             cold.retransmit_at = NEVER;
         }
-        cold.sent_at = self.now;
+        cold.sent_at = now;
         if cold.retransmit_at == NEVER || tail {
             self.arm(index);
         }
-        if self.flows.hot[index].has(flag::RECOVERY) {
-            self.note_sent_in_recovery(index, segment.length as u32);
-        }
         Ok(())
+    }
+
+    /// What few flows have to be told when `length` bytes of data were sent.
+    #[cold]
+    fn note_data_sent(&mut self, index: usize, length: usize) {
+        if self.flows.hot[index].has(flag::PACED) {
+            self.charge_pace(index, length);
+        }
+        if self.flows.hot[index].has(flag::RECOVERY) {
+            self.note_sent_in_recovery(index, length as u32);
+        }
     }
 
     /// Writes one segment of a flow into a frame and queues it. The acknowledgement in it settles every debt.
     #[inline]
     fn transmit_segment<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+        segment: Outbound,
+    ) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        if flow.has(flag::ECN | flag::SACK_DUE | flag::LENT) {
+            return self.transmit_adorned(queue, index, segment);
+        }
+        if flow.has(flag::TIMESTAMPS) {
+            let stamp = Options::Timestamps(self.now_ms.wrapping_add(flow.ts_offset), flow.ts_recent);
+            self.write_segment(queue, index, segment, &stamp, false)
+        } else {
+            self.write_segment(queue, index, segment, &Options::None, false)
+        }
+    }
+
+    /// As [`Engine::transmit_segment`], for a segment that may be marked, that reports ranges, or that is lent.
+    #[inline(never)]
+    fn transmit_adorned<Q: NicQueue>(
         &mut self,
         queue: &mut Q,
         index: usize,
@@ -197,36 +242,58 @@ impl Engine {
         } else {
             Options::None
         };
-        let mut frame =
-            self.allocate(queue, tcp::frame_length(&self.flows.path[index], &options, segment.length))?;
-        let flow = &mut self.flows.hot[index];
-        let window = flow.announce();
-        let fields = Fields { seq: segment.seq, ack: flow.rcv_nxt, flags: segment.flags, window, options };
-        let path = &self.flows.path[index];
-        let payload = match flow.tx.slices_within(segment.offset, segment.length) {
-            Some(payload) => payload,
-            None => {
-                let outbox = self.flows.cold[index].outbox.as_deref();
-                owned::payload(outbox, &mut self.scratch, segment.offset, segment.length)
-            }
-        };
-        tcp::emit(queue.bytes_mut(&mut frame), path, &fields, payload, !self.unchecked);
-        if markable {
-            path.allow_marks(queue.bytes_mut(&mut frame));
-        }
-        self.queue_frame(queue, frame)?;
+        self.write_segment(queue, index, segment, &options, markable)?;
         let flow = &mut self.flows.hot[index];
         if markable {
             flow.flags &= !flag::CWR_DUE;
         }
-        flow.last_ack = flow.rcv_nxt;
-        flow.flags &= !flag::ACK_NOW;
-        flow.unacknowledged = 0;
-        self.flows.cold[index].ack_at = NEVER;
-        self.metrics.segments_sent += 1;
         if flow.has(flag::SACK_DUE) {
             self.reported(index, &options);
         }
+        Ok(())
+    }
+
+    /// In line: which options there are is known wherever it is called from.
+    #[inline(always)]
+    fn write_segment<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+        segment: Outbound,
+        options: &Options,
+        markable: bool,
+    ) -> Result<(), Stalled> {
+        let path = &self.flows.path[index];
+        let Some(mut frame) = queue.allocate(tcp::frame_length(path, options, segment.length)) else {
+            self.metrics.transmit_stalls += 1;
+            return Err(Stalled);
+        };
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let window = flow.announce();
+        let Outbound { seq, flags, offset, length } = segment;
+        let fields = Fields { seq, ack: flow.rcv_nxt, flags, window, options: *options };
+        let payload = match flow.tx.slices_within(offset, length) {
+            Some(payload) => payload,
+            None => owned::payload(cold.outbox.as_deref(), &mut self.scratch, offset, length),
+        };
+        let out = queue.bytes_mut(&mut frame);
+        tcp::emit(out, path, &fields, payload, !self.unchecked);
+        if markable {
+            path.allow_marks(out);
+        }
+        let bytes = frame.len() as u64;
+        if let Err(error) = queue.transmit(frame) {
+            queue.release(error.into_frame());
+            self.metrics.transmit_stalls += 1;
+            return Err(Stalled);
+        }
+        flow.last_ack = flow.rcv_nxt;
+        flow.flags &= !flag::ACK_NOW;
+        flow.unacknowledged = 0;
+        cold.ack_at = NEVER;
+        self.metrics.frames_sent += 1;
+        self.metrics.bytes_sent += bytes;
+        self.metrics.segments_sent += 1;
         Ok(())
     }
 

@@ -46,6 +46,7 @@ impl HyStart {
     }
 
     /// Grows a window that is in slow start; ends that by setting the threshold.
+    #[inline]
     pub fn acknowledged(&mut self, window: &mut Window, what: &Acknowledged) {
         self.count(window, what);
         if what.round_trip > 0 {
@@ -57,6 +58,7 @@ impl HyStart {
         }
     }
 
+    #[inline]
     fn count(&mut self, window: &mut Window, what: &Acknowledged) {
         if self.left > what.bytes {
             self.left -= what.bytes;
@@ -73,6 +75,7 @@ impl HyStart {
         }
     }
 
+    #[inline]
     fn sample(&mut self, time: u64) {
         self.current = self.current.min(time);
         self.samples = self.samples.saturating_add(1);

@@ -10,7 +10,7 @@ use crate::flow_table::{Entry, Name};
 use crate::limits::{LISTENERS, NEVER};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
-use crate::packet::{Address, Template, ipv4};
+use crate::packet::{Address, Payload, Template, ipv4};
 use crate::sequence::Seq;
 
 /// Why a connection could not be begun.
@@ -151,14 +151,13 @@ impl Engine {
     }
 
     /// Appends what has happened since the last call to `out`.
+    #[inline]
     pub fn take_events(&mut self, out: &mut Vec<Event>) {
-        let mut ready = std::mem::take(&mut self.ready);
-        for index in ready.drain(..) {
-            self.take_flow_events(index, out);
+        // Taking an event raises none.
+        for at in 0..self.ready.len() {
+            self.take_flow_events(self.ready[at], out);
         }
-        // The list keeps its memory.
-        ready.append(&mut self.ready);
-        self.ready = ready;
+        self.ready.clear();
         for port in &mut self.ports {
             if std::mem::take(&mut port.ready) {
                 out.push(Event {
@@ -170,14 +169,24 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn take_flow_events(&mut self, index: u32, out: &mut Vec<Event>) {
-        let flow = &mut self.flows.hot[index as usize];
+        let (flow, cold) = self.flows.both(index as usize);
         if !flow.has(flag::READY) {
             return;
         }
         flow.flags &= !flag::READY;
         let events = std::mem::take(&mut flow.events);
-        let cold = &mut self.flows.cold[index as usize];
+        if events == event::READABLE {
+            let flow = FlowId { index, generation: flow.generation };
+            out.push(Event { flow, user: cold.user, kind: EventKind::Readable });
+        } else {
+            self.take_rare_events(index, events, out);
+        }
+    }
+
+    fn take_rare_events(&mut self, index: u32, events: u8, out: &mut Vec<Event>) {
+        let cold = &self.flows.cold[index as usize];
         let (user, reason) = (cold.user, cold.reason);
         let flow = self.flows.id(index);
         let mut push = |bit: u8, kind: EventKind| {
@@ -238,13 +247,16 @@ impl Engine {
     }
 
     /// Drops the first `bytes` of what was received; the window opens accordingly.
+    #[inline]
     pub fn consume(&mut self, flow: FlowId, bytes: usize) {
         let Some(index) = self.flows.index(flow) else { return };
         let flow = &mut self.flows.hot[index];
         flow.rx.consume(bytes);
-        if flow.rx.is_empty() && self.flows.cold[index].reassembly.is_none() {
+        // Out-of-order bytes keep a flow off the fast path.
+        if flow.rx.is_empty() && (!flow.has(flag::SLOW) || self.flows.cold[index].reassembly.is_none()) {
             flow.rx.release(&mut self.pool);
         }
+        let flow = &self.flows.hot[index];
         if flow.state == State::Closed || flow.state == State::TimeWait {
             self.finish_if_read(index);
             return;
@@ -267,6 +279,10 @@ impl Engine {
         let flow = &mut self.flows.hot[index];
         let announced = flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize;
         let gain = flow.window_gain();
+        // Most reads free less than a segment: nothing below is worth telling then.
+        if gain < usize::from(flow.mss).min(flow.rcv_limit as usize / 2) {
+            return;
+        }
         let half = flow.rcv_limit as usize / 2;
         let mss = usize::from(flow.mss);
         let starved = announced < 2 * mss && gain >= mss.min(half);
@@ -281,6 +297,7 @@ impl Engine {
 
     /// Queues bytes for sending and returns how many were taken. If that is fewer than given, [`EventKind::Writable`] tells when there is
     /// room again.
+    #[inline]
     pub fn send(&mut self, flow: FlowId, data: &[u8]) -> usize {
         let Some(index) = self.flows.index(flow) else { return 0 };
         let flow = &mut self.flows.hot[index];
@@ -298,22 +315,30 @@ impl Engine {
             if flow.has(flag::LENT) {
                 return self.send_behind_lent(index, data);
             }
-            let limit = flow.send_limit(self.send_buffer);
-            taken = taken.min(flow.tx.make_room(&mut self.pool, taken, limit));
+            if !flow.tx.fetch_small(&mut self.pool, taken) {
+                let limit = flow.send_limit(self.send_buffer);
+                taken = taken.min(flow.tx.make_room(&mut self.pool, taken, limit));
+            }
         }
         if taken < data.len() {
-            flow.flags |= flag::WANTS_ROOM;
-        }
-        if taken == 0 && flow.tx.is_empty() && !flow.has(flag::WANTS_MEMORY) {
-            flow.flags |= flag::WANTS_MEMORY;
-            self.starved.push(index as u32);
+            self.note_refused(index, taken == 0);
         }
         if taken > 0 {
-            flow.tx.write_at(flow.tx.len(), &data[..taken]);
-            flow.tx.extend(taken);
+            self.flows.hot[index].tx.append(Payload::from(&data[..taken]));
             self.touch(index);
         }
         taken
+    }
+
+    /// Some bytes, or `all`, found no room in the send buffer.
+    #[cold]
+    fn note_refused(&mut self, index: usize, all: bool) {
+        let flow = &mut self.flows.hot[index];
+        flow.flags |= flag::WANTS_ROOM;
+        if all && flow.tx.is_empty() && !flow.has(flag::WANTS_MEMORY) {
+            flow.flags |= flag::WANTS_MEMORY;
+            self.starved.push(index as u32);
+        }
     }
 
     /// Bytes that [`Engine::send`] would take now, memory permitting.

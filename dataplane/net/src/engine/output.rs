@@ -24,6 +24,7 @@ impl Engine {
     ///
     /// # Errors
     /// The device is gone.
+    #[inline]
     pub fn emit<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<PollResult> {
         self.set_time(now);
         self.unchecked = queue.offloads().checksums;
@@ -43,14 +44,10 @@ impl Engine {
         })
     }
 
+    #[inline]
     fn emit_all<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         if self.pending || !self.replies.is_empty() || !self.outgoing.is_empty() {
-            self.run_groups();
-            self.emit_replies(queue)?;
-            self.emit_datagrams(queue)?;
-            // What datagrams wait for is asked at once.
-            self.run_neighbours();
-            self.emit_questions(queue)?;
+            self.emit_unowned(queue)?;
         }
         for _ in 0..ROUNDS {
             if self.dirty.is_empty() {
@@ -61,13 +58,23 @@ impl Engine {
         Ok(())
     }
 
+    /// Sends what belongs to no flow.
+    #[inline(never)]
+    fn emit_unowned<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
+        self.run_groups();
+        self.emit_replies(queue)?;
+        self.emit_datagrams(queue)?;
+        // What datagrams wait for is asked at once.
+        self.run_neighbours();
+        self.emit_questions(queue)
+    }
+
     fn emit_flows<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
-        // What is marked while this list is worked off goes to the other one.
-        let mut turn = std::mem::replace(&mut self.dirty, std::mem::take(&mut self.turn));
-        let mut result = Ok(());
-        let mut done = 0;
-        for &index in &turn {
-            let index = index as usize;
+        // What is marked while these are worked off goes behind them, and so does who has not done.
+        let marked = self.dirty.len();
+        let (mut done, mut result) = (0, Ok(()));
+        while done < marked && result.is_ok() {
+            let index = self.dirty[done] as usize;
             self.flows.hot[index].flags &= !flag::DIRTY;
             match self.transmit_flow(queue, index) {
                 Ok(false) => {}
@@ -78,14 +85,12 @@ impl Engine {
                 }
             }
             done += 1;
-            if result.is_err() {
-                break;
-            }
         }
-        // The rest are marked still: only the list must have them.
-        self.dirty.extend_from_slice(&turn[done..]);
-        turn.clear();
-        self.turn = turn;
+        if done == self.dirty.len() {
+            self.dirty.clear();
+        } else {
+            self.dirty.drain(..done);
+        }
         result
     }
 

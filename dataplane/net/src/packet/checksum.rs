@@ -22,6 +22,13 @@ pub fn sum(bytes: &[u8]) -> u64 {
     lanes.iter().sum::<u64>() + sum_rest(rest)
 }
 
+/// [`sum`] of a header of five words.
+#[inline]
+pub fn sum_header(header: &[u8; 20]) -> u64 {
+    let (words, _) = header.as_chunks::<4>();
+    words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()
+}
+
 #[inline]
 fn sum_rest(rest: &[u8]) -> u64 {
     let mut total = 0;

@@ -20,6 +20,9 @@ pub const UDP: u8 = 17;
 /// Hops that our packets may travel (RFC 1700).
 pub const TTL: u8 = 64;
 
+/// The bits that only parts of packets have: more of them, and the offset.
+pub const FRAGMENT: u16 = 0x3fff;
+
 /// The ECN field of a packet that met congestion (RFC 3168 section 5).
 pub const CONGESTION_EXPERIENCED: u8 = 3;
 
@@ -67,7 +70,7 @@ impl Header {
             source: u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]),
             destination: u32::from_be_bytes([fixed[16], fixed[17], fixed[18], fixed[19]]),
             protocol: fixed[9],
-            fragment: u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0,
+            fragment: u16::from_be_bytes([fixed[6], fixed[7]]) & FRAGMENT != 0,
             header_length,
             ecn: fixed[1] & 3,
         };

@@ -5,6 +5,8 @@
 //!  | source | destination | seq | ack | offset | flags | window | checksum | urgent | options | payload
 //! ```
 
+use sietch_nic::Foreign;
+
 use super::{Address, Malformed, Payload, Template, checksum, ipv4};
 use crate::sequence::Seq;
 
@@ -112,6 +114,71 @@ impl<'a> Segment<'a> {
     #[inline]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
+    }
+}
+
+/// What the fast path looks at in a segment that has no options but timestamps.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain<'a> {
+    /// Sequence number of the first byte.
+    pub seq: Seq,
+    /// Next byte that the sender expects.
+    pub ack: Seq,
+    /// Control bits.
+    pub flags: u8,
+    /// Window, not scaled.
+    pub window: u16,
+    /// Timestamp value and echo reply.
+    pub timestamps: Option<(u32, u32)>,
+    /// Data.
+    pub payload: Payload<'a>,
+}
+
+impl<'a> Plain<'a> {
+    /// Reads the segment whose header without options is `header`, followed by `rest`, and perhaps by `tail`, which is not a part of the
+    /// header. `None` if it has other options than the timestamps in the layout that everybody sends, or does not fit.
+    #[inline(always)]
+    pub fn read(header: &[u8; HEADER], rest: &'a [u8], tail: Foreign<'a>) -> Option<Self> {
+        let (timestamps, head) = match header[12] >> 4 {
+            5 => (None, rest),
+            8 => {
+                let (&[1, 1, 8, 10, a, b, c, d, e, f, g, h], head) = rest.split_first_chunk()? else {
+                    return None;
+                };
+                (Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))), head)
+            }
+            _ => return None,
+        };
+        let [_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, _, flags, w0, w1, ..] = *header;
+        Some(Self {
+            seq: Seq(u32::from_be_bytes([s0, s1, s2, s3])),
+            ack: Seq(u32::from_be_bytes([a0, a1, a2, a3])),
+            flags,
+            window: u16::from_be_bytes([w0, w1]),
+            timestamps,
+            payload: Payload { head, tail },
+        })
+    }
+}
+
+/// Whether the checksum of a segment in an IPv4 packet with this header holds.
+#[inline]
+pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Foreign<'_>) -> bool {
+    let [.., a, b, c, d, e, f, g, h] = *network;
+    let word = |bytes| u64::from(u32::from_ne_bytes(bytes));
+    let length = (segment.len() + tail.len()) as u32;
+    let pseudo =
+        word([a, b, c, d]) + word([e, f, g, h]) + word([0, 0, 0, ipv4::TCP]) + word(length.to_be_bytes());
+    checksum::is_valid(pseudo + Payload { head: segment, tail }.sum())
+}
+
+impl<'a> Segment<'a> {
+    /// The segment as the fast path looks at it, unless it reports ranges.
+    #[inline]
+    pub fn plain(&self) -> Option<Plain<'a>> {
+        let Self { seq, ack, flags, window, payload, .. } = *self;
+        let timestamps = self.options.timestamps;
+        (self.options.sack_count == 0).then_some(Plain { seq, ack, flags, window, timestamps, payload })
     }
 }
 
