@@ -17,6 +17,7 @@ mod net;
 mod options;
 mod plot;
 mod process;
+mod storage;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -36,6 +37,8 @@ enum Bench {
     Load(load::Arguments),
     /// The network engine: UDP echo, RPC, bulk and connections beside kernel sockets
     Net(net::Arguments),
+    /// The persistent log: appends beside files, SQLite, redis-server and libpmemlog, and recovery
+    Storage(storage::Arguments),
     #[command(hide = true)]
     Worker(net::WorkerArguments),
 }
@@ -45,6 +48,7 @@ fn main() -> miette::Result<()> {
         Bench::Kv(arguments) => kv::run(&arguments),
         Bench::Load(arguments) => load::run(&arguments),
         Bench::Net(arguments) => net::run(&arguments),
+        Bench::Storage(arguments) => storage::run(&arguments),
         Bench::Worker(arguments) => net::work(&arguments),
     };
     outcome.map_err(|cause| miette::miette!("{cause}"))

@@ -1,0 +1,186 @@
+//! Records in plain files, one thread a writer.
+//!
+//! 1. *bare*: one direct, durable write (`O_DIRECT`, `RWF_DSYNC`) of whole sectors into a file that is all written: what the device can do.
+//! 2. *in place*: `pwrite` and `fdatasync` into such a file, through the page cache.
+//! 3. *appended*: the same behind the file's end. Each writer has a file of its own, begun anew when it is large.
+//! 4. *tmpfs*: in place, in memory.
+
+use std::fs::{File, OpenOptions};
+use std::io::IoSlice;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::fs::OFlags;
+use rustix::io::ReadWriteFlags;
+use sietch_disk::Buffer;
+
+use super::{Subject, Tally, Told, WRITERS, Work};
+use crate::error::{Error, system};
+
+/// Bytes that a writer has to itself in a file that is written in place, and after which an appended file begins anew.
+const REGION: u64 = 1 << 20;
+
+/// What a direct write is a multiple of.
+const SECTOR: usize = 512;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Bare,
+    InPlace,
+    Appended,
+}
+
+/// See the module's account.
+#[derive(Debug)]
+pub(super) struct Files {
+    name: &'static str,
+    way: Way,
+    /// One for each writer.
+    files: Vec<File>,
+    /// To be removed, where the folder is not ours.
+    own: Vec<PathBuf>,
+    /// Where each writer goes on.
+    places: Vec<u64>,
+}
+
+impl Files {
+    /// Direct, durable writes.
+    pub fn bare(folder: &Path) -> Result<Self, Error> {
+        Self::create("bare O_DIRECT|DSYNC write", Way::Bare, folder, "bare")
+    }
+
+    /// Write and `fdatasync` into what is already written.
+    pub fn in_place(folder: &Path) -> Result<Self, Error> {
+        Self::create("write + fdatasync in place", Way::InPlace, folder, "in-place")
+    }
+
+    /// Write and `fdatasync` at the end.
+    pub fn appended(folder: &Path) -> Result<Self, Error> {
+        Self::create("write + fdatasync appended", Way::Appended, folder, "appended")
+    }
+
+    /// In place, on tmpfs.
+    pub fn tmpfs() -> Result<Self, Error> {
+        let stem = format!("sietch-bench-{}", std::process::id());
+        let mut files =
+            Self::create("write + fdatasync on tmpfs", Way::InPlace, Path::new("/dev/shm"), &stem)?;
+        files.own = paths(Path::new("/dev/shm"), &stem);
+        Ok(files)
+    }
+
+    fn create(name: &'static str, way: Way, folder: &Path, stem: &str) -> Result<Self, Error> {
+        let mut files = Vec::new();
+        for path in paths(folder, stem) {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(true);
+            let file = options.open(&path).map_err(system("making a file"))?;
+            if way != Way::Appended {
+                file.write_all_at(&vec![0; REGION as usize], 0).map_err(system("filling a file"))?;
+                file.sync_all().map_err(system("flushing a file"))?;
+            }
+            let file = if way == Way::Bare {
+                // O_DIRECT cannot be asked of every file system: say so by name.
+                options.truncate(false).custom_flags(OFlags::DIRECT.bits().cast_signed());
+                options.open(&path).map_err(system("opening a file with O_DIRECT"))?
+            } else {
+                file
+            };
+            files.push(file);
+        }
+        let places = vec![0; files.len()];
+        Ok(Self { name, way, files, own: Vec::new(), places })
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in &self.own {
+            // What cannot be removed is named by its process id.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn paths(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    let most = WRITERS.iter().copied().max().unwrap_or(1);
+    (0..most).map(|writer| folder.join(format!("{stem}-{writer}"))).collect()
+}
+
+/// One record of one writer, durable when this returns.
+fn append(file: &File, way: Way, place: &mut u64, record: &[u8]) -> std::io::Result<()> {
+    if *place + record.len() as u64 > REGION {
+        *place = 0;
+        if way == Way::Appended {
+            file.set_len(0)?;
+        }
+    }
+    match way {
+        Way::Bare => {
+            let written = rustix::io::pwritev2(file, &[IoSlice::new(record)], *place, ReadWriteFlags::DSYNC)?;
+            if written != record.len() {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+        }
+        Way::InPlace | Way::Appended => {
+            file.write_all_at(record, *place)?;
+            file.sync_data()?;
+        }
+    }
+    *place += record.len() as u64;
+    Ok(())
+}
+
+impl Subject for Files {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn block(&mut self, work: Work) -> Result<Told, Error> {
+        let length = if self.way == Way::Bare { work.bytes.next_multiple_of(SECTOR) } else { work.bytes };
+        let way = self.way;
+        let writers = self.files.iter().zip(&mut self.places).take(work.writers);
+        threads(work, writers, |(file, place), tally| {
+            let mut buffer = Buffer::new(length);
+            buffer.fill(0x5a);
+            let end = Instant::now() + work.duration;
+            let mut start = Instant::now();
+            while start < end {
+                append(file, way, place, &buffer[..length]).map_err(system("writing a record"))?;
+                start = tally.done(start);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Runs `write` for each writer on a thread of its own, and adds up what they tell.
+pub(super) fn threads<W: Send>(
+    work: Work,
+    writers: impl Iterator<Item = W>,
+    write: impl Fn(W, &mut Tally) -> Result<(), Error> + Sync,
+) -> Result<Told, Error> {
+    let mut all = Tally::new()?;
+    let write = &write;
+    let tallies: Vec<Result<Tally, Error>> = std::thread::scope(|scope| {
+        let running: Vec<_> = writers
+            .take(work.writers)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let mut tally = Tally::new()?;
+                    write(writer, &mut tally)?;
+                    Ok(tally)
+                })
+            })
+            .collect();
+        let failed = || super::program("a writer", "panicked".into());
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
+    });
+    for tally in tallies {
+        let tally = tally?;
+        all.latency.add(&tally.latency).map_err(|cause| super::program("histogram", cause.to_string()))?;
+        // No writer was served for so long: the shortest of the writers' longest silences.
+        all.silence = if all.silence == 0 { tally.silence } else { all.silence.min(tally.silence) };
+    }
+    Ok(all.told())
+}

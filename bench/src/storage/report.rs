@@ -1,0 +1,113 @@
+//! The results: a line while it runs, a table at the end, JSON and a picture.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{Cell, Recovery, Sample};
+use crate::error::{Error, system};
+use crate::plot::{self, Bar};
+use crate::table::{self, median, range};
+
+fn middle(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> f64 {
+    median(&samples.iter().map(of).collect::<Vec<_>>())
+}
+
+/// Sietch over each other subject, round by round: appends a second, and median latency.
+fn ratios(cell: &Cell, of: impl Fn(&Sample) -> f64) -> Vec<(&'static str, Vec<f64>)> {
+    let Some(((_, ours), others)) = cell.subjects.split_last() else { return Vec::new() };
+    others
+        .iter()
+        .map(|(name, theirs)| {
+            let pairs = ours.iter().zip(theirs);
+            (*name, pairs.map(|(ours, theirs)| of(ours) / of(theirs).max(f64::MIN_POSITIVE)).collect())
+        })
+        .collect()
+}
+
+/// Says that a cell is done.
+pub(super) fn progress(cell: &Cell) {
+    let told: Vec<String> = ratios(cell, |sample| sample.rate)
+        .iter()
+        .map(|(name, ratios)| format!("{:.2}x {name}", median(ratios)))
+        .collect();
+    println!("{}: {} ({} dropped)", cell.name, told.join(", "), cell.dropped);
+}
+
+/// Prints the tables.
+pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
+    let mut rows = Vec::new();
+    for cell in cells {
+        let (rates, latencies) = (ratios(cell, |s| s.rate), ratios(cell, |s| s.p50));
+        for (index, (name, samples)) in cell.subjects.iter().enumerate() {
+            let ratio = rates.get(index).map_or_else(String::new, |(_, ratios)| {
+                let (low, high) = range(ratios);
+                format!("{:.2} ({low:.2}-{high:.2})", median(ratios))
+            });
+            let latency =
+                latencies.get(index).map_or_else(String::new, |(_, ratios)| format!("{:.2}", median(ratios)));
+            let of = |what: fn(&Sample) -> f64| middle(samples, what);
+            rows.push(vec![
+                format!("{}: {name}", cell.name),
+                format!("{:.0}", of(|s| s.rate)),
+                ratio,
+                format!("{:.2}/{:.2}/{:.2}", of(|s| s.p50), of(|s| s.p99), of(|s| s.p999)),
+                latency,
+                format!("{:.2}", of(|s| s.silence)),
+                format!("{:.2}", of(|s| s.cpu_us)),
+                samples.len().to_string(),
+            ]);
+        }
+    }
+    if !rows.is_empty() {
+        println!("\nratios: Sietch's log to that row; CPU is that of the whole machine; 0.00 ms: not known");
+        let heading = [
+            "cell: subject",
+            "appends/s",
+            "ratio",
+            "p50/p99/p99.9 us",
+            "p50 ratio",
+            "longest silence ms",
+            "CPU us/append",
+            "rounds",
+        ];
+        table::print(&heading, &rows);
+    }
+    for recovery in recoveries {
+        let (low, high) = range(&recovery.rates);
+        println!(
+            "recovery from {}: {:.2} GB/s of payload ({:.2}-{:.2}), {} openings",
+            recovery.medium,
+            median(&recovery.rates) / 1e9,
+            low / 1e9,
+            high / 1e9,
+            recovery.rates.len()
+        );
+    }
+}
+
+#[derive(Serialize)]
+struct All<'a> {
+    cells: &'a [Cell],
+    recoveries: &'a [Recovery],
+}
+
+/// Writes `storage.json` and `storage.svg` below `out`.
+pub(super) fn write(cells: &[Cell], recoveries: &[Recovery], out: &Path) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(&All { cells, recoveries })
+        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
+    std::fs::write(out.join("storage.json"), json).map_err(system("writing storage.json"))?;
+    let bars: Vec<Bar> = cells
+        .iter()
+        .flat_map(|cell| {
+            ratios(cell, |sample| sample.rate).into_iter().map(|(name, ratios)| Bar {
+                name: format!("{}: {name}", cell.name),
+                ratio: median(&ratios),
+                range: range(&ratios),
+            })
+        })
+        .collect();
+    plot::ratios(&out.join("storage.svg"), "Sietch's log: durable appends a second", &bars)?;
+    println!("wrote {} and {}", out.join("storage.json").display(), out.join("storage.svg").display());
+    Ok(())
+}
