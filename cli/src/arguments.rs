@@ -1,6 +1,8 @@
 //! What the command line accepts. Every option says its default and unit; the man pages and completions
 //! are generated from here.
 
+pub mod vsa;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -38,6 +40,9 @@ pub enum Command {
     Ss(SsArguments),
     /// Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs
     Capture(CaptureArguments),
+    /// Make, show, resize, trim and delete storage areas
+    #[command(subcommand)]
+    Vsa(vsa::VsaCommand),
     /// Take a grant back while its holder runs; `sietch restore` allows it again
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again

@@ -24,6 +24,7 @@ mod stat;
 mod status;
 mod style;
 mod up;
+mod vsa;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Stat(stat) => stat::run(&client(), stat),
         Command::Ss(arguments) => ss::run(&client(), &arguments),
         Command::Capture(arguments) => capture::run(&client(), &arguments),
+        Command::Vsa(command) => vsa::run(&client(), &command),
         Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
         Command::Restore(grant) => administration::restore(&client(), &grant.name),
         Command::Reload => administration::reload(&client()),

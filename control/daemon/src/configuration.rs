@@ -4,16 +4,19 @@
 //! 2. Then whole rules are checked (names are unique, addresses do not collide, limits hold), again with the line.
 //! 3. What is derived is derived here: the uid of a user's name, a MAC from machine and name.
 //! 4. Links between two applications are in [`links`].
-//! 5. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
+//! 5. Where storage areas lie is in [`volumes`].
+//! 6. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
 
 mod addresses;
 pub mod links;
 pub mod ports;
+pub mod volumes;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sietch_protocol::MAIN_VOLUME;
 use sietch_protocol::message::is_name;
 use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate, Size};
 use toml::Spanned;
@@ -22,6 +25,7 @@ use crate::identity::{stable_hash, uid_of};
 use addresses::{Peer, by_family, everyone, pair6};
 use links::{Link, LinkText};
 use ports::{Port, SERVICE_UID};
+use volumes::{Volume, VolumeText};
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub const MAX_DEVICES: usize = 64;
@@ -92,6 +96,8 @@ pub struct Configuration {
     pub service_uid: u32,
     /// `[[link]]`, in the order of their names.
     pub links: Vec<Link>,
+    /// `[[volume]]`, in the order of their names; `main` is always among them.
+    pub volumes: Vec<Volume>,
     /// `[[vsa]]`, in the order of their names.
     pub vsas: Vec<Vsa>,
     /// `[kv]`.
@@ -144,7 +150,9 @@ pub struct Vsa {
     pub name: String,
     /// The user.
     pub uid: u32,
-    /// Bytes.
+    /// The volume it lies on.
+    pub volume: String,
+    /// Bytes it is made with.
     pub size: u64,
 }
 
@@ -178,6 +186,8 @@ struct Text {
     vnic: Vec<VnicText>,
     #[serde(default)]
     link: Vec<LinkText>,
+    #[serde(default)]
+    volume: Vec<VolumeText>,
     #[serde(default)]
     vsa: Vec<VsaText>,
     #[serde(default)]
@@ -229,6 +239,7 @@ struct VnicText {
 struct VsaText {
     name: Spanned<String>,
     uid: Spanned<User>,
+    volume: Option<Spanned<String>>,
     size: Spanned<Size>,
 }
 
@@ -340,17 +351,36 @@ impl Configuration {
             let link = rules.link(link, machine.trim(), &links, &mut taken)?;
             links.push(link);
         }
+        let mut volumes: Vec<Volume> = Vec::new();
+        for volume in parsed.volume {
+            let volume = rules.volume(volume, &volumes)?;
+            volumes.push(volume);
+        }
+        if !volumes.iter().any(|volume| volume.name == MAIN_VOLUME) {
+            volumes.push(Volume::main());
+        }
         let mut vsas: Vec<Vsa> = Vec::new();
         for vsa in parsed.vsa {
-            let vsa = rules.vsa(vsa, &vsas)?;
+            let vsa = rules.vsa(vsa, &vsas, &volumes)?;
             vsas.push(vsa);
         }
         vnics.sort_by(|a, b| a.name.cmp(&b.name));
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         links.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
         vsas.sort_by(|a, b| a.name.cmp(&b.name));
         let kv = rules.kv(parsed.kv, &vnics, &vsas)?;
-        Ok(Self { path: path.into(), daemon: parsed.daemon, vnics, ports, service_uid, links, vsas, kv })
+        Ok(Self {
+            path: path.into(),
+            daemon: parsed.daemon,
+            vnics,
+            ports,
+            service_uid,
+            links,
+            volumes,
+            vsas,
+            kv,
+        })
     }
 }
 
@@ -483,17 +513,22 @@ impl Rules<'_> {
         })
     }
 
-    fn vsa(&self, vsa: VsaText, others: &[Vsa]) -> Result<Vsa, ConfigurationError> {
+    fn vsa(&self, vsa: VsaText, others: &[Vsa], volumes: &[Volume]) -> Result<Vsa, ConfigurationError> {
         let taken = others.iter().any(|other| other.name == *vsa.name.get_ref());
         let name = self.name("VSA", &vsa.name, taken)?;
         let what = format!("VSA {name}");
-        let size = vsa.size.get_ref().bytes;
-        if size == 0 || !size.is_multiple_of(BLOCK) {
-            let cause = format!("a size of {size} bytes is not a positive multiple of {BLOCK}");
-            return Err(self.refuse(vsa.size.span().start, what, cause, "write it in MiB or GiB"));
-        }
+        let size = self.whole(&what, &vsa.size)?;
         let uid = self.uid(&what, &vsa.uid)?;
-        Ok(Vsa { name, uid, size })
+        let volume = match vsa.volume {
+            Some(volume) if !volumes.iter().any(|other| other.name == *volume.get_ref()) => {
+                let shown: String = volume.get_ref().chars().take(40).collect();
+                let cause = format!("there is no volume `{}`", shown.escape_debug());
+                return Err(self.refuse(volume.span().start, what, cause, "add a [[volume]] of that name"));
+            }
+            Some(volume) => volume.into_inner(),
+            None => MAIN_VOLUME.to_owned(),
+        };
+        Ok(Vsa { name, uid, volume, size })
     }
 
     fn kv(&self, kv: KvText, vnics: &[Vnic], vsas: &[Vsa]) -> Result<Kv, ConfigurationError> {

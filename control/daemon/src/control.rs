@@ -6,7 +6,7 @@
 //!    whatever a crash leaves is found by [`Control::restore`].
 //! 3. A grant ends when it is released, when its process ends (pidfd), when its living process has been without a connection for
 //!    [`GRACE`], or when it is revoked. After a restart of the daemon a process that lives keeps its grants without connecting.
-//! 4. Making an area can take long, so it happens on a blocking thread and comes back as an event; nothing else waits for
+//! 4. Making or changing an area ([`storage`]) can take long, so it happens on a blocking thread and comes back as an event; nothing else waits for
 //!    it. Making a VNIC takes milliseconds and is done in place.
 //! 5. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode, links ([`links`]) by a word in
 //!    their memory that both sides look at.
@@ -16,6 +16,7 @@ mod grants;
 mod inquiry;
 mod links;
 mod ports;
+mod storage;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,7 +24,6 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sietch_protocol::message::{MAX_HELD, is_name};
@@ -33,12 +33,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::area::Areas;
 use crate::configuration::Configuration;
 use crate::device::VnicDevices;
 use crate::identity::Process;
 use crate::metrics::Counters;
 use crate::state::{Device, GrantRecord, Remembered, State};
+use crate::volume::{Place, Volumes, Work};
 use crate::{Error, VERSION};
 
 /// How long a living process may be without a connection before its grants end: enough for an application to
@@ -66,6 +66,8 @@ pub(crate) enum Event {
     Alone { process: Process, epoch: u64 },
     /// The area of a grant is made and open, or not.
     Area { grant: u64, name: String, result: Result<OwnedFd, ErrorReply>, answer: oneshot::Sender<Answer> },
+    /// Something was done to an area, or not.
+    Worked { place: Place, work: Work, result: Result<(), ErrorReply>, answer: oneshot::Sender<Answer> },
     /// An application was asked something, and its time is up.
     Overdue { question: u64 },
     /// Look at the areas.
@@ -117,7 +119,7 @@ pub(crate) struct Control<D> {
     configuration: Configuration,
     data: PathBuf,
     state: State,
-    areas: Arc<Areas>,
+    volumes: Volumes,
     devices: D,
     uplink: Option<String>,
     counters: Rc<RefCell<Counters>>,
@@ -127,8 +129,8 @@ pub(crate) struct Control<D> {
     grants: BTreeMap<u64, GrantRecord>,
     /// `vnic NAME` and `vsa NAME`.
     revoked: BTreeSet<String>,
-    /// VSAs whose file is being made or opened.
-    preparing: BTreeSet<String>,
+    /// VSAs that are being made, opened or changed, by their labels.
+    preparing: BTreeMap<String, storage::Pending>,
     /// Links whose ends are held.
     links: links::Links,
     /// The service core and its ports.
@@ -158,7 +160,7 @@ impl<D: VnicDevices> Control<D> {
         configuration: Configuration,
         data: PathBuf,
         state: State,
-        areas: Areas,
+        volumes: Volumes,
         devices: D,
         uplink: Option<String>,
         counters: Rc<RefCell<Counters>>,
@@ -168,7 +170,7 @@ impl<D: VnicDevices> Control<D> {
             configuration,
             data,
             state,
-            areas: Arc::new(areas),
+            volumes,
             devices,
             uplink,
             counters,
@@ -177,7 +179,7 @@ impl<D: VnicDevices> Control<D> {
             watches: HashMap::new(),
             grants: BTreeMap::new(),
             revoked: BTreeSet::new(),
-            preparing: BTreeSet::new(),
+            preparing: BTreeMap::new(),
             links: links::Links::default(),
             ports: ports::Ports::default(),
             inquiries: inquiry::Inquiries::default(),
@@ -243,6 +245,7 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
             Event::Area { grant, name, result, answer } => self.area_ready(grant, &name, result, answer),
+            Event::Worked { place, work, result, answer } => self.worked(&place, work, result, answer),
             Event::Overdue { question } => self.overdue(question),
             Event::Inspect => self.inspect(),
             Event::Stop(why) => {
@@ -265,12 +268,21 @@ impl<D: VnicDevices> Control<D> {
         let stop = matches!(request, Request::Shutdown);
         let outcome = match request {
             Request::AcquireVsa { name } => match self.begin_vsa(connection, &name) {
-                Ok(grant) => {
-                    self.prepare_area(grant, name, answer);
+                Ok(record) => {
+                    self.prepare_area(record, answer);
                     return ControlFlow::Continue(());
                 }
                 Err(error) => Err(error),
             },
+            Request::CreateVsa { .. }
+            | Request::ResizeVsa { .. }
+            | Request::TrimVsa { .. }
+            | Request::DeleteVsa { .. }
+            | Request::ListVsas { .. }
+            | Request::Volumes => {
+                self.store(connection, request, answer);
+                return ControlFlow::Continue(());
+            }
             Request::Sockets { vnic } => {
                 self.ask(connection, &vnic, descriptors, inquiry::Sort::Sockets, answer);
                 return ControlFlow::Continue(());

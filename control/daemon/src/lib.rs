@@ -12,7 +12,6 @@
 //! It links no engine. `docs/spec/control-protocol.md` and `docs/spec/sietch-toml.md` are the reference.
 #![forbid(unsafe_code)]
 
-mod area;
 pub mod configuration;
 mod control;
 pub mod device;
@@ -22,6 +21,7 @@ mod lock;
 mod metrics;
 mod server;
 mod state;
+mod volume;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

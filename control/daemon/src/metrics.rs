@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     pub grants_revoked: u64,
     /// Devices without an owner that were removed.
     pub orphans_removed: u64,
+    /// Areas made, resized, trimmed or removed.
+    pub areas_changed: u64,
     /// Areas found with another size than granted, and cut back.
     pub areas_cut_back: u64,
 }
@@ -45,6 +47,7 @@ impl Counters {
             ("grants_adopted", self.grants_adopted),
             ("grants_revoked", self.grants_revoked),
             ("orphans_removed", self.orphans_removed),
+            ("areas_changed", self.areas_changed),
             ("areas_cut_back", self.areas_cut_back),
         ];
         let metric =

@@ -27,7 +27,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::area::Areas;
 use crate::configuration::Configuration;
 use crate::control::{Answer, Control, Event, Outgoing};
 use crate::device::VnicDevices;
@@ -35,6 +34,7 @@ use crate::identity::{Process, stable_hash};
 use crate::lock::Lock;
 use crate::metrics::Counters;
 use crate::state::State;
+use crate::volume::Volumes;
 use crate::{Error, Locations, Options};
 
 /// Connections in all: each costs a task and a pidfd; 256 leave room under the usual 1,024 open files.
@@ -86,7 +86,7 @@ where
     make_directory(&data, 0o700)?;
     let lock = Lock::take(&data)?;
     let (state, remembered) = State::open(&data)?;
-    let areas = Areas::open(&data)?;
+    let volumes = Volumes::open(&data, &configuration.volumes, None)?;
     // The same data directory has the same name, whatever path leads to it.
     let real = data.canonicalize().map_err(|error| file_error(&data, "resolve it", error))?;
     let instance = format!("{:08x}", stable_hash(&[real.as_os_str().as_encoded_bytes()]) >> 32);
@@ -97,7 +97,7 @@ where
         configuration,
         data,
         state,
-        areas,
+        volumes,
         devices,
         options.uplink,
         counters.clone(),

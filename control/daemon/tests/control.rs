@@ -66,9 +66,12 @@ fn who_may_not_or_asks_for_what_is_not_there_is_told_where_to_look() {
     let (sort, text) = kind(connection.acquire_vnic("other"));
     assert_eq!(sort, ErrorKind::Denied);
     assert!(text.contains("uid 4242") && text.contains("sietch.toml"), "{text}");
-    let (sort, text) = kind(connection.acquire_vsa("nothing\x1b[2J"));
+    let (sort, text) = kind(connection.acquire_vsa("nothing"));
     assert_eq!(sort, ErrorKind::Unknown);
-    assert!(text.contains("sietch.toml") && !text.contains('\x1b'), "{text}");
+    assert!(text.contains("sietch.toml"), "{text}");
+    let (sort, text) = kind(connection.acquire_vsa("nothing\x1b[2J"));
+    assert_eq!(sort, ErrorKind::Invalid);
+    assert!(!text.contains('\x1b'), "{text}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::message::{
     AdoptedGrant, Capturing, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame,
     SocketsAnswer, StatGroup, Status, Target, VnicGrant, VsaGrant, Welcome,
 };
+use crate::storage::{AreaStatus, VolumeStatus};
 use crate::types::QueueGeometry;
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
@@ -31,7 +32,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Notices kept for the caller. The daemon sends at most one for each grant and one when it ends.
 const MAX_NOTICES: usize = 256;
 
-/// The most groups of counters [`Connection::stat`] takes, so that a broken daemon cannot hold it for ever.
+/// The most groups of counters [`Connection::stat`] and areas [`Connection::vsas`] take, so that a broken daemon cannot hold it for ever.
 const MAX_GROUPS: usize = 4096;
 
 /// Why a call failed.
@@ -318,6 +319,78 @@ impl Connection {
         let [file] =
             <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| CallError::Unexpected("not one descriptor"))?;
         Ok((*grant, file))
+    }
+
+    /// Makes the VSA `name` of `size` bytes, for user `uid` or this process' own.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn create_vsa(&mut self, name: &str, size: u64, uid: Option<u32>) -> Result<AreaStatus, CallError> {
+        self.area(&Request::CreateVsa { name: name.to_owned(), size, uid })
+    }
+
+    /// Gives the VSA `name` another size.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn resize_vsa(&mut self, name: &str, size: u64) -> Result<AreaStatus, CallError> {
+        self.area(&Request::ResizeVsa { name: name.to_owned(), size })
+    }
+
+    /// Makes a range of the VSA `name` read as zeros, without a length up to its end.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn trim_vsa(
+        &mut self,
+        name: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<AreaStatus, CallError> {
+        self.area(&Request::TrimVsa { name: name.to_owned(), offset, length })
+    }
+
+    /// Removes the VSA `name` and its data.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn delete_vsa(&mut self, name: &str) -> Result<(), CallError> {
+        self.done(&Request::DeleteVsa { name: name.to_owned() }, &[])
+    }
+
+    /// All VSAs that this user may see, in the order of their paths.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn vsas(&mut self) -> Result<Vec<AreaStatus>, CallError> {
+        let mut areas = Vec::new();
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            let (Reply::Areas(page), _) = self.call(&Request::ListVsas { cursor: at }, &[])? else {
+                return Err(CallError::Unexpected("no areas"));
+            };
+            areas.extend(page.areas);
+            cursor = page.next.filter(|&next| next > at && areas.len() < MAX_GROUPS);
+        }
+        Ok(areas)
+    }
+
+    /// The volumes.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn volumes(&mut self) -> Result<Vec<VolumeStatus>, CallError> {
+        match self.call(&Request::Volumes, &[])? {
+            (Reply::Volumes(volumes), _) => Ok(volumes),
+            _ => Err(CallError::Unexpected("no volumes")),
+        }
+    }
+
+    fn area(&mut self, request: &Request) -> Result<AreaStatus, CallError> {
+        match self.call(request, &[])? {
+            (Reply::Area(area), _) => Ok(*area),
+            _ => Err(CallError::Unexpected("no area")),
+        }
     }
 
     /// Gives a grant back.

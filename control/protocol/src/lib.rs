@@ -9,6 +9,7 @@
 //!    daemon reads it when somebody asks.
 //! 6. What an application says of its sockets when it is asked ([`sockets`]) travels in a sealed memfd as well: ten thousand of
 //!    them are one frame.
+//! 7. Volumes and their storage areas have their own vocabulary ([`storage`]).
 //!
 //! `docs/spec/control-protocol.md` is the reference for all of it.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ pub mod frame;
 pub mod message;
 pub mod metrics;
 pub mod sockets;
+pub mod storage;
 pub mod types;
 
 pub use connection::{CallError, Connection, SharedDescriptors, VnicDescriptors};
@@ -28,6 +30,7 @@ pub use message::{
     VsaGrant, VsaStatus, Welcome,
 };
 pub use sockets::{SocketReport, SocketState, TcpReport, Transport};
+pub use storage::{AreaPage, AreaStatus, MAIN_VOLUME, MemoryModel, QuotaStatus, VolumeKind, VolumeStatus};
 pub use types::{
     Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
+use crate::storage::{AreaPage, AreaStatus, VolumeStatus};
 use crate::types::{
     Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
@@ -79,9 +80,47 @@ pub enum Request {
     },
     /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing.
     AcquireVsa {
-        /// Its name in `sietch.toml`.
+        /// Its name in `sietch.toml`, or its path ([`crate::storage`]).
         name: String,
     },
+    /// Makes a VSA. Answer: [`Reply::Area`]. Administrators, and users with a quota on that volume.
+    CreateVsa {
+        /// Its path.
+        name: String,
+        /// Bytes: a multiple of 4096.
+        size: u64,
+        /// Whose it is to be; the client's own user if nobody is named. Administrators alone name others.
+        uid: Option<u32>,
+    },
+    /// Makes a VSA longer or shorter. What somebody else holds grows only. Answer: [`Reply::Area`]. Administrators and its user.
+    ResizeVsa {
+        /// Its path.
+        name: String,
+        /// Bytes: a multiple of 4096.
+        size: u64,
+    },
+    /// Makes a range of a VSA read as zeros and gives its blocks back where the volume can. Answer: [`Reply::Area`].
+    /// Administrators and its user; of what is held, the holder.
+    TrimVsa {
+        /// Its path.
+        name: String,
+        /// First byte: a multiple of 4096.
+        offset: u64,
+        /// Bytes: a multiple of 4096; without it, to the end.
+        length: Option<u64>,
+    },
+    /// Removes a VSA that nobody holds, and its data. Answer: [`Reply::Done`]. Administrators and its user.
+    DeleteVsa {
+        /// Its path.
+        name: String,
+    },
+    /// Asks for the VSAs from number `cursor` on. Answer: [`Reply::Areas`]. Users see their own, administrators all.
+    ListVsas {
+        /// Which to begin with.
+        cursor: u32,
+    },
+    /// Asks for the volumes. Answer: [`Reply::Volumes`]. Users see their own quota, administrators all.
+    Volumes,
     /// Gives a grant back. Answer: [`Reply::Done`].
     Release {
         /// The grant.
@@ -167,6 +206,12 @@ pub enum Reply {
     Vnic(Box<VnicGrant>),
     /// To AcquireVsa. Descriptor: the area's file.
     Vsa(Box<VsaGrant>),
+    /// To CreateVsa, ResizeVsa and TrimVsa: what the area is now.
+    Area(Box<AreaStatus>),
+    /// To ListVsas.
+    Areas(AreaPage),
+    /// To Volumes.
+    Volumes(Vec<VolumeStatus>),
     /// To Sockets. Descriptor: the sockets.
     Sockets(SocketsAnswer),
     /// To Capture.
@@ -537,6 +582,8 @@ pub enum ErrorKind {
     Unsupported,
     /// A limit was reached.
     Limit,
+    /// The volume has no room for it.
+    Full,
     /// The kernel or the disk failed.
     Failed,
     /// An application did not answer in time.

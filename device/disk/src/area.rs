@@ -8,6 +8,9 @@
 //!    and a request in flight holds the description: who gets the lock knows that no write of the former owner can
 //!    land any more, even if that owner was killed with writes in flight. So the daemon opens the file anew for each grant
 //!    and keeps no copy of the descriptor.
+//! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved, written with zeros and durable before it
+//!    returns, or the file has its former length. [`cut`] makes one shorter. [`discard`] makes a range read as zeros and gives its blocks
+//!    back where the file system can.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -124,40 +127,112 @@ fn fill(path: &Path, partial: &Path, size: u64, progress: &mut dyn FnMut(u64)) -
     let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::open(partial, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fail("create it", e))?;
+    allocate(path, fd, 0, size, progress)
+}
+
+/// Reserves the bytes from `from` to `to` and makes them durable zeros.
+fn allocate(
+    path: &Path,
+    fd: OwnedFd,
+    from: u64,
+    to: u64,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), AreaError> {
+    let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
+    let needed = to - from;
     let statvfs = rustix::fs::fstatvfs(&fd).map_err(|e| fail("read the free space", e))?;
     let available = statvfs.f_bavail.saturating_mul(statvfs.f_frsize);
-    let full = || AreaError::NoSpace { path: path.into(), needed: size, available };
-    if available < size {
+    let full = || AreaError::NoSpace { path: path.into(), needed, available };
+    if available < needed {
         return Err(full());
     }
-    match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size) {
+    match rustix::fs::fallocate(&fd, FallocateFlags::empty(), from, needed) {
         Ok(()) => {}
         // A file system without fallocate: the writes below allocate.
         Err(rustix::io::Errno::OPNOTSUPP) => {
-            rustix::fs::ftruncate(&fd, size).map_err(|e| fail("set its size", e))?;
+            rustix::fs::ftruncate(&fd, to).map_err(|e| fail("set its size", e))?;
         }
         Err(rustix::io::Errno::NOSPC) => return Err(full()),
         Err(e) => return Err(fail("reserve its space", e)),
     }
     let keep = fd.try_clone().map_err(|e| io_error(path, "duplicate its descriptor", e))?;
-    let mut queue = open_area(fd, size).map_err(|source| AreaError::Queue { path: path.into(), source })?;
-    write_zeros(&mut queue, size, progress).map_err(|e| match e.raw_os_error() {
+    let mut queue = open_area(fd, to).map_err(|source| AreaError::Queue { path: path.into(), source })?;
+    write_zeros(&mut queue, from, to, progress).map_err(|e| match e.raw_os_error() {
         Some(libc::ENOSPC) => full(),
         _ => io_error(path, "write zeros over it", e),
     })?;
     rustix::fs::fsync(&keep).map_err(|e| fail("flush it", e))
 }
 
-/// Writes zeros over the whole area, several chunks in flight.
-fn write_zeros(queue: &mut AreaQueue, size: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+/// A new description of the file at `path`, without its lock.
+fn reopen(path: &Path) -> Result<OwnedFd, AreaError> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| io_error(path, "open it", e.into()))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "read its size", e.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(AreaError::NotAFile { path: path.into() });
+    }
+    Ok(fd)
+}
+
+/// Makes the area at `path` longer, from `old` to `new` bytes. What it holds stays, and may be in use meanwhile.
+///
+/// # Errors
+/// See [`AreaError`]; the file then has `old` bytes, as before.
+pub fn extend(path: &Path, old: u64, new: u64) -> Result<(), AreaError> {
+    if new <= old || !new.is_multiple_of(BLOCK as u64) {
+        return Err(AreaError::Size { path: path.into(), size: new });
+    }
+    let made = allocate(path, reopen(path)?, old, new, &mut |_| {});
+    if made.is_err() {
+        // The first error is the one to report. What stays reserved is cut off when the area is looked at next.
+        drop(reopen(path).map(|fd| rustix::fs::ftruncate(fd, old)));
+    }
+    made
+}
+
+/// Cuts the area at `path` to `size` bytes, durably.
+///
+/// # Errors
+/// See [`AreaError`].
+pub fn cut(path: &Path, size: u64) -> Result<(), AreaError> {
+    let fd = reopen(path)?;
+    rustix::fs::ftruncate(&fd, size)
+        .and_then(|()| rustix::fs::fsync(&fd))
+        .map_err(|e| io_error(path, "cut it", e.into()))
+}
+
+/// Makes `length` bytes of the area at `path` from `offset` on read as zeros, durably. Whether their blocks were given back: a
+/// later write there then has to find new ones.
+///
+/// # Errors
+/// See [`AreaError`].
+pub fn discard(path: &Path, offset: u64, length: u64) -> Result<bool, AreaError> {
+    let fd = reopen(path)?;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(&fd, punch, offset, length) {
+        Ok(()) => {
+            rustix::fs::fsync(&fd).map_err(|e| io_error(path, "flush it", e.into()))?;
+            Ok(true)
+        }
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            allocate(path, fd, offset, offset + length, &mut |_| {})?;
+            Ok(false)
+        }
+        Err(e) => Err(io_error(path, "give blocks back", e.into())),
+    }
+}
+
+/// Writes zeros over the bytes from `from` to `to`, several chunks in flight.
+fn write_zeros(queue: &mut AreaQueue, from: u64, to: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     let mut spare: Vec<Buffer> = (0..CHUNKS_IN_FLIGHT).map(|_| Buffer::new(CHUNK)).collect();
     let mut completions: Vec<Completion> = Vec::new();
-    let (mut next, mut written) = (0, 0);
-    while written < size {
-        while next < size {
+    let (mut next, mut written) = (from, 0);
+    while written < to - from {
+        while next < to {
             let Some(buffer) = spare.pop() else { break };
             // At most CHUNK, so it fits.
-            let length = (size - next).min(CHUNK as u64) as usize;
+            let length = (to - next).min(CHUNK as u64) as usize;
             let write = Operation::Write { offset: next, length, buffer, durable: false };
             queue
                 .submit(length as u64, write)

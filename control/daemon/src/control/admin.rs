@@ -8,9 +8,10 @@ use sietch_protocol::{
 use super::grants::key;
 use super::{Control, refuse, state_failed};
 use crate::VERSION;
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, MAX_DEVICES};
 use crate::device::VnicDevices;
 use crate::state::{Device, GrantRecord};
+use crate::volume::{Place, Volumes, same};
 
 impl<D: VnicDevices> Control<D> {
     pub(super) async fn administer(&mut self, request: Request) -> Result<Reply, ErrorReply> {
@@ -60,18 +61,9 @@ impl<D: VnicDevices> Control<D> {
                 holder: record.map(|record| self.grant_status(record)),
             }
         });
-        let vsas = self.configuration.vsas.iter().map(|vsa| VsaStatus {
-            name: vsa.name.clone(),
-            uid: vsa.uid,
-            size: vsa.size,
-            path: self.areas.path(&vsa.name).display().to_string(),
-            protection: self.areas.protection(),
-            revoked: self.revoked.contains(&key("VSA", &vsa.name)),
-            holder: self.holder(&vsa.name, false).map(|record| self.grant_status(record)),
-        });
         let mut vnics: Vec<VnicStatus> = vnics.chain(self.link_ends()).chain(self.switch_ports()).collect();
         vnics.sort_by(|a, b| a.name.cmp(&b.name));
-        let vsas = vsas.collect();
+        let vsas = self.vsas();
         Status {
             pid: std::process::id(),
             version: VERSION.to_owned(),
@@ -86,6 +78,37 @@ impl<D: VnicDevices> Control<D> {
             vsas,
             warnings: self.warnings.clone(),
         }
+    }
+
+    /// The areas that `sietch.toml` names, and those that are held.
+    fn vsas(&self) -> Vec<VsaStatus> {
+        let named = self.configuration.vsas.iter();
+        let mut places: Vec<Place> = named
+            .map(|vsa| Place { volume: vsa.volume.clone(), name: vsa.name.clone() })
+            .chain(
+                self.grants
+                    .values()
+                    .filter(|record| !record.device.is_vnic())
+                    .map(|record| Place::of_label(&record.name)),
+            )
+            .collect();
+        places.sort_by_key(Place::label);
+        places.dedup();
+        let statuses = places.iter().take(2 * MAX_DEVICES).filter_map(|place| {
+            let label = place.label();
+            let volume = self.volumes.get(&place.volume)?;
+            let (uid, size) = self.describe(place)?;
+            Some(VsaStatus {
+                uid,
+                size,
+                path: volume.location(&place.name),
+                protection: volume.protection(),
+                revoked: self.revoked.contains(&key("VSA", &label)),
+                holder: self.holder(&label, false).map(|record| self.grant_status(record)),
+                name: label,
+            })
+        });
+        statuses.collect()
     }
 
     /// Both ends of every link.
@@ -131,7 +154,7 @@ impl<D: VnicDevices> Control<D> {
         })
     }
 
-    fn grant_status(&self, record: &GrantRecord) -> GrantStatus {
+    pub(super) fn grant_status(&self, record: &GrantRecord) -> GrantStatus {
         GrantStatus {
             grant: record.grant,
             generation: record.generation,
@@ -172,7 +195,12 @@ impl<D: VnicDevices> Control<D> {
         let records: Vec<GrantRecord> = match &target {
             Target::Grant(grant) => self.grants.get(grant).cloned().into_iter().collect(),
             Target::Name(name) => {
-                self.grants.values().filter(|record| record.name == *name).cloned().collect()
+                let area = self.place(name).map(|place| place.label()).ok();
+                let named = |record: &&GrantRecord| match record.device.is_vnic() {
+                    true => record.name == *name,
+                    false => Some(&record.name) == area.as_ref(),
+                };
+                self.grants.values().filter(named).cloned().collect()
             }
         };
         let mut keys: Vec<String> =
@@ -181,9 +209,9 @@ impl<D: VnicDevices> Control<D> {
             let vnic = self.configuration.vnics.iter().any(|vnic| vnic.name == *name)
                 || self.configuration.link_end(name).is_some()
                 || self.configuration.port(name).is_some();
-            let vsa = self.configuration.vsas.iter().any(|vsa| vsa.name == *name);
+            let area = self.place(name).ok().filter(|place| self.describe(place).is_some());
             keys.extend(vnic.then(|| key("VNIC", name)));
-            keys.extend(vsa.then(|| key("VSA", name)));
+            keys.extend(area.map(|place| key("VSA", &place.label())));
         }
         keys.sort();
         keys.dedup();
@@ -214,7 +242,8 @@ impl<D: VnicDevices> Control<D> {
 
     fn lift(&mut self, name: &str) -> Result<(), ErrorReply> {
         let mut lifted = false;
-        for key in [key("VNIC", name), key("VSA", name)] {
+        let area = self.place(name).map(|place| place.label()).unwrap_or_default();
+        for key in [key("VNIC", name), key("VSA", &area)] {
             if self.revoked.contains(&key) {
                 self.state.set_revoked(&key, false).map_err(|error| state_failed(&error))?;
                 self.revoked.remove(&key);
@@ -232,6 +261,9 @@ impl<D: VnicDevices> Control<D> {
         let path = self.configuration.path.clone();
         match Configuration::load(&path) {
             Ok(configuration) => {
+                self.check_volumes(&configuration)?;
+                self.volumes = Volumes::open(&self.data, &configuration.volumes, Some(&self.volumes))
+                    .map_err(|error| refuse(ErrorKind::Failed, "volumes", error.to_string(), "mend it"))?;
                 self.configuration = configuration;
                 Ok(())
             }
@@ -242,20 +274,37 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
+    /// A volume with areas that somebody holds, or that are worked on, stays as it is.
+    fn check_volumes(&self, next: &Configuration) -> Result<(), ErrorReply> {
+        let held = self.grants.values().filter(|record| !record.device.is_vnic()).map(|record| &record.name);
+        for label in held.chain(self.preparing.keys()) {
+            let volume = Place::of_label(label).volume;
+            let now = self.volumes.get(&volume).map(|volume| &volume.definition);
+            let then = next.volumes.iter().find(|other| other.name == volume);
+            if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {
+                let cause =
+                    format!("VSA {label} is in use, and the volume is another or gone in the new file");
+                let mend = "end its holder first; the former configuration stands";
+                return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, mend));
+            }
+        }
+        Ok(())
+    }
+
     /// Looks whether areas have the size they were granted with.
     pub(super) fn inspect(&mut self) {
         let areas: Vec<(String, u64)> = self
             .grants
             .values()
             .filter_map(|record| match record.device {
-                Device::Vsa { size } if !self.preparing.contains(&record.name) => {
+                Device::Vsa { size } if !self.preparing.contains_key(&record.name) => {
                     Some((record.name.clone(), size))
                 }
                 _ => None,
             })
             .collect();
         for (name, size) in areas {
-            if let Some(warning) = self.areas.check_size(&name, size) {
+            if let Some(warning) = self.check_size(&name, size) {
                 self.counters.borrow_mut().areas_cut_back += 1;
                 self.warn(warning);
             }

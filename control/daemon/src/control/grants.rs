@@ -8,10 +8,12 @@ use sietch_protocol::{
 };
 use tokio::sync::oneshot;
 
+use super::storage::Pending;
 use super::{Answer, Control, Event, refuse, state_failed};
 use crate::device::{OpenedVnic, VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::state::{Device, GrantRecord};
+use crate::volume::Place;
 
 impl<D: VnicDevices> Control<D> {
     /// Plans of the VNICs that are held.
@@ -131,29 +133,27 @@ impl<D: VnicDevices> Control<D> {
     /// The part of AcquireVsa before the file is made.
     pub(super) fn begin_vsa(&mut self, connection: u64, name: &str) -> Result<GrantRecord, ErrorReply> {
         let uid = self.client(connection)?.process.uid;
-        let vsa = self.configuration.vsas.iter().find(|vsa| vsa.name == name).cloned();
-        self.check(name, false, vsa.as_ref().map(|vsa| vsa.uid), uid)?;
-        if self.preparing.contains(name) {
-            let mend = "try again in a while";
-            return Err(refuse(ErrorKind::Busy, format!("VSA {name}"), "its file is being made", mend));
-        }
-        let size = vsa.map_or(0, |vsa| vsa.size);
-        self.record(connection, name, |_| Device::Vsa { size })
+        let place = self.place(name)?;
+        let described = self.describe(&place);
+        let label = place.label();
+        self.check(&label, false, described.map(|(owner, _)| owner), uid)?;
+        self.volumes.of(&place)?;
+        self.check_idle(&place)?;
+        let size = described.map_or(0, |(_, size)| size);
+        self.record(connection, &label, |_| Device::Vsa { size })
     }
 
     /// Makes or opens the file on a blocking thread; [`Event::Area`] tells when it is done.
-    pub(super) fn prepare_area(
-        &mut self,
-        record: GrantRecord,
-        name: String,
-        answer: oneshot::Sender<Answer>,
-    ) {
+    pub(super) fn prepare_area(&mut self, record: GrantRecord, answer: oneshot::Sender<Answer>) {
         let Device::Vsa { size } = record.device else { return };
-        self.preparing.insert(name.clone());
-        let (areas, events) = (self.areas.clone(), self.events.clone());
+        let name = record.name.clone();
+        let place = Place::of_label(&name);
+        self.preparing.insert(name.clone(), Pending::OPENING);
+        let volume = self.volumes.of(&place).cloned();
+        let events = self.events.clone();
         tokio::task::spawn_local(async move {
-            let (area, uid) = (name.clone(), record.process.uid);
-            let made = tokio::task::spawn_blocking(move || areas.prepare(&area, uid, size)).await;
+            let uid = record.process.uid;
+            let made = tokio::task::spawn_blocking(move || volume?.prepare(&place.name, uid, size)).await;
             let result = made.unwrap_or_else(|_| {
                 Err(refuse(
                     ErrorKind::Failed,
@@ -166,6 +166,19 @@ impl<D: VnicDevices> Control<D> {
             // When nobody listens the daemon has ended, and the file is closed here.
             let _ = events.send(event).await;
         });
+    }
+
+    /// Takes writing to the area `label` away from whoever has it open.
+    fn fence(&self, label: &str) -> Result<String, String> {
+        let place = Place::of_label(label);
+        let volume = self.volumes.of(&place).map_err(|error| error.to_string())?;
+        volume.fence(&place.name)
+    }
+
+    /// Looks whether the area `label` still has `size` bytes, and mends it.
+    pub(super) fn check_size(&self, label: &str, size: u64) -> Option<String> {
+        let place = Place::of_label(label);
+        self.volumes.get(&place.volume)?.check_size(&place.name, size)
     }
 
     pub(super) fn area_ready(
@@ -185,7 +198,7 @@ impl<D: VnicDevices> Control<D> {
             (Ok(_), None) => {
                 // Revoked meanwhile: the area that was just opened for writing is closed to writing again.
                 if self.revoked.contains(&key("VSA", name))
-                    && let Err(why) = self.areas.fence(name)
+                    && let Err(why) = self.fence(name)
                 {
                     self.warn(format!("VSA {name}: {why}"));
                 }
@@ -209,13 +222,15 @@ impl<D: VnicDevices> Control<D> {
             Device::Vsa { size } => size,
             Device::Vnic(_) | Device::Link(_) | Device::Port(_) => 0,
         };
+        let place = Place::of_label(&record.name);
+        let volume = self.volumes.get(&place.volume);
         let body = Reply::Vsa(Box::new(VsaGrant {
             grant: record.grant,
             generation: record.generation,
             name: record.name.clone(),
             size,
-            protection: self.areas.protection(),
-            path: self.areas.path(&record.name).display().to_string(),
+            protection: volume.map_or_else(|| Protection::None(String::new()), |volume| volume.protection()),
+            path: volume.map_or_else(String::new, |volume| volume.location(&place.name)),
         }));
         Answer { body, descriptors: vec![file] }
     }
@@ -276,7 +291,7 @@ impl<D: VnicDevices> Control<D> {
                 self.unplug(record);
                 None
             }
-            Device::Vsa { size } => self.areas.check_size(&record.name, *size),
+            Device::Vsa { size } => self.check_size(&record.name, *size),
         };
         if let Some(warning) = failed {
             self.warn(warning);
@@ -311,7 +326,7 @@ impl<D: VnicDevices> Control<D> {
                 let how = self.unplug(record);
                 format!("{sort} {name}: taken from pid {pid}; {how}")
             }
-            Device::Vsa { .. } => match self.areas.fence(name) {
+            Device::Vsa { .. } => match self.fence(name) {
                 Ok(how) => format!("{sort} {name}: taken from pid {pid}; {how}"),
                 Err(why) => format!(
                     "{sort} {name}: refused from now on, but pid {pid} can still write to it ({why}); end that process"

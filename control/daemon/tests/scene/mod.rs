@@ -389,7 +389,36 @@ pub fn be_an_application() {
                 let line = status.lines().find(|line| line.starts_with("CapEff")).unwrap();
                 println!("CAPABILITIES {line}");
             }
-            _ => println!("UNKNOWN"),
+            other => println!("DID {}", area_command(&mut connection, other)),
         }
+    }
+}
+
+/// `create NAME SIZE`, `create-for UID NAME SIZE`, `resize NAME SIZE`, `trim NAME OFFSET LENGTH`, `delete NAME`, `acquire NAME`, `list`:
+/// `ok` and what came of it, or the sort of refusal and its text.
+fn area_command(connection: &mut Connection, line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let number = |word: &str| word.parse::<u64>().unwrap();
+    let shown = |area: sietch_protocol::AreaStatus| format!("ok {} {}", area.path, area.size);
+    let done = match words[..] {
+        ["create", name, size] => connection.create_vsa(name, number(size), None).map(shown),
+        ["create-for", uid, name, size] => {
+            connection.create_vsa(name, number(size), Some(uid.parse().unwrap())).map(shown)
+        }
+        ["resize", name, size] => connection.resize_vsa(name, number(size)).map(shown),
+        ["trim", name, offset, length] => {
+            connection.trim_vsa(name, number(offset), Some(number(length))).map(shown)
+        }
+        ["delete", name] => connection.delete_vsa(name).map(|()| "ok".to_owned()),
+        ["acquire", name] => connection.acquire_vsa(name).map(|(grant, _)| format!("ok {}", grant.size)),
+        ["list"] => connection
+            .vsas()
+            .map(|areas| areas.into_iter().map(|area| area.path).collect::<Vec<_>>().join(" ")),
+        _ => return "unknown".to_owned(),
+    };
+    match done {
+        Ok(text) => text,
+        Err(sietch_protocol::CallError::Refused(error)) => format!("{:?} {error}", error.kind),
+        Err(error) => error.to_string(),
     }
 }

@@ -26,7 +26,7 @@ const SIZE: u64 = 64 << 10;
 #[test]
 fn revoking_stops_writes_through_descriptors_that_are_open() {
     let scratch = Scratch::new("fence");
-    let areas = Areas::open(&scratch.0).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
     if let Protection::None(why) = areas.protection() {
         assert!(areas.fence("a").unwrap_err().contains(&why), "the answer must say what does not hold");
         eprintln!(
@@ -61,7 +61,7 @@ fn revoking_stops_writes_through_descriptors_that_are_open() {
 #[test]
 fn an_area_of_another_size_is_refused_and_its_data_kept() {
     let scratch = Scratch::new("size");
-    let areas = Areas::open(&scratch.0).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
     drop(areas.prepare("a", 7, SIZE).unwrap());
     let refused = areas.prepare("a", 7, 2 * SIZE).unwrap_err();
     assert!(refused.cause.contains(&SIZE.to_string()), "{refused}");
@@ -71,7 +71,7 @@ fn an_area_of_another_size_is_refused_and_its_data_kept() {
 #[test]
 fn blocks_reserved_beyond_the_end_are_given_back() {
     let scratch = Scratch::new("reserve");
-    let areas = Areas::open(&scratch.0).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
     let held = areas.prepare("a", 7, SIZE).unwrap();
     assert_eq!(areas.check_size("a", SIZE), None);
     let beyond = rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -87,7 +87,7 @@ fn blocks_reserved_beyond_the_end_are_given_back() {
 fn areas_can_be_reached_by_the_daemon_alone() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("mode");
-    let areas = Areas::open(&scratch.0).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
     drop(areas.prepare("a", 7, SIZE).unwrap());
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&scratch.0.join("areas")), mode(&areas.path("a"))), (0o700, 0o600));

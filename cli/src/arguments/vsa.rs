@@ -1,0 +1,74 @@
+//! `sietch vsa`.
+
+use clap::{Args, Subcommand};
+
+use super::{Bytes, JsonArguments};
+
+/// What to do with storage areas.
+#[derive(Clone, Debug, Subcommand)]
+pub enum VsaCommand {
+    /// Make an area, its blocks zeroed
+    Create(CreateArguments),
+    /// Show the areas: all of them to root, their own to other users
+    List(JsonArguments),
+    /// Show the volumes: what they are, what is free, and the quotas
+    Usage(JsonArguments),
+    /// Make an area longer or shorter; what is held grows under its holder
+    Resize(ResizeArguments),
+    /// Make a range of an area read as zeros and give its blocks back where the volume can
+    Trim(TrimArguments),
+    /// Remove an area that nobody holds, and its data
+    Delete(AreaArguments),
+}
+
+/// `sietch vsa create`.
+#[derive(Clone, Debug, Args)]
+pub struct CreateArguments {
+    /// Its path: /VOLUME/NAME, or NAME for the volume main
+    #[arg(value_name = "PATH")]
+    pub name: String,
+
+    /// Its size in bytes, or with a unit (512mb, 2gb): a multiple of 4096
+    #[arg(value_name = "BYTES")]
+    pub size: Bytes,
+
+    /// The user that it is for [default: who runs this command]
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<u32>,
+}
+
+/// `sietch vsa resize`.
+#[derive(Clone, Debug, Args)]
+pub struct ResizeArguments {
+    /// Its path: /VOLUME/NAME, or NAME
+    #[arg(value_name = "PATH")]
+    pub name: String,
+
+    /// Its new size in bytes, or with a unit (512mb, 2gb): a multiple of 4096
+    #[arg(value_name = "BYTES")]
+    pub size: Bytes,
+}
+
+/// `sietch vsa trim`.
+#[derive(Clone, Debug, Args)]
+pub struct TrimArguments {
+    /// Its path: /VOLUME/NAME, or NAME
+    #[arg(value_name = "PATH")]
+    pub name: String,
+
+    /// Where the range begins, in bytes: a multiple of 4096
+    #[arg(long, value_name = "BYTES", default_value_t)]
+    pub offset: Bytes,
+
+    /// How long it is: a multiple of 4096 [default: to the end of the area]
+    #[arg(long, value_name = "BYTES")]
+    pub length: Option<Bytes>,
+}
+
+/// A command about one area.
+#[derive(Clone, Debug, Args)]
+pub struct AreaArguments {
+    /// Its path: /VOLUME/NAME, or NAME
+    #[arg(value_name = "PATH")]
+    pub name: String,
+}

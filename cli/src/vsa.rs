@@ -1,0 +1,149 @@
+//! `sietch vsa`: storage areas and the volumes they lie on.
+//!
+//! Each command is one request to the daemon, which decides; this prints what it answers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sietch_protocol::{AreaStatus, Protection, VolumeStatus};
+
+use crate::administration;
+use crate::arguments::vsa::VsaCommand;
+use crate::error::Error;
+use crate::output;
+use crate::style::{self, Cell, Palette, Table, Tone};
+
+/// How long making or growing an area may take: 10 TiB are written at 1 GB/s in three hours.
+const WORK_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
+
+/// Does what the command says.
+///
+/// # Errors
+/// [`Error::Control`]: no daemon, or it refuses.
+pub fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
+    let mut connection = administration::connect(socket)?;
+    connection.set_timeout(WORK_TIMEOUT);
+    let text = match command {
+        VsaCommand::Create(create) => {
+            line("made", &connection.create_vsa(&create.name, create.size.0, create.uid)?)
+        }
+        VsaCommand::Resize(resize) => line("resized", &connection.resize_vsa(&resize.name, resize.size.0)?),
+        VsaCommand::Trim(trim) => {
+            let length = trim.length.map(|length| length.0);
+            line("trimmed", &connection.trim_vsa(&trim.name, trim.offset.0, length)?)
+        }
+        VsaCommand::Delete(area) => {
+            connection.delete_vsa(&area.name)?;
+            format!("{} is deleted\n", area.name)
+        }
+        VsaCommand::List(list) => {
+            let areas = connection.vsas()?;
+            if list.json { output::json(&areas)? } else { render_areas(&areas, Palette::of_stdout()) }
+        }
+        VsaCommand::Usage(usage) => {
+            let volumes = connection.volumes()?;
+            if usage.json { output::json(&volumes)? } else { render_volumes(&volumes, Palette::of_stdout()) }
+        }
+    };
+    output::print(&text)
+}
+
+fn line(verb: &str, area: &AreaStatus) -> String {
+    format!("{} is {verb}: {}, uid {}, {}\n", area.path, style::bytes(area.size), area.uid, area.protection)
+}
+
+fn render_areas(areas: &[AreaStatus], palette: Palette) -> String {
+    if areas.is_empty() {
+        return "no areas yet; `sietch vsa create` makes one\n".to_owned();
+    }
+    let mut table = Table::new(0);
+    table.headings(&["area", "uid", "size", "allocated", "extents", "protection", "state", "holder"]);
+    for area in areas {
+        let class = Cell::text(&area.protection).tone(match area.protection {
+            Protection::None(_) => Tone::Warning,
+            _ => Tone::Good,
+        });
+        let state = match (area.revoked, &area.holder) {
+            (true, _) => Cell::text("revoked").tone(Tone::Bad),
+            (false, Some(_)) => Cell::text("held").tone(Tone::Good),
+            (false, None) => Cell::text("free"),
+        };
+        let holder = area.holder.as_ref().map(|grant| format!("{}: pid {}", grant.client, grant.pid));
+        table.row(vec![
+            Cell::text(&area.path),
+            Cell::text(area.uid),
+            Cell::text(style::bytes(area.size)).right(),
+            Cell::text(style::bytes(area.allocated)).right(),
+            Cell::text(area.extents.map_or_else(|| "-".to_owned(), |count| count.to_string())).right(),
+            class,
+            state,
+            Cell::text(holder.unwrap_or_else(|| "-".to_owned())),
+        ]);
+    }
+    table.render(palette)
+}
+
+fn render_volumes(volumes: &[VolumeStatus], palette: Palette) -> String {
+    let mut table = Table::new(0);
+    table.headings(&["volume", "kind", "capacity", "free", "areas", "at power loss", "where"]);
+    let mut quotas = Table::new(0);
+    quotas.headings(&["quota", "uid", "used", "of"]);
+    let mut limited = false;
+    for volume in volumes {
+        let model = volume.model.map(|model| format!(" ({model})")).unwrap_or_default();
+        let (promise, tone) = match &volume.broken {
+            Some(why) => (format!("broken: {why}"), Tone::Bad),
+            None => (format!("{}{model}", volume.promise), Tone::Plain),
+        };
+        table.row(vec![
+            Cell::text(&volume.name),
+            Cell::text(volume.kind),
+            Cell::text(style::bytes(volume.capacity)).right(),
+            Cell::text(style::bytes(volume.free)).right(),
+            Cell::number(volume.areas.into()),
+            Cell::text(promise).tone(tone),
+            Cell::text(&volume.path),
+        ]);
+        for quota in &volume.quotas {
+            limited = true;
+            quotas.row(vec![
+                Cell::text(&volume.name),
+                Cell::text(quota.uid),
+                Cell::text(style::bytes(quota.used)).right(),
+                Cell::text(style::bytes(quota.bytes)).right(),
+            ]);
+        }
+    }
+    let mut text = table.render(palette);
+    if limited {
+        text.push('\n');
+        text.push_str(&quotas.render(palette));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use sietch_protocol::{MemoryModel, QuotaStatus, VolumeKind};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_of_memory_says_what_it_loses_and_how_slow_it_pretends_to_be() {
+        let volume = VolumeStatus {
+            name: "ram".to_owned(),
+            kind: VolumeKind::Memory,
+            path: String::new(),
+            broken: None,
+            capacity: 1 << 30,
+            free: 1 << 29,
+            areas: 1,
+            model: Some(MemoryModel { read_ns: 300, bytes_per_second: 2_000_000_000 }),
+            promise: "memory, lost at power off".to_owned(),
+            quotas: vec![QuotaStatus { uid: 1000, bytes: 1 << 30, used: 1 << 29 }],
+        };
+        let text = render_volumes(&[volume], Palette::plain());
+        assert!(text.contains("memory, lost at power off (+300 ns a read, 2000000000 bytes/s)"), "{text}");
+        assert!(text.contains("ram    1000  512 MiB  1 GiB"), "{text}");
+    }
+}

@@ -1,0 +1,144 @@
+//! `[[volume]]`: where storage areas lie, and how much of it each user may have.
+//!
+//! 1. The volume `main` is always there: the directory `areas` in the daemon's data. A `[[volume]]` of that name adds quotas to it.
+//! 2. What a kind needs is asked for, and what it has no use for is refused: a key that does nothing misleads.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use sietch_protocol::types::Size;
+use sietch_protocol::{MAIN_VOLUME, MemoryModel, VolumeKind};
+use toml::Spanned;
+
+use super::{BLOCK, ConfigurationError, Rules, User};
+
+/// The most volumes: an answer that shows all of them with their quotas fits a frame.
+pub const MAX_VOLUMES: usize = 16;
+/// The most quotas of one volume, for the same reason.
+pub const MAX_QUOTAS: usize = 32;
+
+/// Where areas lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    pub kind: VolumeKind,
+    /// Directory, file or device; the volume `main` needs none.
+    pub path: Option<PathBuf>,
+    /// Bytes for areas in all, where they are bounded.
+    pub size: Option<u64>,
+    /// How slow memory pretends to be.
+    pub model: MemoryModel,
+    /// In the order of their users.
+    pub quotas: Vec<Quota>,
+}
+
+/// What one user may have of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// The user.
+    pub uid: u32,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Volume {
+    /// The volume that is there without being named.
+    pub(crate) fn main() -> Self {
+        Self {
+            name: MAIN_VOLUME.to_owned(),
+            kind: VolumeKind::Directory,
+            path: None,
+            size: None,
+            model: MemoryModel::default(),
+            quotas: Vec::new(),
+        }
+    }
+
+    /// What `uid` may have, if anything says so.
+    pub fn quota(&self, uid: u32) -> Option<u64> {
+        self.quotas.iter().find(|quota| quota.uid == uid).map(|quota| quota.bytes)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VolumeText {
+    pub(super) name: Spanned<String>,
+    #[serde(default)]
+    kind: VolumeKind,
+    path: Option<PathBuf>,
+    size: Option<Spanned<Size>>,
+    read_ns: Option<u64>,
+    bytes_per_second: Option<Size>,
+    #[serde(default)]
+    quota: Vec<QuotaText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaText {
+    uid: Spanned<User>,
+    size: Spanned<Size>,
+}
+
+impl Rules<'_> {
+    pub(super) fn volume(&self, text: VolumeText, others: &[Volume]) -> Result<Volume, ConfigurationError> {
+        let taken = others.iter().any(|other| other.name == *text.name.get_ref());
+        let name = self.name("volume", &text.name, taken)?;
+        let (what, at, kind) = (format!("volume {name}"), text.name.span().start, text.kind);
+        let refuse = |cause: &str, mend: &str| Err(self.refuse(at, what.clone(), cause, mend));
+        if others.len() >= MAX_VOLUMES || text.quota.len() > MAX_QUOTAS {
+            let cause = format!("more than {MAX_VOLUMES} volumes, or {MAX_QUOTAS} quotas of one");
+            return refuse(&cause, "remove some");
+        }
+        if name == MAIN_VOLUME && (kind != VolumeKind::Directory || text.path.is_some()) {
+            return refuse("it is the directory `areas` in the daemon's data", "leave kind and path out");
+        }
+        match (kind, &text.path) {
+            (VolumeKind::Memory, Some(_)) => return refuse("memory has no path", "leave path out"),
+            (VolumeKind::Memory, None) => {}
+            (_, None) if name != MAIN_VOLUME => return refuse("it has no path", "say where it lies"),
+            (_, Some(path)) if !path.is_absolute() => {
+                return refuse(
+                    "its path is relative, and the daemon works in no directory",
+                    "begin it with `/`",
+                );
+            }
+            _ => {}
+        }
+        if kind == VolumeKind::Memory && text.size.is_none() {
+            return refuse("memory has no size of its own", "write how much it may use, `size = \"1GiB\"`");
+        }
+        if kind != VolumeKind::Memory && (text.read_ns.is_some() || text.bytes_per_second.is_some()) {
+            return refuse("read_ns and bytes_per_second are for memory", "leave them out");
+        }
+        let size = text.size.as_ref().map(|size| self.whole(&what, size)).transpose()?;
+        let mut quotas: Vec<Quota> = Vec::new();
+        for quota in &text.quota {
+            let uid = self.uid(&what, &quota.uid)?;
+            if quotas.iter().any(|other| other.uid == uid) {
+                let cause = format!("two quotas for uid {uid}");
+                return Err(self.refuse(quota.uid.span().start, what, cause, "leave one of them"));
+            }
+            quotas.push(Quota { uid, bytes: self.whole(&what, &quota.size)? });
+        }
+        quotas.sort_by_key(|quota| quota.uid);
+        let model = MemoryModel {
+            read_ns: text.read_ns.unwrap_or(0),
+            bytes_per_second: text.bytes_per_second.map_or(0, |size| size.bytes),
+        };
+        Ok(Volume { name, kind, path: text.path, size, model, quotas })
+    }
+
+    /// A size in whole blocks.
+    pub(super) fn whole(&self, what: &str, size: &Spanned<Size>) -> Result<u64, ConfigurationError> {
+        let bytes = size.get_ref().bytes;
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
+            let cause = format!("a size of {bytes} bytes is not a positive multiple of {BLOCK}");
+            return Err(self.refuse(size.span().start, what.to_owned(), cause, "write it in MiB or GiB"));
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,404 @@
+//! Storage areas: names, owners, quotas, and the work that changes them.
+//!
+//! 1. A name is a path `/VOLUME/NAME`, or the name of a `[[vsa]]`, or of an area on the volume `main` ([`Control::place`]).
+//! 2. An area belongs to one uid: that of its `[[vsa]]`, else the one it was made for. That user and administrators may resize, trim and
+//!    remove it. Making one takes a quota on the volume, or an administrator.
+//! 3. A user's areas on a volume, with what is being made or grown, never exceed its quota. Areas of `sietch.toml` count, and are granted
+//!    whatever the quota says: who writes that file has decided.
+//! 4. Work on an area runs on a blocking thread and comes back as [`Event::Worked`]; until then nobody else can open or change the area.
+//! 5. What somebody holds can be made longer under way. Shortening and trimming it is for its holder; removing it is for nobody.
+
+use std::sync::Arc;
+
+use sietch_protocol::storage::split;
+use sietch_protocol::{
+    AreaPage, AreaStatus, ErrorKind, ErrorReply, MAIN_VOLUME, QuotaStatus, Reply, Request, VolumeStatus,
+};
+use tokio::sync::oneshot;
+
+use super::grants::key;
+use super::{Answer, Control, Event, refuse, state_failed};
+use crate::configuration::Vsa;
+use crate::device::VnicDevices;
+use crate::state::Device;
+use crate::volume::{Found, Place, Volume, Work};
+
+/// Areas of one answer: with their holders they fit a frame.
+const PAGE: usize = 64;
+/// The most areas on one volume: a listing looks at each of them.
+pub(crate) const MAX_AREAS: usize = 1024;
+/// The unit of an area's size and of what is trimmed.
+const BLOCK: u64 = sietch_disk::BLOCK as u64;
+
+/// An area that is being made, opened or changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pending {
+    uid: u32,
+    /// Bytes that it will take and does not yet.
+    more: u64,
+}
+
+impl Pending {
+    pub(super) const OPENING: Self = Self { uid: 0, more: 0 };
+}
+
+impl<D: VnicDevices> Control<D> {
+    /// What a client means by `text`.
+    pub(super) fn place(&self, text: &str) -> Result<Place, ErrorReply> {
+        let Some((volume, name)) = split(text) else {
+            let shown: String = text.chars().take(80).collect::<String>().escape_debug().collect();
+            let mend = "write /VOLUME/NAME or NAME, each of 1 to 32 letters, digits, `-` and `_`";
+            return Err(refuse(
+                ErrorKind::Invalid,
+                format!("VSA {shown}"),
+                "that is no name of an area",
+                mend,
+            ));
+        };
+        let named = self.configuration.vsas.iter().find(|vsa| vsa.name == name);
+        let volume = match (volume, named) {
+            (Some(volume), _) => volume.to_owned(),
+            (None, Some(vsa)) => vsa.volume.clone(),
+            (None, None) => MAIN_VOLUME.to_owned(),
+        };
+        Ok(Place { volume, name: name.to_owned() })
+    }
+
+    /// The `[[vsa]]` that names the area at `place`.
+    pub(super) fn configured(&self, place: &Place) -> Option<&Vsa> {
+        self.configuration.vsas.iter().find(|vsa| vsa.name == place.name && vsa.volume == place.volume)
+    }
+
+    /// User and size of an area, be it there or only in `sietch.toml`.
+    pub(super) fn describe(&self, place: &Place) -> Option<(u32, u64)> {
+        let found = self.volumes.get(&place.volume).and_then(|volume| volume.find(&place.name));
+        match (self.configured(place), found) {
+            (Some(vsa), Some(found)) if found.recorded => Some((vsa.uid, found.size)),
+            (Some(vsa), _) => Some((vsa.uid, vsa.size)),
+            (None, Some(found)) => Some((found.uid?, found.size)),
+            (None, None) => None,
+        }
+    }
+
+    /// Begins what `request` asks, or answers at once.
+    pub(super) fn store(&mut self, connection: u64, request: Request, answer: oneshot::Sender<Answer>) {
+        let begun = match request {
+            Request::CreateVsa { name, size, uid } => self.begin_create(connection, &name, size, uid),
+            Request::ResizeVsa { name, size } => self.begin_resize(connection, &name, size),
+            Request::TrimVsa { name, offset, length } => self.begin_trim(connection, &name, offset, length),
+            Request::DeleteVsa { name } => self.begin_delete(connection, &name),
+            Request::ListVsas { cursor } => {
+                let page = self.list_areas(connection, cursor);
+                self.respond(answer, page.map(|page| Reply::Areas(page).into()));
+                return;
+            }
+            _ => {
+                let volumes = self.list_volumes(connection);
+                self.respond(answer, volumes.map(|volumes| Reply::Volumes(volumes).into()));
+                return;
+            }
+        };
+        match begun {
+            Ok((place, volume, work, pending)) => {
+                self.preparing.insert(place.label(), pending);
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move {
+                    let name = place.name.clone();
+                    let done = tokio::task::spawn_blocking(move || volume.work(&name, work)).await;
+                    let result = done.unwrap_or_else(|_| {
+                        let what = format!("VSA {}", place.path());
+                        Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "look and try again"))
+                    });
+                    // When nobody listens the daemon has ended.
+                    let _ = events.send(Event::Worked { place, work, result, answer }).await;
+                });
+            }
+            Err(error) => {
+                self.respond(answer, Err(error));
+            }
+        }
+    }
+
+    /// Some work on an area is done.
+    pub(super) fn worked(
+        &mut self,
+        place: &Place,
+        work: Work,
+        result: Result<(), ErrorReply>,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        self.preparing.remove(&place.label());
+        let outcome = result.and_then(|()| {
+            tracing::info!(area = place.path(), ?work, "done");
+            self.counters.borrow_mut().areas_changed += 1;
+            match work {
+                Work::Delete => Ok(Reply::Done.into()),
+                Work::Resize { size } => self.resized(place, size).and_then(|()| self.area_answer(place)),
+                Work::Create { .. } | Work::Trim { .. } => self.area_answer(place),
+            }
+        });
+        self.respond(answer, outcome);
+    }
+
+    /// Whoever holds it holds so many bytes from now on.
+    fn resized(&mut self, place: &Place, size: u64) -> Result<(), ErrorReply> {
+        let Some(grant) = self.holder(&place.label(), false).map(|record| record.grant) else {
+            return Ok(());
+        };
+        let Some(record) = self.grants.get_mut(&grant) else { return Ok(()) };
+        record.device = Device::Vsa { size };
+        self.state.keep(record).map_err(|error| state_failed(&error))
+    }
+
+    fn area_answer(&self, place: &Place) -> Result<Answer, ErrorReply> {
+        let volume = self.volumes.of(place)?;
+        let found = volume.find(&place.name).ok_or_else(|| unknown(place))?;
+        Ok(Reply::Area(Box::new(self.area_status(volume, place, &found))).into())
+    }
+
+    fn area_status(&self, volume: &Volume, place: &Place, found: &Found) -> AreaStatus {
+        let configured = self.configured(place);
+        AreaStatus {
+            path: place.path(),
+            uid: found.uid.or(configured.map(|vsa| vsa.uid)).unwrap_or(u32::MAX),
+            size: found.size,
+            allocated: found.allocated,
+            extents: found.extents,
+            configured: configured.is_some(),
+            protection: volume.protection(),
+            revoked: self.revoked.contains(&key("VSA", &place.label())),
+            holder: self.holder(&place.label(), false).map(|record| self.grant_status(record)),
+        }
+    }
+
+    fn list_areas(&self, connection: u64, cursor: u32) -> Result<AreaPage, ErrorReply> {
+        let uid = self.client(connection)?.process.uid;
+        let all = self.check_administrator(connection).is_ok();
+        let mut areas = Vec::new();
+        for volume in self.volumes.iter() {
+            for found in volume.list() {
+                if all || found.uid == Some(uid) {
+                    let place = Place { volume: volume.definition.name.clone(), name: found.name.clone() };
+                    areas.push(self.area_status(volume, &place, &found));
+                }
+            }
+        }
+        areas.sort_by(|a, b| a.path.cmp(&b.path));
+        let first = usize::try_from(cursor).unwrap_or(usize::MAX).min(areas.len());
+        let next = first.saturating_add(PAGE);
+        let more = next < areas.len();
+        let page = areas.drain(first..next.min(areas.len())).collect();
+        Ok(AreaPage { areas: page, next: u32::try_from(next).ok().filter(|_| more) })
+    }
+
+    fn list_volumes(&self, connection: u64) -> Result<Vec<VolumeStatus>, ErrorReply> {
+        let uid = self.client(connection)?.process.uid;
+        let all = self.check_administrator(connection).is_ok();
+        let statuses = self.volumes.iter().map(|volume| {
+            let (capacity, free) = volume.room();
+            let areas = volume.list();
+            let quotas = volume.definition.quotas.iter().filter(|quota| all || quota.uid == uid);
+            VolumeStatus {
+                name: volume.definition.name.clone(),
+                kind: volume.definition.kind,
+                path: volume.place(),
+                broken: volume.trouble().map(str::to_owned),
+                capacity,
+                free,
+                areas: u32::try_from(areas.len()).unwrap_or(u32::MAX),
+                model: volume.model(),
+                promise: volume.promise().to_owned(),
+                quotas: quotas
+                    .map(|quota| QuotaStatus {
+                        uid: quota.uid,
+                        bytes: quota.bytes,
+                        used: used(&areas, quota.uid),
+                    })
+                    .collect(),
+            }
+        });
+        Ok(statuses.collect())
+    }
+
+    /// Whether `more` bytes on `volume` are within what `uid` may have.
+    fn check_quota(
+        &self,
+        connection: u64,
+        place: &Place,
+        uid: u32,
+        more: u64,
+        all: &[Found],
+    ) -> Result<(), ErrorReply> {
+        let volume = self.volumes.of(place)?;
+        let what = format!("VSA {}", place.path());
+        let file = self.configuration.path.display();
+        let Some(quota) = volume.definition.quota(uid) else {
+            if self.check_administrator(connection).is_ok() {
+                return Ok(());
+            }
+            let cause = format!("uid {uid} has no quota on volume {}", place.volume);
+            let mend = format!("add a [[volume.quota]] to {file}, or ask an administrator");
+            return Err(refuse(ErrorKind::Denied, what, cause, mend));
+        };
+        let on_volume = |label: &String| Place::of_label(label).volume == place.volume;
+        let pending = self.preparing.iter().filter(|(label, pending)| pending.uid == uid && on_volume(label));
+        let pending: u64 = pending.map(|(_, pending)| pending.more).sum();
+        let used = used(all, uid).saturating_add(pending);
+        if used.saturating_add(more) <= quota {
+            return Ok(());
+        }
+        let cause = format!(
+            "{more} bytes more are over the quota of uid {uid} on volume {}: {used} of {quota} bytes are used",
+            place.volume
+        );
+        let mend = format!("delete or shrink areas, or raise the quota in {file}");
+        Err(refuse(ErrorKind::Limit, what, cause, mend))
+    }
+
+    fn begin_create(
+        &mut self,
+        connection: u64,
+        name: &str,
+        size: u64,
+        uid: Option<u32>,
+    ) -> Result<Begun, ErrorReply> {
+        let own = self.client(connection)?.process.uid;
+        let uid = uid.unwrap_or(own);
+        let place = self.place(name)?;
+        let what = format!("VSA {}", place.path());
+        if uid != own {
+            self.check_administrator(connection)?;
+        }
+        check_whole(&what, &[size])?;
+        let volume = Arc::clone(self.volumes.of(&place)?);
+        self.check_idle(&place)?;
+        let namesake = self.configuration.vsas.iter().find(|vsa| vsa.name == place.name);
+        if let Some(vsa) = namesake.filter(|vsa| vsa.volume == place.volume || place.volume == MAIN_VOLUME) {
+            let cause = format!("sietch.toml has given that name to an area of uid {}", vsa.uid);
+            let mend = "choose another name; that area is made when it is first acquired";
+            return Err(refuse(ErrorKind::Invalid, what, cause, mend));
+        }
+        let all = volume.list();
+        if all.iter().any(|area| area.name == place.name) {
+            // Who may not see it learns that it is there: names are global.
+            let mend = "choose another name, or `sietch vsa delete` it first";
+            return Err(refuse(ErrorKind::Busy, what, "there is an area of that name", mend));
+        }
+        if all.len() + self.preparing.len() >= MAX_AREAS {
+            let cause = format!("the volume has its most areas, {MAX_AREAS}");
+            return Err(refuse(ErrorKind::Limit, what, cause, "delete some, or use another volume"));
+        }
+        self.check_quota(connection, &place, uid, size, &all)?;
+        Ok((place, volume, Work::Create { uid, size }, Pending { uid, more: size }))
+    }
+
+    fn begin_resize(&mut self, connection: u64, name: &str, size: u64) -> Result<Begun, ErrorReply> {
+        let (place, volume, found) = self.own_area(connection, name)?;
+        let what = format!("VSA {}", place.path());
+        check_whole(&what, &[size])?;
+        let uid = found.uid.unwrap_or(u32::MAX);
+        if size < found.size {
+            self.check_not_anothers(connection, &place, "shortened")?;
+        } else {
+            self.check_quota(connection, &place, uid, size - found.size, &volume.list())?;
+        }
+        let more = size.saturating_sub(found.size);
+        Ok((place, volume, Work::Resize { size }, Pending { uid, more }))
+    }
+
+    fn begin_trim(
+        &mut self,
+        connection: u64,
+        name: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Begun, ErrorReply> {
+        let (place, volume, found) = self.own_area(connection, name)?;
+        let what = format!("VSA {}", place.path());
+        let length = length.unwrap_or(found.size.saturating_sub(offset));
+        check_whole(&what, &[length])?;
+        let inside = offset.checked_add(length).is_some_and(|end| end <= found.size);
+        if !inside || !offset.is_multiple_of(BLOCK) {
+            let cause = format!("{length} bytes from {offset} are not blocks of its {} bytes", found.size);
+            let mend = format!("name a range inside it that begins at a multiple of {BLOCK}");
+            return Err(refuse(ErrorKind::Invalid, what, cause, mend));
+        }
+        self.check_not_anothers(connection, &place, "trimmed")?;
+        Ok((place, volume, Work::Trim { offset, length }, Pending::OPENING))
+    }
+
+    fn begin_delete(&mut self, connection: u64, name: &str) -> Result<Begun, ErrorReply> {
+        let (place, volume, _) = self.own_area(connection, name)?;
+        if let Some(holder) = self.holder(&place.label(), false) {
+            let cause = format!("pid {} (`{}`) has it", holder.process.pid, holder.client);
+            let mend = format!("end that process, or `sietch revoke {}`", place.label());
+            return Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, mend));
+        }
+        Ok((place, volume, Work::Delete, Pending::OPENING))
+    }
+
+    /// An area that is there and that this client may change.
+    fn own_area(&self, connection: u64, name: &str) -> Result<(Place, Arc<Volume>, Found), ErrorReply> {
+        let uid = self.client(connection)?.process.uid;
+        let place = self.place(name)?;
+        let volume = Arc::clone(self.volumes.of(&place)?);
+        let found = volume.find(&place.name).ok_or_else(|| unknown(&place))?;
+        if found.uid != Some(uid) && self.check_administrator(connection).is_err() {
+            let cause = format!("it is not for uid {uid}");
+            return Err(refuse(
+                ErrorKind::Denied,
+                format!("VSA {}", place.path()),
+                cause,
+                "run as its user, or as an administrator",
+            ));
+        }
+        self.check_idle(&place)?;
+        Ok((place, volume, found))
+    }
+
+    pub(super) fn check_idle(&self, place: &Place) -> Result<(), ErrorReply> {
+        if !self.preparing.contains_key(&place.label()) {
+            return Ok(());
+        }
+        let what = format!("VSA {}", place.label());
+        Err(refuse(ErrorKind::Busy, what, "it is being made or changed", "try again in a while"))
+    }
+
+    /// What another process holds is not taken from under it.
+    fn check_not_anothers(&self, connection: u64, place: &Place, verb: &str) -> Result<(), ErrorReply> {
+        let process = &self.client(connection)?.process;
+        match self.holder(&place.label(), false) {
+            Some(holder) if holder.process != *process => {
+                let cause = format!(
+                    "pid {} (`{}`) has it, and only it may have it {verb}",
+                    holder.process.pid, holder.client
+                );
+                let mend = "ask through that process, or end it first";
+                Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, mend))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is to be done, to what, and what it counts for meanwhile.
+type Begun = (Place, Arc<Volume>, Work, Pending);
+
+fn used(areas: &[Found], uid: u32) -> u64 {
+    areas.iter().filter(|area| area.uid == Some(uid)).map(|area| area.size).sum()
+}
+
+fn unknown(place: &Place) -> ErrorReply {
+    let what = format!("VSA {}", place.path());
+    refuse(ErrorKind::Unknown, what, "there is none of that name", "see `sietch vsa list`, or create it")
+}
+
+fn check_whole(what: &str, sizes: &[u64]) -> Result<(), ErrorReply> {
+    match sizes.iter().find(|&&size| size == 0 || !size.is_multiple_of(BLOCK)) {
+        None => Ok(()),
+        Some(size) => {
+            let cause = format!("{size} bytes are not a positive multiple of {BLOCK}");
+            Err(refuse(ErrorKind::Invalid, what, cause, "write it in MiB or GiB"))
+        }
+    }
+}

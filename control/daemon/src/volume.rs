@@ -1,0 +1,341 @@
+//! Volumes: where storage areas lie, whatever they are made of.
+//!
+//! 1. `sietch.toml` names the volumes; `main`, the directory `areas` in the daemon's data, is always there. One that cannot be opened is *broken*:
+//!    it is shown with the reason, and what lies on it is refused with that reason. The daemon starts all the same.
+//! 2. An area is found by a [`Place`]: volume and name. Its label is `NAME` on `main` and `/VOLUME/NAME` elsewhere; grants, revocations and
+//!    messages carry the label.
+//! 3. Everything here may block for as long as writing an area takes. The control task calls what only looks ([`Volume::find`],
+//!    [`Volume::list`], [`Volume::room`]) itself, and the rest on a blocking thread, one call an area at a time.
+
+pub(crate) mod directory;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use sietch_protocol::{ErrorKind, ErrorReply, MAIN_VOLUME, MemoryModel, Protection, VolumeKind};
+
+use crate::Error;
+use crate::configuration::volumes::Volume as Definition;
+use directory::Directory;
+
+/// Where an area lies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// The volume's name.
+    pub volume: String,
+    /// The area's.
+    pub name: String,
+}
+
+impl Place {
+    /// What grants and messages call it.
+    pub(crate) fn label(&self) -> String {
+        if self.volume == MAIN_VOLUME { self.name.clone() } else { self.path() }
+    }
+
+    /// `/VOLUME/NAME`.
+    pub(crate) fn path(&self) -> String {
+        format!("/{}/{}", self.volume, self.name)
+    }
+
+    /// What a label stands for.
+    pub(crate) fn of_label(label: &str) -> Self {
+        let (volume, name) =
+            label.strip_prefix('/').and_then(|rest| rest.split_once('/')).unwrap_or((MAIN_VOLUME, label));
+        Self { volume: volume.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// An area that has been made.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    /// Its name on the volume.
+    pub name: String,
+    /// Whose it is, if that is known.
+    pub uid: Option<u32>,
+    /// Bytes.
+    pub size: u64,
+    /// Whether the volume vouches for that size.
+    pub recorded: bool,
+    /// Bytes of the volume that it takes.
+    pub allocated: u64,
+    /// Contiguous pieces, where known.
+    pub extents: Option<u32>,
+}
+
+/// What is done to an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Create { uid: u32, size: u64 },
+    Resize { size: u64 },
+    Trim { offset: u64, length: u64 },
+    Delete,
+}
+
+enum Backend {
+    Directory(Directory),
+    Broken(String),
+}
+
+/// A volume that is open, or why it is not.
+pub(crate) struct Volume {
+    /// As `sietch.toml` says.
+    pub(crate) definition: Definition,
+    backend: Backend,
+}
+
+/// All volumes.
+pub(crate) struct Volumes {
+    list: Vec<Arc<Volume>>,
+}
+
+impl Volumes {
+    /// Opens what `definitions` name. Volumes of `former` that are defined as before stay open.
+    pub(crate) fn open(
+        data: &Path,
+        definitions: &[Definition],
+        former: Option<&Self>,
+    ) -> Result<Self, Error> {
+        let mut list = Vec::new();
+        for definition in definitions {
+            let backend = former.and_then(|former| former.get(&definition.name));
+            let volume = match backend {
+                Some(open) if same(&open.definition, definition) => Volume::redefined(open, definition),
+                _ => Arc::new(Volume::open(data, definition)?),
+            };
+            list.push(volume);
+        }
+        Ok(Self { list })
+    }
+
+    /// The volume `name`.
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Volume>> {
+        self.list.iter().find(|volume| volume.definition.name == name)
+    }
+
+    /// The volume of an area, or why there is none.
+    pub(crate) fn of(&self, place: &Place) -> Result<&Arc<Volume>, ErrorReply> {
+        self.get(&place.volume).ok_or_else(|| {
+            let mend = "see `sietch vsa usage` for those that there are".to_owned();
+            let what = format!("volume {}", place.volume);
+            ErrorReply {
+                kind: ErrorKind::Unknown,
+                what,
+                cause: "there is none of that name".to_owned(),
+                mend,
+            }
+        })
+    }
+
+    /// All of them, in the order of their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.list.iter()
+    }
+}
+
+/// Whether two definitions are of one open volume: quotas may differ.
+pub(crate) fn same(a: &Definition, b: &Definition) -> bool {
+    (&a.name, a.kind, &a.path, a.size) == (&b.name, b.kind, &b.path, b.size)
+}
+
+impl Volume {
+    fn open(data: &Path, definition: &Definition) -> Result<Self, Error> {
+        let broken = |why: &str| Backend::Broken(why.to_owned());
+        let backend = match (definition.kind, &definition.path) {
+            // Without the main volume there is no daemon.
+            (VolumeKind::Directory, None) => {
+                Backend::Directory(Directory::open(&definition.name, data.join("areas"), definition.size)?)
+            }
+            (VolumeKind::Directory, Some(path)) => {
+                match Directory::open(&definition.name, path.clone(), definition.size) {
+                    Ok(directory) => Backend::Directory(directory),
+                    Err(error) => Backend::Broken(error.to_string()),
+                }
+            }
+            (VolumeKind::Dax, Some(path)) => Backend::Broken(refuse_dax(path)),
+            _ => broken("this kind is not available yet; use kind = \"directory\""),
+        };
+        Ok(Self { definition: definition.clone(), backend })
+    }
+
+    /// The same volume with other quotas.
+    fn redefined(open: &Arc<Self>, definition: &Definition) -> Arc<Self> {
+        if open.definition == *definition {
+            return Arc::clone(open);
+        }
+        let backend = match &open.backend {
+            Backend::Directory(directory) => Backend::Directory(directory.clone()),
+            Backend::Broken(why) => Backend::Broken(why.clone()),
+        };
+        Arc::new(Self { definition: definition.clone(), backend })
+    }
+
+    fn broken(&self, why: &str) -> ErrorReply {
+        let (cause, mend) = why.rsplit_once("; ").unwrap_or((why, "mend it, then `sietch reload`"));
+        ErrorReply {
+            kind: ErrorKind::Unsupported,
+            what: format!("volume {}", self.definition.name),
+            cause: cause.to_owned(),
+            mend: mend.to_owned(),
+        }
+    }
+
+    /// Why it cannot be used, if so.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        match &self.backend {
+            Backend::Directory(_) => None,
+            Backend::Broken(why) => Some(why),
+        }
+    }
+
+    /// What becomes of its data when the power fails.
+    pub(crate) fn promise(&self) -> &'static str {
+        match &self.backend {
+            Backend::Directory(_) => "durable as its file system and device are",
+            Backend::Broken(_) => "",
+        }
+    }
+
+    /// Where the volume lies, for display.
+    pub(crate) fn place(&self) -> String {
+        match (&self.backend, &self.definition.path) {
+            (Backend::Directory(directory), _) => directory.location(),
+            (_, Some(path)) => path.display().to_string(),
+            (_, None) => String::new(),
+        }
+    }
+
+    /// How memory pretends to be slow.
+    pub(crate) fn model(&self) -> Option<MemoryModel> {
+        (self.definition.kind == VolumeKind::Memory).then_some(self.definition.model)
+    }
+
+    /// What keeps a holder inside its area.
+    pub(crate) fn protection(&self) -> Protection {
+        match &self.backend {
+            Backend::Directory(directory) => directory.protection(),
+            Backend::Broken(why) => Protection::None(why.clone()),
+        }
+    }
+
+    /// Where the area `name` lies, for display.
+    pub(crate) fn location(&self, name: &str) -> String {
+        match &self.backend {
+            Backend::Directory(directory) => directory.path(name).display().to_string(),
+            Backend::Broken(_) => String::new(),
+        }
+    }
+
+    /// The area `name`, if it has been made.
+    pub(crate) fn find(&self, name: &str) -> Option<Found> {
+        match &self.backend {
+            Backend::Directory(directory) => directory.find(name),
+            Backend::Broken(_) => None,
+        }
+    }
+
+    /// Every area.
+    pub(crate) fn list(&self) -> Vec<Found> {
+        match &self.backend {
+            Backend::Directory(directory) => directory.list(),
+            Backend::Broken(_) => Vec::new(),
+        }
+    }
+
+    /// Bytes for areas in all, and how many of them are free.
+    pub(crate) fn room(&self) -> (u64, u64) {
+        match &self.backend {
+            Backend::Directory(directory) => directory.room(),
+            Backend::Broken(_) => (0, 0),
+        }
+    }
+
+    /// A descriptor for user `uid` that reaches the area `name` and nothing else. Makes an area of `size` bytes that does not exist.
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
+        match &self.backend {
+            Backend::Directory(directory) => directory.prepare(name, uid, size),
+            Backend::Broken(why) => Err(self.broken(why)),
+        }
+    }
+
+    /// Does `work` to the area `name`.
+    pub(crate) fn work(&self, name: &str, work: Work) -> Result<(), ErrorReply> {
+        match &self.backend {
+            Backend::Directory(directory) => match work {
+                Work::Create { uid, size } => directory.create(name, uid, size),
+                Work::Resize { size } => directory.resize(name, size),
+                Work::Trim { offset, length } => directory.trim(name, offset, length),
+                Work::Delete => directory.delete(name),
+            },
+            Backend::Broken(why) => Err(self.broken(why)),
+        }
+    }
+
+    /// Takes writing away from whoever has the area open. Says what now stops them, or what does not.
+    pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
+        match &self.backend {
+            Backend::Directory(directory) => directory.fence(name),
+            Backend::Broken(why) => Err(why.clone()),
+        }
+    }
+
+    /// Looks whether a holder has changed its area's size, and mends it; says what it found.
+    pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
+        match &self.backend {
+            Backend::Directory(directory) => directory.check_size(name, size),
+            Backend::Broken(_) => None,
+        }
+    }
+}
+
+/// Why no area can be had of persistent memory here.
+fn refuse_dax(path: &Path) -> String {
+    let shown = path.display();
+    match path.symlink_metadata() {
+        Err(error) => format!(
+            "{shown} is not there ({error}); this machine has no persistent memory of that name: use kind = \"memory\" to try without"
+        ),
+        Ok(_) => format!(
+            "{shown} is there, but DAX ranges are not available yet; use kind = \"directory\" on a file system of it"
+        ),
+    }
+}
+
+/// A refusal that concerns the area `name`.
+fn refuse(kind: ErrorKind, name: &str, cause: String, mend: &str) -> ErrorReply {
+    ErrorReply { kind, what: format!("VSA {name}"), cause, mend: mend.to_owned() }
+}
+
+/// There is no such area any more.
+fn gone(name: &str) -> ErrorReply {
+    refuse(ErrorKind::Unknown, name, "it is gone".to_owned(), "see `sietch vsa list`")
+}
+
+/// The volume has no room.
+fn full(volume: &str, asked: u64, free: u64) -> ErrorReply {
+    ErrorReply {
+        kind: ErrorKind::Full,
+        what: format!("volume {volume}"),
+        cause: format!("{asked} bytes were asked for and {free} are free"),
+        mend: "delete or shrink areas, or choose a smaller size or another volume".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_stands_for_one_place() {
+        for (label, path) in [("kv", "/main/kv"), ("/fast/kv", "/fast/kv")] {
+            let place = Place::of_label(label);
+            assert_eq!((place.label().as_str(), place.path().as_str()), (label, path));
+        }
+    }
+
+    #[test]
+    fn persistent_memory_that_is_not_there_is_refused_by_its_name() {
+        assert!(refuse_dax(Path::new("/dev/dax9.9")).starts_with("/dev/dax9.9 is not there"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Storage areas from the outside: made, listed, resized, trimmed and deleted by who may, refused to others.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod scene;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use scene::Scene;
+use sietch_protocol::{CallError, Connection, ErrorKind, VolumeKind};
+
+const MIB: u64 = 1 << 20;
+
+fn kind<T: std::fmt::Debug>(outcome: Result<T, CallError>) -> (ErrorKind, String) {
+    match outcome {
+        Err(CallError::Refused(error)) => (error.kind, error.to_string()),
+        other => panic!("it should be refused: {other:?}"),
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn read(file: &OwnedFd, offset: u64) -> [u8; 4096] {
+    let mut bytes = [0xee; 4096];
+    assert_eq!(rustix::io::pread(file.as_fd(), &mut bytes, offset), Ok(4096));
+    bytes
+}
+
+fn write(file: &OwnedFd, offset: u64, byte: u8) {
+    assert_eq!(rustix::io::pwrite(file.as_fd(), &[byte; 4096], offset), Ok(4096));
+}
+
+/// What holds of every kind of volume that works: one test, `path` names an area of it.
+fn life_of_an_area(scene: &Scene, path: &str) {
+    let mut connection = scene.connect();
+    let made = connection.create_vsa(path, MIB, None).unwrap();
+    assert_eq!((made.size, made.uid, made.configured), (MIB, own_uid(), false));
+    assert_eq!(kind(connection.create_vsa(path, MIB, None)).0, ErrorKind::Busy);
+    let (grant, file) = connection.acquire_vsa(path).unwrap();
+    assert_eq!(grant.size, MIB);
+    assert_eq!(read(&file, MIB - 4096), [0; 4096], "an area is zeroed when it is made");
+    write(&file, 0, 1);
+    write(&file, MIB - 4096, 2);
+    assert_eq!(kind(connection.delete_vsa(path)).0, ErrorKind::Busy, "it is held");
+    drop(file);
+    connection.release(grant.grant).unwrap();
+
+    let grown = connection.resize_vsa(path, 2 * MIB).unwrap();
+    assert_eq!(grown.size, 2 * MIB);
+    let (grant, file) = connection.acquire_vsa(path).unwrap();
+    assert_eq!(grant.size, 2 * MIB);
+    assert_eq!(
+        (read(&file, 0), read(&file, MIB - 4096)),
+        ([1; 4096], [2; 4096]),
+        "growing keeps what was there"
+    );
+    assert_eq!(read(&file, 2 * MIB - 4096), [0; 4096], "what is added is zeros");
+    write(&file, 2 * MIB - 4096, 3);
+    connection.trim_vsa(path, 0, Some(4096)).unwrap();
+    assert_eq!((read(&file, 0), read(&file, MIB - 4096)), ([0; 4096], [2; 4096]));
+    drop(file);
+    connection.release(grant.grant).unwrap();
+
+    assert_eq!(connection.resize_vsa(path, MIB).unwrap().size, MIB);
+    connection.resize_vsa(path, 2 * MIB).unwrap();
+    let (grant, file) = connection.acquire_vsa(path).unwrap();
+    assert_eq!(read(&file, MIB - 4096), [2; 4096]);
+    assert_eq!(read(&file, 2 * MIB - 4096), [0; 4096], "what was cut off does not come back");
+    drop(file);
+    connection.release(grant.grant).unwrap();
+    assert_eq!(connection.vsas().unwrap().len(), 1);
+    connection.delete_vsa(path).unwrap();
+    assert!(connection.vsas().unwrap().is_empty());
+    assert_eq!(kind(connection.acquire_vsa(path)).0, ErrorKind::Unknown);
+}
+
+#[test]
+fn an_area_of_the_main_volume_lives_and_goes() {
+    let scene = Scene::new("areas-main", own_uid());
+    scene.configure("");
+    let _daemon = scene.start();
+    life_of_an_area(&scene, "data");
+    assert_eq!(std::fs::read_dir(scene.data().join("areas")).unwrap().count(), 0, "nothing stays behind");
+}
+
+#[test]
+fn an_area_of_another_directory_lives_and_goes() {
+    let scene = Scene::new("areas-directory", own_uid());
+    let place = scene.root.join("elsewhere");
+    scene.configure(&format!(
+        "[[volume]]\nname = \"else\"\npath = \"{}\"\nsize = \"8MiB\"\n",
+        place.display()
+    ));
+    let _daemon = scene.start();
+    life_of_an_area(&scene, "/else/data");
+    let mut connection = scene.connect();
+    let (sort, text) = kind(connection.create_vsa("/else/big", 9 * MIB, None));
+    assert_eq!(sort, ErrorKind::Full);
+    for said in ["volume else", &(9 * MIB).to_string(), &(8 * MIB).to_string()] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
+    connection.create_vsa("/else/fits", 8 * MIB, None).unwrap();
+    assert_eq!(kind(connection.resize_vsa("/else/fits", 9 * MIB)).0, ErrorKind::Full);
+    assert_eq!(connection.vsas().unwrap()[0].size, 8 * MIB, "what did not fit changed nothing");
+}
+
+#[test]
+fn a_held_area_grows_under_its_holder_and_a_restart_knows() {
+    let scene = Scene::new("areas-held", own_uid());
+    scene.configure("");
+    let daemon = scene.start();
+    let mut holder = scene.connect();
+    holder.create_vsa("data", MIB, None).unwrap();
+    let (_, file) = holder.acquire_vsa("data").unwrap();
+    write(&file, 0, 7);
+    // The administrator's own connection is of the same process: it may shorten as well.
+    assert_eq!(scene.connect().resize_vsa("data", 4 * MIB).unwrap().size, 4 * MIB);
+    write(&file, 4 * MIB - 4096, 8);
+    assert_eq!(scene.status().vsas[0].size, 4 * MIB);
+    daemon.crash();
+    let _daemon = scene.start();
+    let status = scene.status();
+    assert_eq!((status.vsas[0].size, status.warnings.len()), (4 * MIB, 0), "{status:?}");
+    assert_eq!((read(&file, 0), read(&file, 4 * MIB - 4096)), ([7; 4096], [8; 4096]));
+}
+
+#[test]
+fn a_crash_in_the_middle_of_growing_leaves_the_former_size() {
+    let scene = Scene::new("areas-growth", own_uid());
+    scene.configure("");
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    connection.create_vsa("data", MIB, None).unwrap();
+    // What a crash leaves before the owner's file says the new size.
+    let path = scene.data().join("areas/data.vsa");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(3 * MIB).unwrap();
+    assert_eq!(connection.vsas().unwrap()[0].size, MIB);
+    let (grant, file) = connection.acquire_vsa("data").unwrap();
+    assert_eq!((grant.size, path.metadata().unwrap().len()), (MIB, MIB));
+    drop(file);
+    connection.release(grant.grant).unwrap();
+    connection.resize_vsa("data", 2 * MIB).unwrap();
+    assert_eq!(connection.acquire_vsa("data").unwrap().0.size, 2 * MIB);
+}
+
+#[test]
+fn nonsense_is_refused_before_it_reaches_a_file() {
+    let scene = Scene::new("areas-nonsense", own_uid());
+    let own = own_uid();
+    scene.configure(&format!("[[vsa]]\nname = \"kv\"\nuid = {own}\nsize = \"1MiB\"\n"));
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    for hostile in ["../x", "/main/../../x", "", "/main", "a b", "/main/x/y"] {
+        assert_eq!(kind(connection.create_vsa(hostile, MIB, None)).0, ErrorKind::Invalid, "{hostile}");
+    }
+    assert_eq!(kind(connection.create_vsa("/none/x", MIB, None)).0, ErrorKind::Unknown);
+    assert_eq!(
+        kind(connection.create_vsa("kv", MIB, None)).0,
+        ErrorKind::Invalid,
+        "sietch.toml has that name"
+    );
+    for size in [0, 1, 4097, u64::MAX] {
+        assert_eq!(kind(connection.create_vsa("x", size, None)).0, ErrorKind::Invalid, "{size}");
+    }
+    let (sort, _) = kind(connection.create_vsa("x", u64::MAX - 4095, None));
+    assert_eq!(sort, ErrorKind::Full, "more than there is");
+    connection.create_vsa("x", MIB, None).unwrap();
+    for (offset, length) in [(0, 2 * MIB), (MIB, 4096), (1, 4096), (0, 1), (u64::MAX - 4095, 8192), (4096, 0)]
+    {
+        let refused = kind(connection.trim_vsa("x", offset, Some(length))).0;
+        assert_eq!(refused, ErrorKind::Invalid, "{offset} {length}");
+    }
+    assert_eq!(kind(connection.resize_vsa("x", 4097)).0, ErrorKind::Invalid);
+    assert_eq!(kind(connection.resize_vsa("y", MIB)).0, ErrorKind::Unknown);
+    assert_eq!(kind(connection.delete_vsa("y")).0, ErrorKind::Unknown);
+    connection.acquire_vsa("kv").unwrap();
+}
+
+#[test]
+fn volumes_say_what_they_are_and_a_broken_one_says_why() {
+    let scene = Scene::new("areas-volumes", own_uid());
+    scene.configure("[[volume]]\nname = \"pmem\"\nkind = \"dax\"\npath = \"/dev/dax77.7\"\n");
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    let volumes = connection.volumes().unwrap();
+    assert_eq!(volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>(), ["main", "pmem"]);
+    assert!(volumes[0].broken.is_none() && volumes[0].free > 0 && volumes[1].kind == VolumeKind::Dax);
+    assert!(volumes[1].broken.as_ref().unwrap().contains("/dev/dax77.7 is not there"));
+    let (sort, text) = kind(connection.create_vsa("/pmem/x", MIB, None));
+    assert!(sort == ErrorKind::Unsupported && text.contains("volume pmem"), "{text}");
+}
+
+#[test]
+fn a_volume_in_use_survives_a_reload_that_forgets_it() {
+    let scene = Scene::new("areas-reload", own_uid());
+    let place = scene.root.join("elsewhere");
+    let text = format!("[[volume]]\nname = \"else\"\npath = \"{}\"\n", place.display());
+    scene.configure(&text);
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    connection.create_vsa("/else/x", MIB, None).unwrap();
+    let (grant, file) = connection.acquire_vsa("/else/x").unwrap();
+    scene.configure("");
+    assert_eq!(kind(connection.reload()).0, ErrorKind::Busy);
+    scene.configure(&format!("{text}[[volume.quota]]\nuid = 77\nsize = \"1MiB\"\n"));
+    connection.reload().unwrap();
+    assert_eq!(connection.volumes().unwrap()[0].quotas[0].uid, 77);
+    drop(file);
+    connection.release(grant.grant).unwrap();
+    scene.configure("");
+    connection.reload().unwrap();
+    assert_eq!(kind(connection.acquire_vsa("/else/x")).0, ErrorKind::Unknown);
+}
+
+/// An area on a volume of its own is asked for by the name that `sietch.toml` gives it.
+#[test]
+fn a_name_of_the_configuration_leads_to_its_volume() {
+    let scene = Scene::new("areas-named", own_uid());
+    let (place, own) = (scene.root.join("elsewhere"), own_uid());
+    scene.configure(&format!(
+        "[[volume]]\nname = \"else\"\npath = \"{}\"\n[[vsa]]\nname = \"log\"\nuid = {own}\nvolume = \"else\"\nsize = \"1MiB\"\n",
+        place.display()
+    ));
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    let (grant, _file) = connection.acquire_vsa("log").unwrap();
+    assert_eq!((grant.name.as_str(), grant.size), ("/else/log", MIB));
+    assert!(place.join("log.vsa").exists());
+    assert_eq!(kind(connection.acquire_vsa("/else/log")).0, ErrorKind::Busy, "one area, two names");
+    assert!(scene.status().vsas[0].holder.is_some());
+    let lines = connection.revoke(sietch_protocol::Target::Name("log".to_owned())).unwrap();
+    assert!(lines[0].starts_with("VSA /else/log"), "{lines:?}");
+    assert!(scene.status().vsas[0].revoked);
+    connection.restore("/else/log").unwrap();
+}
+
+const STRANGER: u32 = 61_899;
+
+/// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says of the connection.
+fn as_stranger(scene: &Scene, work: &str) -> String {
+    let mut process = scene.application(Some(STRANGER));
+    process.ask(work, "DID")
+}
+
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn application_process() {
+    scene::be_an_application();
+}
+
+#[test]
+fn a_user_makes_areas_within_its_quota_and_touches_no_others() {
+    if own_uid() != 0 {
+        eprintln!(
+            "SKIPPED a_user_makes_areas_within_its_quota_and_touches_no_others: needs root to become others"
+        );
+        return;
+    }
+    let scene = Scene::new("areas-quota", own_uid());
+    scene.configure(&format!(
+        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {STRANGER}\nsize = \"4MiB\"\n"
+    ));
+    let _daemon = scene.start();
+    let mut root: Connection = scene.connect();
+    root.create_vsa("roots", MIB, None).unwrap();
+    let (_, file) = root.acquire_vsa("roots").unwrap();
+    write(&file, 0, 9);
+    for refused in
+        ["resize roots 2097152", "trim roots 0 4096", "delete roots", "acquire roots", "acquire /main/roots"]
+    {
+        let answer = as_stranger(&scene, refused);
+        assert!(answer.starts_with("Denied"), "{refused}: {answer}");
+    }
+    assert_eq!(as_stranger(&scene, "list"), "", "another's areas are not shown");
+    assert_eq!(read(&file, 0), [9; 4096]);
+    assert_eq!(as_stranger(&scene, "create mine 3145728"), "ok /main/mine 3145728");
+    assert_eq!(as_stranger(&scene, "list"), "/main/mine");
+    let answer = as_stranger(&scene, "create more 2097152");
+    assert!(answer.starts_with("Limit") && answer.contains("3145728 of 4194304"), "{answer}");
+    assert!(as_stranger(&scene, "resize mine 5242880").starts_with("Limit"));
+    assert_eq!(as_stranger(&scene, "resize mine 4194304"), "ok /main/mine 4194304");
+    assert!(as_stranger(&scene, "create-for 0 roots2 4096").starts_with("Denied"), "for another user");
+    let volumes = root.volumes().unwrap();
+    assert_eq!(volumes[0].quotas[0].used, 4 * MIB);
+    assert_eq!(as_stranger(&scene, "delete mine"), "ok");
+    scene.configure("");
+    root.reload().unwrap();
+    assert!(as_stranger(&scene, "create mine 4096").starts_with("Denied"), "no quota, no area");
+}

@@ -1,0 +1,150 @@
+//! What is said of volumes and of the storage areas on them.
+//!
+//! 1. An area has a path in one namespace: `/VOLUME/NAME`. `NAME` alone is an area that `sietch.toml` names, or one of the volume `main`.
+//! 2. [`split`] takes a path apart; what it gives are names ([`crate::message::is_name`]), safe as file names.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{GrantStatus, is_name};
+use crate::types::Protection;
+
+/// The volume that is always there: the directory `areas` in the daemon's data.
+pub const MAIN_VOLUME: &str = "main";
+
+/// What a volume is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeKind {
+    /// A directory of a file system: every area is a file of its own.
+    #[default]
+    Directory,
+    /// A file or a block device that Sietch allocates itself.
+    Extents,
+    /// Memory that stands in for non-volatile memory.
+    Memory,
+    /// A range of persistent memory, mapped directly.
+    Dax,
+}
+
+impl std::fmt::Display for VolumeKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Directory => "directory",
+            Self::Extents => "extents",
+            Self::Memory => "memory",
+            Self::Dax => "dax",
+        })
+    }
+}
+
+/// How slow memory pretends to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryModel {
+    /// Nanoseconds that a read takes longer.
+    pub read_ns: u64,
+    /// Bytes a second that can be written; 0: as fast as the memory is.
+    pub bytes_per_second: u64,
+}
+
+impl std::fmt::Display for MemoryModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "+{} ns a read, ", self.read_ns)?;
+        match self.bytes_per_second {
+            0 => f.write_str("bandwidth of DRAM"),
+            bytes => write!(f, "{bytes} bytes/s"),
+        }
+    }
+}
+
+/// How much of a volume a user may have, and has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    /// The user.
+    pub uid: u32,
+    /// Bytes allowed.
+    pub bytes: u64,
+    /// Bytes that its areas have.
+    pub used: u64,
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    pub kind: VolumeKind,
+    /// Where it lies.
+    pub path: String,
+    /// Why it cannot be used, if so.
+    pub broken: Option<String>,
+    /// Bytes for areas in all.
+    pub capacity: u64,
+    /// Bytes that nobody has.
+    pub free: u64,
+    /// Areas on it.
+    pub areas: u32,
+    /// How memory pretends to be slow. The model of another kind is none.
+    pub model: Option<MemoryModel>,
+    /// What becomes of its data when the power fails.
+    pub promise: String,
+    /// Of each user that `sietch.toml` names.
+    pub quotas: Vec<QuotaStatus>,
+}
+
+/// An area.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaStatus {
+    /// `/VOLUME/NAME`.
+    pub path: String,
+    /// Whose it is.
+    pub uid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of the volume that it takes: fewer after a trim.
+    pub allocated: u64,
+    /// Contiguous pieces, where the volume knows.
+    pub extents: Option<u32>,
+    /// Whether `sietch.toml` names it.
+    pub configured: bool,
+    /// Who keeps its holder inside it.
+    pub protection: Protection,
+    /// Whether it was revoked and waits for Restore.
+    pub revoked: bool,
+    /// Who has it.
+    pub holder: Option<GrantStatus>,
+}
+
+/// Some areas, and whether there are more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaPage {
+    /// In the order of their paths.
+    pub areas: Vec<AreaStatus>,
+    /// The cursor of the next page.
+    pub next: Option<u32>,
+}
+
+/// Volume and name of `/VOLUME/NAME`; a bare name has no volume.
+pub fn split(path: &str) -> Option<(Option<&str>, &str)> {
+    let Some(rest) = path.strip_prefix('/') else {
+        return is_name(path).then_some((None, path));
+    };
+    let (volume, name) = rest.split_once('/')?;
+    (is_name(volume) && is_name(name)).then_some((Some(volume), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_one_volume_and_one_area_and_nothing_outside() {
+        assert_eq!(split("/fast/kv"), Some((Some("fast"), "kv")));
+        assert_eq!(split("kv"), Some((None, "kv")));
+        for hostile in
+            ["", "/", "/kv", "//kv", "/fast/", "/fast/../kv", "fast/kv", "/a/b/c", "/fast/kv\0", "../x"]
+        {
+            assert_eq!(split(hostile), None, "{hostile}");
+        }
+    }
+}
