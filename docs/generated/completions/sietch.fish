@@ -33,6 +33,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the 
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Make, show, resize, trim and delete storage areas'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
@@ -95,6 +96,38 @@ complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d '
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "create" -d 'Make an area, its blocks zeroed'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "list" -d 'Show the areas: all of them to root, their own to other users'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "usage" -d 'Show the volumes: what they are, what is free, and the quotas'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "resize" -d 'Make an area longer or shorter; what is held grows under its holder'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "trim" -d 'Make a range of an area read as zeros and give its blocks back where the volume can'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "delete" -d 'Remove an area that nobody holds, and its data'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l uid -d 'The user that it is for [default: who runs this command]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l offset -d 'Where the range begins, in bytes: a multiple of 4096' -r
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l length -d 'How long it is: a multiple of 4096 [default: to the end of the area]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'

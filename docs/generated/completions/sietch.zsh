@@ -116,6 +116,92 @@ _arguments "${_arguments_options[@]}" : \
 ':vnic -- The VNIC whose frames are captured:_default' \
 && ret=0
 ;;
+(vsa)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_sietch__subcmd__vsa_commands" \
+"*::: :->vsa" \
+&& ret=0
+
+    case $state in
+    (vsa)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:sietch-vsa-command-$line[1]:"
+        case $line[1] in
+            (create)
+_arguments "${_arguments_options[@]}" : \
+'--uid=[The user that it is for \[default\: who runs this command\]]:UID:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- Its path\: /VOLUME/NAME, or NAME for the volume main:_default' \
+':size -- Its size in bytes, or with a unit (512mb, 2gb)\: a multiple of 4096:_default' \
+&& ret=0
+;;
+(list)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(usage)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
+(resize)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- Its path\: /VOLUME/NAME, or NAME:_default' \
+':size -- Its new size in bytes, or with a unit (512mb, 2gb)\: a multiple of 4096:_default' \
+&& ret=0
+;;
+(trim)
+_arguments "${_arguments_options[@]}" : \
+'--offset=[Where the range begins, in bytes\: a multiple of 4096]:BYTES:_default' \
+'--length=[How long it is\: a multiple of 4096 \[default\: to the end of the area\]]:BYTES:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- Its path\: /VOLUME/NAME, or NAME:_default' \
+&& ret=0
+;;
+(delete)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- Its path\: /VOLUME/NAME, or NAME:_default' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
 (revoke)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -240,6 +326,7 @@ _sietch_commands() {
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
 'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
+'vsa:Make, show, resize, trim and delete storage areas' \
 'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
 'restore:Allow a revoked grant to be acquired again' \
 'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
@@ -326,6 +413,48 @@ _sietch__subcmd__status_commands() {
 _sietch__subcmd__up_commands() {
     local commands; commands=()
     _describe -t commands 'sietch up commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa_commands] )) ||
+_sietch__subcmd__vsa_commands() {
+    local commands; commands=(
+'create:Make an area, its blocks zeroed' \
+'list:Show the areas\: all of them to root, their own to other users' \
+'usage:Show the volumes\: what they are, what is free, and the quotas' \
+'resize:Make an area longer or shorter; what is held grows under its holder' \
+'trim:Make a range of an area read as zeros and give its blocks back where the volume can' \
+'delete:Remove an area that nobody holds, and its data' \
+    )
+    _describe -t commands 'sietch vsa commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__create_commands] )) ||
+_sietch__subcmd__vsa__subcmd__create_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa create commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__delete_commands] )) ||
+_sietch__subcmd__vsa__subcmd__delete_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa delete commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__list_commands] )) ||
+_sietch__subcmd__vsa__subcmd__list_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa list commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__resize_commands] )) ||
+_sietch__subcmd__vsa__subcmd__resize_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa resize commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__trim_commands] )) ||
+_sietch__subcmd__vsa__subcmd__trim_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa trim commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__usage_commands] )) ||
+_sietch__subcmd__vsa__subcmd__usage_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa usage commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_sietch" ]; then
