@@ -332,6 +332,10 @@ pub struct ServiceArguments {
     /// Give up every privilege for this user and group before anything else (root only)
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<Account>,
+
+    /// The supervisor's process: end when it ends.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<i32>,
 }
 
 /// A numeric user and group.

@@ -2,22 +2,26 @@
 //!
 //! 1. It says to the daemon that it is the service core, and is sent its ports with their rules, one after the other, and which of them have ended.
 //! 2. One thread switches ([`sietch_service::run`]); this one talks to the daemon.
-//! 3. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports there are.
+//! 3. What each port has counted is shared with the daemon on a page of its own, for `sietch stat`.
+//! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports there are.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sietch::nic::shm::{EndpointFds, Geometry};
-use sietch::nic::xdp::{Ipv4Prefix, Ipv6Prefix, VnicSpec};
+use sietch::nic::xdp::{Ipv4Prefix, Ipv6Prefix, Reason, VnicSpec};
+use sietch::{Kind, Metrics, clock};
 use sietch_protocol::{CallError, Connection, HeldGrant, Notice, PortGrant, PortRange};
-use sietch_service::Command;
+use sietch_service::{Board, Command, PortCounters};
 
 use crate::arguments::ServiceArguments;
 use crate::error::Error;
+use crate::output;
 use crate::privilege;
 
 /// How long the daemon may take to answer.
@@ -33,8 +37,17 @@ struct Core {
     commands: Sender<Command>,
     bell: OwnedFd,
     gone: Receiver<u64>,
-    /// Ports by grant, with their generations.
-    ports: BTreeMap<u64, u64>,
+    board: Arc<Board>,
+    /// Ports by grant.
+    ports: BTreeMap<u64, Port>,
+}
+
+/// A port that is served.
+struct Port {
+    generation: u64,
+    /// Its counters' page, and whether the daemon has it.
+    page: Option<Metrics>,
+    shared: bool,
 }
 
 /// Serves until it is ended.
@@ -45,18 +58,27 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     if let Some(account) = arguments.run_as {
         privilege::give_up(account)?;
     }
+    if let Some(parent) = arguments.parent {
+        privilege::follow(parent)?;
+    }
     let failed = |source| Error::Start { what: "the switch", source };
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let bell = eventfd(0, flags).map_err(|error| failed(error.into()))?;
     let (commands, orders) = channel();
     let (lost, gone) = channel();
     let own = bell.try_clone().map_err(failed)?;
+    let board = Arc::new(Board::default());
+    let shown = Arc::clone(&board);
     let switch = std::thread::Builder::new()
         .name("sietch-switch".to_owned())
-        .spawn(move || sietch_service::run(&orders, &own, &lost))
+        .spawn(move || sietch_service::run(&orders, &own, &lost, &shown))
         .map_err(failed)?;
-    let mut core = Core { commands, bell, gone, ports: BTreeMap::new() };
+    let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new() };
     let mut connection = core.connect(socket)?;
+    if arguments.parent.is_some() {
+        // Who started it waits for this.
+        output::print("\n")?;
+    }
     tracing::info!("serving");
     while !switch.is_finished() {
         match core.listen(&mut connection) {
@@ -87,8 +109,9 @@ impl Core {
     fn connect(&mut self, socket: &Path) -> Result<Connection, CallError> {
         self.forget_lost();
         let mut connection = Connection::connect(socket, "service", PATIENCE)?;
-        let held = self.ports.iter().map(|(&grant, &generation)| HeldGrant { grant, generation });
+        let held = self.ports.iter().map(|(&grant, port)| HeldGrant { grant, generation: port.generation });
         connection.serve(held.collect())?;
+        self.ports.values_mut().for_each(|port| port.shared = false);
         Ok(connection)
     }
 
@@ -101,6 +124,7 @@ impl Core {
     /// Handles the notices that have come, or waits a moment for one.
     fn listen(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         self.forget_lost();
+        self.show(connection)?;
         while let Some((notice, descriptors)) = connection.take_notice()? {
             match notice {
                 Notice::Port(port) => self.add(&port, descriptors),
@@ -114,6 +138,23 @@ impl Core {
         let limit = Timespec::try_from(PAUSE).ok();
         // Interrupted or not: the caller comes again.
         let _ = poll(&mut [PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN)], limit.as_ref());
+        Ok(())
+    }
+
+    /// Puts what was noted on the ports' pages.
+    fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+        for report in self.board.read() {
+            let Some(port) = self.ports.get_mut(&report.id) else { continue };
+            let Some(page) = &mut port.page else { continue };
+            page.set_all(0, values(&report.counters));
+            if let Err(cause) = page.publish(clock::now()) {
+                tracing::warn!("{}: its counters are not shown: {cause}", page.label());
+            }
+            if !port.shared {
+                connection.publish_metrics(page.label(), page.as_fd())?;
+                port.shared = true;
+            }
+        }
         Ok(())
     }
 
@@ -139,7 +180,9 @@ impl Core {
         });
         match told.recv() {
             Ok(Ok(())) => {
-                self.ports.insert(port.grant, port.generation);
+                let page = page(&port.name).map_err(|cause| tracing::warn!("VNIC {}: {cause}", port.name));
+                let served = Port { generation: port.generation, page: page.ok(), shared: false };
+                self.ports.insert(port.grant, served);
                 tracing::info!(grant = port.grant, "VNIC {} is on the switch", port.name);
             }
             // The descriptors are closed, and the holder hears that.
@@ -147,6 +190,28 @@ impl Core {
             Err(_) => {}
         }
     }
+}
+
+/// The page of a port: what a VNIC of the kernel counts, by the same names, and what only a switch has.
+fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
+    let mut names: Vec<String> = Vec::new();
+    for direction in ["received", "transmitted"] {
+        names.extend(["frames", "bytes"].map(|what| format!("{direction}.{what}")));
+        names.extend(Reason::ALL.map(|reason| format!("{direction}.dropped.{}", reason.name())));
+    }
+    names.extend(["received.dropped.full", "received.dropped.oversize"].map(str::to_owned));
+    let entries: Vec<(&str, Kind)> = names.iter().map(|name| (name.as_str(), Kind::Counter)).collect();
+    Metrics::new(name, &entries)
+}
+
+/// In the order of the names of a page.
+fn values(counted: &PortCounters) -> Vec<u64> {
+    let mut values = vec![counted.received_frames, counted.received_bytes];
+    values.extend(counted.receive_drops);
+    values.extend([counted.sent_frames, counted.sent_bytes]);
+    values.extend(counted.send_drops);
+    values.extend([counted.receive_full, counted.receive_oversize]);
+    values
 }
 
 fn specification(port: &PortGrant) -> VnicSpec {

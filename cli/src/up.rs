@@ -1,13 +1,14 @@
-//! `sietch up`: daemon and store, from start to clean end.
+//! `sietch up`: daemon, service core and store, from start to clean end.
 //!
 //! 1. Only one at a time: the record beside the socket is claimed first ([`instance`]).
-//! 2. The daemon is started and waited for, then the store, as an unprivileged user when this is root. A daemon
-//!    that runs already (under systemd, say) is used as it is, and left alone at the end.
+//! 2. The daemon is started and waited for; then, if `sietch.toml` has VNICs of the switch, the service core that is their switch; then the store. The
+//!    last two run as unprivileged users when this is root. A daemon that runs already (under systemd, say) is used as it is, its service core is not
+//!    ours to start, and both are left alone at the end.
 //! 3. What became of them is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. Whatever ends before its time is started again ([`supervisor`]). The store goes on without its
 //!    daemon, and notices no restart of it.
-//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the daemon (it removes its devices),
-//!    then the record is removed. If this process is killed, the kernel asks both children to do the same.
+//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service core, then the daemon (it removes its devices),
+//!    then the record is removed. If this process is killed, the kernel asks its children to do the same.
 
 mod banner;
 mod child;
@@ -36,6 +37,9 @@ struct Plan {
     settings: Settings,
     /// Whom the store becomes, when this is root.
     account: Option<Account>,
+    /// Whether there are VNICs of the switch, and whom the service core becomes.
+    switch: bool,
+    service_account: Option<Account>,
     /// Bytes in the store's area; a store without a log has none.
     area: Option<u64>,
 }
@@ -92,6 +96,9 @@ impl Plan {
         }
         Ok(Self {
             account: root.then_some(Account { uid, gid: uid }),
+            switch: !configuration.ports.is_empty(),
+            service_account: root
+                .then_some(Account { uid: configuration.service_uid, gid: configuration.service_uid }),
             area,
             uplink: control.uplink.clone(),
             configuration: file,
@@ -111,6 +118,16 @@ impl Plan {
         }
         if self.settings.net == Net::Linux {
             line.push("--without-network".into());
+        }
+        line.extend(["--parent".into(), std::process::id().to_string().into()]);
+        line
+    }
+
+    /// The command line of the service core.
+    fn service(&self) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec!["--socket".into(), self.socket.clone().into(), "service".into()];
+        if let Some(account) = self.service_account {
+            line.push(format!("--run-as={}:{}", account.uid, account.gid).into());
         }
         line.extend(["--parent".into(), std::process::id().to_string().into()]);
         line

@@ -13,7 +13,7 @@ pub(super) fn render(
     plan: &Plan,
     status: &Status,
     ready: &Ready,
-    store: Option<u32>,
+    (store, service): (Option<u32>, Option<u32>),
     palette: Palette,
 ) -> String {
     let mut text = String::new();
@@ -31,6 +31,12 @@ pub(super) fn render(
         .account
         .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
     line("store", &format!("pid {}{user}", store.map_or_else(|| "-".to_owned(), |pid| pid.to_string())));
+    if let Some(pid) = service {
+        let user = plan
+            .service_account
+            .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
+        line("switch", &format!("pid {pid}{user}"));
+    }
     line("daemon", &format!("pid {}, generation {}", status.pid, status.generation));
     for warning in &status.warnings {
         line("warning", warning);

@@ -5,7 +5,7 @@
 //! 2. A start that fails is tried again [`STARTS`] times with growing pauses: what an earlier, killed `up` left may
 //!    still be going away. After that its error is the end of `up`.
 //! 3. A child that had served and ends is started again without limit, at most every [`RESTART_PAUSE`].
-//! 4. The end: store, daemon, record. A second signal, or a child that takes longer than its grace, is met
+//! 4. The end: store, service core, daemon, record. A second signal, or a child that takes longer than its grace, is met
 //!    with SIGKILL: the log is built for that.
 
 use std::path::PathBuf;
@@ -35,13 +35,16 @@ const RESTART_PAUSE: Duration = Duration::from_millis(200);
 /// For the store to flush its log on a slow disk.
 const STORE_GRACE: Duration = Duration::from_secs(30);
 
+/// For the service core, which has nothing to save.
+const SERVICE_GRACE: Duration = Duration::from_secs(2);
+
 /// For the daemon to remove its devices.
 const DAEMON_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs what `plan` says until a signal arrives.
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
-    let mut supervisor = Supervisor { plan, claim, daemon: Daemon::None, store: None };
+    let mut supervisor = Supervisor { plan, claim, daemon: Daemon::None, service: None, store: None };
     let outcome = tokio::select! {
         outcome = supervisor.serve(detached) => outcome,
         () = signals.next() => Ok(()),
@@ -92,6 +95,7 @@ struct Supervisor {
     plan: Plan,
     claim: Claim,
     daemon: Daemon,
+    service: Option<Child>,
     store: Option<(Child, Ready)>,
 }
 
@@ -105,11 +109,15 @@ impl Supervisor {
             detach::serve_alone(&self.plan.data.join("up.log"))?;
         }
         loop {
-            let Self { daemon, store, .. } = self;
+            let Self { daemon, service, store, .. } = self;
             let gone = tokio::select! {
                 how = store_ended(store) => {
                     *store = None;
                     format!("the store ended ({how})")
+                }
+                how = service_ended(service) => {
+                    *service = None;
+                    format!("the service core ended ({how}), and the ports of its switch with it")
                 }
                 how = daemon_ended(daemon) => {
                     *daemon = Daemon::None;
@@ -144,6 +152,9 @@ impl Supervisor {
         if matches!(self.daemon, Daemon::None) {
             self.start_daemon().await?;
         }
+        if self.plan.switch && self.service.is_none() && matches!(self.daemon, Daemon::Ours(_)) {
+            self.start_service().await?;
+        }
         if self.store.is_none() {
             self.start_store().await?;
         }
@@ -162,6 +173,16 @@ impl Supervisor {
         let outcome = child.ready_byte().await;
         if outcome.is_err() {
             self.daemon = Daemon::None;
+        }
+        outcome
+    }
+
+    async fn start_service(&mut self) -> Result<(), Error> {
+        let log = self.plan.data.join("service.log");
+        let child = self.service.insert(Child::start("service core", self.plan.service(), &log)?);
+        let outcome = child.ready_byte().await;
+        if outcome.is_err() {
+            self.service = None;
         }
         outcome
     }
@@ -192,7 +213,8 @@ impl Supervisor {
     async fn announce(&self) -> Result<(), Error> {
         let status = self.ask(Connection::status).await?;
         let Some((child, ready)) = &self.store else { return Ok(()) };
-        let text = banner::render(&self.plan, &status, ready, child.pid(), Palette::of_stdout());
+        let pids = (child.pid(), self.service.as_ref().and_then(Child::pid));
+        let text = banner::render(&self.plan, &status, ready, pids, Palette::of_stdout());
         match output::print(&text) {
             // `sietch up | head -1` wants no more, but the store all the same.
             Ok(()) | Err(Error::OutputClosed) => Ok(()),
@@ -229,6 +251,10 @@ impl Supervisor {
             }
         }
         self.store = None;
+        if let Some(mut service) = self.service.take() {
+            service.terminate();
+            service.wait_or_kill(SERVICE_GRACE).await;
+        }
         if matches!(self.daemon, Daemon::Ours(_)) && self.ask(Connection::shutdown).await.is_err() {
             // It does not answer; a signal means the same to it.
             if let Daemon::Ours(child) = &self.daemon {
@@ -248,6 +274,9 @@ impl Supervisor {
         if let Some((mut child, _)) = self.store.take() {
             child.wait_or_kill(Duration::ZERO).await;
         }
+        if let Some(mut service) = self.service.take() {
+            service.wait_or_kill(Duration::ZERO).await;
+        }
         if let Daemon::Ours(child) = &mut self.daemon {
             // It alone can remove its devices: it is asked again, and given a moment.
             child.terminate();
@@ -259,6 +288,13 @@ impl Supervisor {
 async fn store_ended(store: &mut Option<(Child, Ready)>) -> String {
     match store {
         Some((child, _)) => child.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn service_ended(service: &mut Option<Child>) -> String {
+    match service {
+        Some(child) => child.ended().await,
         None => std::future::pending().await,
     }
 }

@@ -22,6 +22,7 @@ mod link;
 mod ordinary_user;
 mod place;
 mod switch;
+mod switch_of_up;
 mod without_log;
 
 /// A number from the environment, for the longer forms of a test.

@@ -49,7 +49,7 @@ pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
 /// Warnings kept for Status, the newest.
 const MAX_WARNINGS: usize = 32;
 
-/// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours.
+/// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours. The service core has one a port.
 const MOST_PAGES: usize = 8;
 
 /// What the control task is told.
@@ -396,13 +396,17 @@ impl<D: VnicDevices> Control<D> {
         let [page] = <[OwnedFd; 1]>::try_from(descriptors)
             .map_err(|given| invalid(format!("{} descriptors instead of one", given.len())))?;
         sietch_protocol::metrics::check_sealed(&page).map_err(|error| invalid(error.to_string()))?;
+        let serves = self.serves(connection);
+        let most = if serves { MAX_HELD } else { MOST_PAGES };
+        let ports: BTreeSet<String> = if serves { self.held_ports().collect() } else { BTreeSet::new() };
         if let Some(client) = self.clients.get_mut(&connection) {
-            client.pages.retain(|(other, _)| *other != label);
-            if client.pages.len() >= MOST_PAGES {
+            // Pages of ports that have ended make place.
+            client.pages.retain(|(other, _)| *other != label && (!serves || ports.contains(other)));
+            if client.pages.len() >= most {
                 return Err(refuse(
                     ErrorKind::Limit,
                     "metrics page",
-                    format!("this connection shows {MOST_PAGES} already"),
+                    format!("this connection shows {most} already"),
                     "put more counters on one page",
                 ));
             }

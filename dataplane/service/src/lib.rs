@@ -10,5 +10,5 @@ pub mod run;
 pub mod switch;
 
 pub use counters::PortCounters;
-pub use run::{Command, PortReport, run};
+pub use run::{Board, Command, PortReport, run};
 pub use switch::{AddError, PortId, Switch};

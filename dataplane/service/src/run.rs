@@ -5,11 +5,13 @@
 //!    the applications that are served may need it.
 //! 3. After [`SPIN`] without a frame arm every doorbell. If nothing has come meanwhile, sleep on all of them and on the command's bell; awake
 //!    again, disarm. An idle switch uses no processor.
-//! 4. A port whose peer hung up, or whose link was revoked, is taken out and reported as gone.
+//! 4. What ports have counted is put on a board before the loop sleeps, and every [`NOTED`] while it does not: who shows it wakes nobody.
+//! 5. A port whose peer hung up, or whose link was revoked, is taken out and reported as gone.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,6 +23,24 @@ use crate::switch::{PortId, Switch};
 
 /// Nanoseconds without a frame after which the loop sleeps: several times what a wake-up costs (10 to 15 us).
 pub const SPIN: u64 = 50_000;
+
+/// Nanoseconds between two notes on the board of a busy loop: whoever watches looks once a second.
+pub const NOTED: u64 = 100_000_000;
+
+/// What all ports have counted, for other threads to read.
+#[derive(Debug, Default)]
+pub struct Board(Mutex<Vec<PortReport>>);
+
+impl Board {
+    /// What was noted last.
+    pub fn read(&self) -> Vec<PortReport> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, reports: Vec<PortReport>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reports;
+    }
+}
 
 /// What a service core is told.
 #[derive(Debug)]
@@ -67,14 +87,19 @@ pub struct PortReport {
 }
 
 /// Runs a switch until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable when
-/// a command was sent (an eventfd, a socket); `gone` hears of each port that ended by itself.
+/// a command was sent (an eventfd, a socket); `gone` hears of each port that ended by itself; `board` shows what ports count.
 ///
 /// # Errors
 /// Those of `poll(2)`.
-pub fn run(commands: &Receiver<Command>, bell: &OwnedFd, gone: &Sender<PortId>) -> io::Result<()> {
+pub fn run(
+    commands: &Receiver<Command>,
+    bell: &OwnedFd,
+    gone: &Sender<PortId>,
+    board: &Board,
+) -> io::Result<()> {
     let mut switch = Switch::<Endpoint>::default();
     let start = Instant::now();
-    let mut busy_at = 0;
+    let (mut busy_at, mut noted_at) = (0, 0);
     loop {
         match commands.try_recv() {
             Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
@@ -92,7 +117,12 @@ pub fn run(commands: &Receiver<Command>, bell: &OwnedFd, gone: &Sender<PortId>) 
             // Nobody may want to know.
             let _ = gone.send(id);
         }
-        if now - busy_at < SPIN {
+        let awake = now - busy_at < SPIN;
+        if !awake || now - noted_at >= NOTED {
+            noted_at = now;
+            board.note(report(&switch));
+        }
+        if awake {
             std::thread::yield_now();
             continue;
         }
@@ -128,6 +158,11 @@ fn sleep(switch: &mut Switch<Endpoint>, bell: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+fn report(switch: &Switch<Endpoint>) -> Vec<PortReport> {
+    let one = |id| switch.counters(id).map(|counters| PortReport { id, counters });
+    switch.ids().filter_map(one).collect()
+}
+
 fn obey(switch: &mut Switch<Endpoint>, command: Command) {
     match command {
         Command::Add { id, spec, fds, geometry, mtu, reply } => {
@@ -148,9 +183,7 @@ fn obey(switch: &mut Switch<Endpoint>, command: Command) {
             switch.remove(id);
         }
         Command::Report(reply) => {
-            let ports: Vec<PortId> = switch.ids().collect();
-            let report = |id| switch.counters(id).map(|counters| PortReport { id, counters });
-            let _ = reply.send(ports.into_iter().filter_map(report).collect());
+            let _ = reply.send(report(switch));
         }
         Command::Stop => {}
     }

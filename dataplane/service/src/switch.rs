@@ -5,8 +5,9 @@
 //! 1. Every port in rotation gets [`QUANTUM`] bytes of credit (deficit round robin). A frame costs its length and
 //!    [`FRAME_COST`], so neither large nor many small frames buy a port more than its share. A port with nothing waiting saves nothing.
 //! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. What passes goes to the port that the control plane's
-//!    table names for its destination MAC, or, if it is an ARP broadcast, for the address that it asks about. Nothing is ever
-//!    learnt from a frame.
+//!    table names for its destination MAC. A question to everybody or to a group, of ARP or of neighbour discovery, goes to the port that
+//!    has the address in question, and to no other: who else would hear it could only answer falsely. Nothing is ever learnt from a frame.
+//!    What a port announces of itself (its rules saw to it that it is true) goes to all others, and costs it each copy.
 //! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue. The head that is copied is the very
 //!    bytes that were judged: the sender cannot change them in between.
 //! 4. A port without room loses the frame (it is counted); nobody waits for it.
@@ -15,7 +16,7 @@
 //! No turn does more than [`BATCH`] frames a port.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -36,6 +37,10 @@ pub const BATCH: usize = 64;
 pub const PORTS: usize = 256;
 
 const _: () = assert!(QUANTUM > 65_535 + 14 + FRAME_COST);
+
+/// Types of neighbour discovery (RFC 4861 section 4.3 and 4.4).
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
 
 /// What the control plane calls a port: the number of its grant.
 pub type PortId = u64;
@@ -65,7 +70,8 @@ struct Port<Q> {
     queue: Q,
     /// Frames received and not yet looked at.
     waiting: VecDeque<Frame>,
-    credit: u32,
+    /// Below zero: what copies of an announcement cost more than there was.
+    credit: i64,
     /// Something was handed to it since its last flush.
     touched: bool,
     counters: PortCounters,
@@ -77,6 +83,7 @@ pub struct Switch<Q> {
     ports: Vec<Port<Q>>,
     by_mac: HashMap<[u8; 6], usize, RandomState>,
     by_address: HashMap<Ipv4Addr, usize, RandomState>,
+    by_address6: HashMap<Ipv6Addr, usize, RandomState>,
     /// Who is first in the next turn.
     first: usize,
     batch: Vec<Frame>,
@@ -89,6 +96,7 @@ impl<Q: NicQueue> Default for Switch<Q> {
             ports: Vec::new(),
             by_mac: HashMap::default(),
             by_address: HashMap::default(),
+            by_address6: HashMap::default(),
             first: 0,
             batch: Vec::with_capacity(BATCH),
             dead: Vec::new(),
@@ -182,7 +190,10 @@ impl<Q: NicQueue> Switch<Q> {
     fn check_free(&self, id: PortId, spec: &VnicSpec, but: Option<usize>) -> Result<(), AddError> {
         let same = |(at, port): &(usize, &Port<Q>)| {
             Some(*at) != but
-                && (port.id == id || port.spec.mac == spec.mac || port.spec.address == spec.address)
+                && (port.id == id
+                    || port.spec.mac == spec.mac
+                    || port.spec.address == spec.address
+                    || (spec.address6.is_some() && port.spec.address6 == spec.address6))
         };
         match self.ports.iter().enumerate().find(same) {
             Some((_, other)) => Err(AddError::Taken(id, other.id)),
@@ -193,6 +204,11 @@ impl<Q: NicQueue> Switch<Q> {
     fn index(&mut self) {
         self.by_mac = self.ports.iter().enumerate().map(|(at, port)| (port.spec.mac, at)).collect();
         self.by_address = self.ports.iter().enumerate().map(|(at, port)| (port.spec.address, at)).collect();
+        // With a granted address comes the one that follows from the MAC.
+        let six = |(at, port): (usize, &Port<Q>)| {
+            port.spec.address6.map(|own| [(own, at), (port.spec.link_local(), at)])
+        };
+        self.by_address6 = self.ports.iter().enumerate().filter_map(six).flatten().collect();
     }
 
     /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes back. Returns whether there was anything.
@@ -218,28 +234,32 @@ impl<Q: NicQueue> Switch<Q> {
             port.waiting.extend(self.batch.drain(..));
         }
         if port.waiting.is_empty() {
-            port.credit = 0;
+            // A debt is paid off even if nothing more is asked for.
+            port.credit = (port.credit + i64::from(QUANTUM)).min(0);
             return false;
         }
-        port.credit = port.credit.saturating_add(QUANTUM).min(2 * QUANTUM);
+        port.credit = (port.credit + i64::from(QUANTUM)).min(2 * i64::from(QUANTUM));
         loop {
             let port = &mut self.ports[from];
             let Some(frame) = port.waiting.front() else {
-                port.credit = 0;
+                port.credit = port.credit.min(0);
                 break;
             };
             // A frame is no longer than the largest MTU: it fits.
-            let cost = frame.len() as u32 + FRAME_COST;
-            let Some(credit) = port.credit.checked_sub(cost) else { break };
-            port.credit = credit;
+            let cost = frame.len() as i64 + i64::from(FRAME_COST);
+            if port.credit < cost {
+                break;
+            }
             if let Some(frame) = port.waiting.pop_front() {
-                self.forward(from, frame, now);
+                let copies = self.forward(from, frame, now);
+                self.ports[from].credit -= cost * copies.max(1);
             }
         }
         true
     }
 
-    fn forward(&mut self, from: usize, frame: Frame, now: u64) {
+    /// Returns how many ports it was for.
+    fn forward(&mut self, from: usize, frame: Frame, now: u64) -> i64 {
         let port = &mut self.ports[from];
         let (head, length) = (port.queue.bytes(&frame), frame.len());
         let allowed = software::transmit(&port.spec, head, length)
@@ -247,20 +267,42 @@ impl<Q: NicQueue> Switch<Q> {
                 let passes = port.bucket.as_mut().is_none_or(|bucket| bucket.take(length, now));
                 if passes { Ok(()) } else { Err(Reason::Rate) }
             })
-            .and_then(|()| {
-                self.by_mac
-                    .get(&head[..6])
-                    // Judged to be long enough: only ARP may be a broadcast, and it has 42 bytes.
-                    .or_else(|| asked_about(head).and_then(|address| self.by_address.get(&address)))
-                    .copied()
-                    .filter(|to| *to != from)
-                    .ok_or(Reason::Target)
+            .and_then(|()| match to_group(head) {
+                None => found(self.by_mac.get(&head[..6])),
+                Some(Group::Asks(address)) => found(self.by_address.get(&address)),
+                Some(Group::Asks6(address)) => found(self.by_address6.get(&address)),
+                Some(Group::Tells { six }) => Ok(Way::All { six }),
+                Some(Group::Other) => Err(Reason::Target),
             });
-        match allowed {
-            Ok(to) => self.hand_over(from, to, &frame),
-            Err(reason) => port.counters.send_drops[reason as usize] += 1,
-        }
+        let copies = match allowed {
+            Ok(Way::One(to)) if to != from => {
+                self.hand_over(from, to, &frame);
+                1
+            }
+            Ok(Way::One(_)) => {
+                self.ports[from].counters.send_drops[Reason::Target as usize] += 1;
+                1
+            }
+            Ok(Way::All { six }) => self.announce(from, &frame, six),
+            Err(reason) => {
+                port.counters.send_drops[reason as usize] += 1;
+                1
+            }
+        };
         self.ports[from].queue.release(frame);
+        copies
+    }
+
+    /// Hands a frame to all others that speak its family.
+    fn announce(&mut self, from: usize, frame: &Frame, six: bool) -> i64 {
+        let mut copies = 0;
+        for to in 0..self.ports.len() {
+            if to != from && (!six || self.ports[to].spec.address6.is_some()) {
+                self.hand_over(from, to, frame);
+                copies += 1;
+            }
+        }
+        copies
     }
 
     fn hand_over(&mut self, from: usize, to: usize, frame: &Frame) {
@@ -307,10 +349,52 @@ impl<Q: NicQueue> Switch<Q> {
     }
 }
 
-/// The address that an ARP broadcast asks about.
-fn asked_about(head: &[u8]) -> Option<Ipv4Addr> {
-    let target = head.get(38..)?.first_chunk::<4>()?;
-    (head[..6] == [0xff; 6]).then(|| Ipv4Addr::from(*target))
+/// Where a frame goes.
+#[derive(Clone, Copy)]
+enum Way {
+    One(usize),
+    /// To all others; of those with IPv6 alone.
+    All {
+        six: bool,
+    },
+}
+
+#[inline]
+fn found(port: Option<&usize>) -> Result<Way, Reason> {
+    port.copied().map(Way::One).ok_or(Reason::Target)
+}
+
+/// What a frame to everybody or to a group wants.
+enum Group {
+    Asks(Ipv4Addr),
+    Asks6(Ipv6Addr),
+    /// It says where its sender's address is.
+    Tells {
+        six: bool,
+    },
+    Other,
+}
+
+/// Reads a frame that passed its sender's rules: to everybody goes ARP alone, which has 42 bytes, and to groups neighbour discovery without
+/// extension headers. `None`: it goes to one station.
+#[inline]
+fn to_group(head: &[u8]) -> Option<Group> {
+    if head[0] & 1 == 0 {
+        return None;
+    }
+    let bytes = |at: usize| head.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
+    if head[0] == 0xff {
+        let (sender, target) = (bytes(28)?, bytes(38)?);
+        return Some(if sender == target { Group::Tells { six: false } } else { Group::Asks(target.into()) });
+    }
+    match head.get(54) {
+        Some(&SOLICITATION) => {
+            let target = head.get(62..).and_then(|rest| rest.first_chunk::<16>());
+            Some(target.map_or(Group::Other, |target| Group::Asks6(Ipv6Addr::from(*target))))
+        }
+        Some(&ADVERTISEMENT) => Some(Group::Tells { six: true }),
+        _ => Some(Group::Other),
+    }
 }
 
 #[cfg(test)]

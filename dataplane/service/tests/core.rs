@@ -1,13 +1,14 @@
 //! A service core on a thread, two endpoints of shared memory on it, through commands alone.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use sietch_nic::NicQueue;
 use sietch_nic::shm::{Endpoint, Geometry, Pair, create_pair};
 use sietch_nic::xdp::VnicSpec;
-use sietch_service::{Command, run};
+use sietch_service::{Board, Command, run};
 
 const MTU: usize = 9000;
 
@@ -59,7 +60,9 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     let flags = EventfdFlags::NONBLOCK.union(EventfdFlags::CLOEXEC);
     let bell = eventfd(0, flags).expect("an eventfd");
     let ringer = bell.try_clone().expect("a descriptor");
-    let core = std::thread::spawn(move || run(&commands, &bell, &gone));
+    let board = Arc::new(Board::default());
+    let shown = Arc::clone(&board);
+    let core = std::thread::spawn(move || run(&commands, &bell, &gone, &shown));
     let tell = |command| {
         sender.send(command).expect("the core runs");
         rustix::io::write(&ringer, &1_u64.to_ne_bytes()).expect("the bell is whole");
@@ -86,6 +89,10 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     tell(Command::Report(reply));
     let report = report.recv().expect("the core answers");
     assert_eq!((report.len(), report[0].counters.sent_frames, report[1].counters.received_frames), (2, 4, 4));
+    // The core sleeps, or is about to: what it noted before is all there is.
+    while board.read() != report {
+        std::thread::yield_now();
+    }
     // Revoked by the control plane: the core lets go of it, and says so.
     second.revoke().expect("both regions can be written");
     assert_eq!(ended.recv(), Ok(2));

@@ -1,5 +1,7 @@
 //! What administrators ask: status, counters, revoke, restore, reload.
 
+use std::collections::BTreeSet;
+
 use sietch_protocol::{
     ErrorKind, ErrorReply, GrantStatus, Protection, Reply, Request, Stat, StatGroup, Status, Target,
     VnicKind, VnicStatus, VsaStatus,
@@ -146,7 +148,9 @@ impl<D: VnicDevices> Control<D> {
             peer: None,
             protection: match self.service() {
                 Some(_) => Protection::BrokerMediated,
-                None => Protection::None("no service core runs; start `sietch service`".to_owned()),
+                None => Protection::None(
+                    "no service core runs; start `sietch service`, or let `sietch up` do so".to_owned(),
+                ),
             },
             rate: port.rate,
             revoked: self.revoked.contains(&key("VNIC", &port.name)),
@@ -165,15 +169,20 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Group 0 is the daemon's, then one for each VNIC held, then one for each page published.
+    /// Group 0 is the daemon's, then one for each VNIC of the kernel that is held, then one for each page published: of applications, and of
+    /// ports by the service core.
     fn stat(&self, cursor: u32) -> Stat {
         let position = usize::try_from(cursor).unwrap_or(usize::MAX);
         let plans: Vec<_> = self.plans().collect();
-        let pages: Vec<_> = self
-            .clients
-            .values()
-            .flat_map(|client| client.pages.iter().map(|page| (client.process.pid, page)))
-            .collect();
+        let ports: BTreeSet<String> = self.held_ports().collect();
+        let mut pages = Vec::new();
+        for (connection, client) in &self.clients {
+            let serves = self.serves(*connection);
+            // The service core shows ports, by their names; those that have ended are of no interest.
+            let shown = client.pages.iter().filter(|(label, _)| !serves || ports.contains(label));
+            let source = |label: &str| if serves { format!("vnic {label}") } else { label.to_owned() };
+            pages.extend(shown.map(|(label, page)| (client.process.pid, source(label), page)));
+        }
         let total = 1 + plans.len() + pages.len();
         let group = if position == 0 {
             let metrics = self.counters.borrow().list();
@@ -182,10 +191,10 @@ impl<D: VnicDevices> Control<D> {
             let metrics = self.devices.counters(plan);
             Some(StatGroup { source: format!("vnic {}", plan.name), pid: None, metrics })
         } else {
-            pages.get(position - 1 - plans.len()).map(|(pid, (label, page))| {
+            pages.get(position - 1 - plans.len()).map(|(pid, source, page)| {
                 // A page that cannot be read is the application's own fault and shows as empty.
                 let metrics = sietch_protocol::metrics::read(page).unwrap_or_default();
-                StatGroup { source: label.clone(), pid: Some(*pid), metrics }
+                StatGroup { source: source.clone(), pid: Some(*pid), metrics }
             })
         };
         Stat { group, next: (position + 1 < total).then(|| cursor.saturating_add(1)) }

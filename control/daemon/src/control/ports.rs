@@ -37,6 +37,17 @@ impl<D: VnicDevices> Control<D> {
         client.map(|client| client.process.pid)
     }
 
+    /// Whether that connection is the service core's.
+    pub(super) fn serves(&self, connection: u64) -> bool {
+        self.ports.service == Some(connection)
+    }
+
+    /// The names of the ports that are held.
+    pub(super) fn held_ports(&self) -> impl Iterator<Item = String> {
+        let is_port = |record: &&GrantRecord| matches!(record.device, Device::Port(_));
+        self.grants.values().filter(is_port).map(|record| record.name.clone())
+    }
+
     /// The part of AcquireVnic for a port, after it was found allowed.
     pub(super) fn acquire_port(&mut self, connection: u64, port: &Port) -> Result<Answer, ErrorReply> {
         let what = format!("VNIC {}", port.name);

@@ -1,4 +1,4 @@
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use sietch_nic::NicQueue;
@@ -88,6 +88,99 @@ fn a_frame_goes_to_whom_it_names_whole_and_to_nobody_else() {
     assert!(switch.queues().all(|queue| queue.free_buffers() == 512));
 }
 
+fn six(last: u8) -> VnicSpec {
+    VnicSpec { address6: Some(address6(last)), ..spec(last) }
+}
+
+fn address6(last: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())
+}
+
+/// A message of neighbour discovery from `from`, about `about`; from nobody's address if it is a trial.
+fn discovery(kind: u8, from: u8, about: Ipv6Addr, trial: bool) -> Vec<u8> {
+    let [.., a, b, c] = about.octets();
+    let group = match kind {
+        135 => Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c])),
+        _ => Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
+    };
+    let [.., d, e, f, g] = group.octets();
+    let source = if trial { Ipv6Addr::UNSPECIFIED } else { address6(from) };
+    let mut frame = vec![0x33, 0x33, d, e, f, g];
+    frame.extend_from_slice(&mac(from));
+    let length = if trial { 24 } else { 32 };
+    frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, length, 58, 255]);
+    frame.extend_from_slice(&source.octets());
+    frame.extend_from_slice(&group.octets());
+    frame.extend_from_slice(&[kind, 0, 0, 0, 0, 0, 0, 0]);
+    frame.extend_from_slice(&about.octets());
+    if !trial {
+        frame.extend_from_slice(&[kind - 134, 1]);
+        frame.extend_from_slice(&mac(from));
+    }
+    frame
+}
+
+fn counts(taps: &[WireTap]) -> Vec<usize> {
+    taps.iter().map(|tap| arrived(tap).len()).collect()
+}
+
+#[test]
+fn a_question_of_ipv6_reaches_the_owner_of_the_address_alone() {
+    let (mut switch, taps) = switch([six(1), six(2), six(3), spec(4)]);
+    // The last bytes of the link-local addresses differ as the MACs do.
+    let local = six(3).link_local();
+    for (frame, expected) in [
+        (discovery(135, 1, address6(2), false), [0, 1, 0, 0]),
+        (discovery(135, 1, local, false), [0, 0, 1, 0]),
+        (discovery(135, 1, address6(3), true), [0, 0, 1, 0]),
+        // About nobody's, its own, and what another forges.
+        (discovery(135, 1, address6(9), false), [0, 0, 0, 0]),
+        (discovery(135, 1, address6(1), true), [0, 0, 0, 0]),
+    ] {
+        assert!(taps[0].deliver(&frame) && switch.turn(0));
+        assert_eq!(counts(&taps), expected, "{frame:02x?}");
+    }
+    let counters = switch.counters(1).expect("it is there");
+    assert_eq!((counters.sent_frames, counters.send_drop(Reason::Target)), (3, 2));
+    // Who says that it has another's address, or asks in another's name, is not heard.
+    let mut named = discovery(135, 1, address6(2), false);
+    named[22..38].copy_from_slice(&address6(3).octets());
+    for frame in [discovery(136, 1, address6(2), false), named] {
+        assert!(taps[0].deliver(&frame) && switch.turn(0));
+        assert_eq!(counts(&taps), [0, 0, 0, 0]);
+    }
+    let counters = switch.counters(1).expect("it is there");
+    assert_eq!((counters.send_drop(Reason::Icmp), counters.send_drop(Reason::Address)), (1, 1));
+}
+
+#[test]
+fn what_a_port_announces_of_itself_reaches_all_and_costs_it_each_copy() {
+    let (mut switch, taps) = switch([six(1), six(2), six(3), spec(4)]);
+    assert!(taps[0].deliver(&discovery(136, 1, address6(1), false)) && switch.turn(0));
+    assert_eq!(counts(&taps), [0, 1, 1, 0]);
+    assert!(taps[0].deliver(&question(1, 1)) && switch.turn(0));
+    assert_eq!(counts(&taps), [0, 1, 1, 1]);
+    // Another's address it cannot announce.
+    let mut forged = question(1, 1);
+    (forged[31], forged[41]) = (2, 2);
+    assert!(taps[0].deliver(&forged) && switch.turn(0));
+    assert_eq!(counts(&taps), [0, 0, 0, 0]);
+    // A flood of announcements does not buy more than a share: copies count, and debts are kept.
+    let mut seen = 0;
+    for turn in 0..100 {
+        while taps[0].deliver(&{
+            let mut long = question(1, 1);
+            long.resize(9014, 0);
+            long
+        }) {}
+        switch.turn(turn);
+        seen += arrived(&taps[1]).len();
+        taps[2..].iter().for_each(|tap| drop(arrived(tap)));
+    }
+    let share = 100 * super::QUANTUM as usize / (3 * (9014 + super::FRAME_COST as usize));
+    assert!(seen <= share + 4 && seen >= share - 8, "{seen} of {share}");
+}
+
 #[test]
 fn both_sides_rules_hold_and_change_while_it_runs() {
     let stranger = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 3), 32).expect("32 bits");
@@ -120,6 +213,9 @@ fn names_are_unique_and_the_medium_is_memory() {
     let queue = || tapped_with(mac(9), MTU, 8, Medium::SHARED_MEMORY).0;
     assert!(matches!(switch.add(1, spec(2), queue()), Err(AddError::Taken(1, 1))));
     assert!(matches!(switch.add(2, spec(1), queue()), Err(AddError::Taken(2, 1))));
+    switch.add(7, six(7), queue()).expect("its own addresses");
+    let same = VnicSpec { address6: six(7).address6, ..spec(8) };
+    assert!(matches!(switch.add(8, same, queue()), Err(AddError::Taken(8, 7))));
     assert!(matches!(switch.add(2, spec(2), tapped(mac(9), MTU, 8).0), Err(AddError::Medium(2))));
     assert!(matches!(switch.add(2, VnicSpec { mac: [1; 6], ..spec(2) }, queue()), Err(AddError::Rules(..))));
     assert!(!switch.update(5, spec(5)).expect("sound rules"));

@@ -1,0 +1,90 @@
+//! The store behind the software switch that `sietch up` starts: both families, counters, and a service core that dies.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::process::Signal;
+
+use crate::place::{Place, STORE_USER, signal, wait_for};
+
+const STORE: &str = "10.91.0.1";
+const STORE6: &str = "fd91::1";
+
+fn place(name: &str) -> Place {
+    let place = Place::new(name);
+    let own = rustix::process::geteuid().as_raw();
+    let store = if own == 0 { STORE_USER } else { own };
+    let port = place.port;
+    place.configure(&format!(
+        "[[vnic]]\nname = \"kv\"\nkind = \"switch\"\nuid = {store}\naddress = \"{STORE}/24\"\naddress6 = \"{STORE6}/64\"\n\
+         tcp_ports = [\"{port}\"]\n\
+         [[vnic]]\nname = \"client\"\nkind = \"switch\"\nuid = {own}\naddress = \"10.91.0.2/24\"\n\
+         address6 = \"fd91::2/64\"\ntcp_ports = [\"1024-65535\"]\n\n\
+         [[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
+         [kv]\nuid = {store}\nport = {port}\nvsa = \"store\"\n\n[service]\nuid = {service}\n",
+        service = if own == 0 { 61871 } else { own },
+    ));
+    place
+}
+
+/// Connects from the client's port and asks; what was said. `None` if there is no port or no way yet.
+fn try_converse(place: &Place, store: &str, request: &str, reply: usize) -> Option<String> {
+    let mut client = sietch::Client::connect(&place.socket(), "acceptance").expect("the daemon is there");
+    let vnic = client.acquire_vnic("client").ok()?;
+    let config = vnic.engine_config([7; 16]);
+    let grants = vec![vnic.grant];
+    let held = sietch::Held { grants, lease: client.hold().expect("a thread is left") };
+    let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").holding(held);
+    let store: IpAddr = store.parse().expect("an address");
+    let remote = SocketAddr::from((store, place.port));
+    let request = request.to_owned();
+    let conversation = runtime.run(async move |net| {
+        let mut stream = net.connect(remote).await.ok()?;
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut said = vec![0; reply];
+        stream.read_exact(&mut said).await.ok()?;
+        String::from_utf8(said).ok()
+    });
+    conversation.ok().flatten()
+}
+
+/// The same, as soon as it works.
+fn converse(place: &Place, store: &str, request: &str, reply: usize) -> String {
+    wait_for("an answer over the switch", || try_converse(place, store, request, reply))
+}
+
+fn counter(place: &Place, vnic: &str, name: &str) -> Option<u64> {
+    let stat: serde_json::Value = serde_json::from_slice(&place.run(&["stat", "--json"]).stdout).ok()?;
+    let source = format!("vnic {vnic}");
+    let group = stat["groups"].as_array()?.iter().find(|group| group["source"] == source.as_str())?.clone();
+    group["values"][name].as_u64()
+}
+
+#[test]
+fn up_starts_the_switch_and_starts_it_again_when_it_dies() {
+    let place = place("switched");
+    let up = place.up(&["--net", "af_xdp"]);
+    assert!(up.banner.contains(&format!("shm VNIC kv {STORE}")), "{}", up.banner);
+    assert!(up.banner.contains("(broker-mediated)") && up.banner.contains("\nswitch:"), "{}", up.banner);
+    assert_eq!(converse(&place, STORE, "SET a 1\r\n", 5), "+OK\r\n");
+    // Neighbours are found through the switch: the client asks for an address that only the store may answer for.
+    assert_eq!(converse(&place, STORE6, "GET a\r\n", 7), "$1\r\n1\r\n");
+    let answered = |name| wait_for("the counters", || counter(&place, "kv", name).filter(|value| *value > 0));
+    assert!(answered("transmitted.frames") > 2 && answered("received.bytes") > 200);
+    assert_eq!(counter(&place, "kv", "transmitted.dropped.address"), Some(0));
+    // The client has gone, and so have its counters.
+    wait_for("the client's port to end", || {
+        counter(&place, "client", "received.frames").is_none().then_some(())
+    });
+
+    let pids = place.pids();
+    let service = place.status()["daemon"]["service"].as_i64().expect("a service core");
+    signal(service, Signal::KILL);
+    wait_for("another service core", || {
+        place.try_status()?["daemon"]["service"].as_i64().filter(|pid| *pid != service)
+    });
+    assert_eq!(converse(&place, STORE6, "GET a\r\n", 7), "$1\r\n1\r\n");
+    assert_eq!(converse(&place, STORE, "GET a\r\n", 7), "$1\r\n1\r\n");
+    assert_eq!(place.pids(), pids, "neither store nor daemon was restarted");
+    let said = up.stop();
+    assert!(said.contains("the service core ended"), "{said}");
+}
