@@ -75,5 +75,7 @@ fn socket_geometry(shape: sietch_protocol::Geometry) -> af_xdp::Geometry {
         completion: shape.completion,
         receive: shape.receive,
         transmit: shape.transmit,
+        runs: shape.runs,
+        run_chunks: shape.run_chunks,
     }
 }

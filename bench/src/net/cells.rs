@@ -124,15 +124,14 @@ const VNIC: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
 const LINK_SERVER: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 2);
 const PORT: u16 = 7100;
 
-/// What the daemon hands out: a VNIC behind a veth pair with the largest frames that its filters can look at (the kernel's own veth pair
-/// carries segments of 64 KiB, whatever its MTU), and both ends of a link whose MTU is about that of the kernel's loopback.
+/// What the daemon hands out: a VNIC behind a veth pair with its usual MTU (the kernel's own veth pair carries segments of 64 KiB, whatever its
+/// MTU), and both ends of a link whose MTU is about that of the kernel's loopback.
 const CONFIGURATION: &str = r#"
 [[vnic]]
 name = "bench"
 uid = 0
 address = "10.85.0.2/24"
 host_address = "10.85.0.1"
-mtu = 3498
 tcp_ports = ["7100"]
 udp_ports = ["7100"]
 

@@ -35,8 +35,11 @@ pub const MAX_PORT_RANGES: usize = 64;
 pub const MAX_PEERS: usize = 64;
 /// The smallest MTU: what every IPv4 host must accept (RFC 791).
 pub const MIN_MTU: u32 = 576;
-/// The largest MTU: XDP programs without multi-buffer support attach up to it.
-pub const MAX_MTU: u32 = 3498;
+/// The largest MTU: the longest IPv4 packet. An uplink, and kernels before 6.6, allow less: then the VNIC has what they allow.
+pub const MAX_MTU: u32 = 65_535;
+/// The MTU of a VNIC that has none: its frames take up sixteen pages when sent, and seventeen pieces of 3840 bytes when received, none of them
+/// nearly empty. Packets that go on to narrower networks are no larger than those take (RFC 1191, RFC 8201).
+pub const USUAL_VNIC_MTU: u32 = 65_264;
 /// The user that kv runs as when the daemon is root: outside what distributions give out, and without a login.
 pub const KV_UID: u32 = 61870;
 /// The largest `sietch.toml` in bytes: 128 devices take a tenth of it.
@@ -453,7 +456,7 @@ impl Rules<'_> {
             let cause = "memory is for VNICs of the switch".to_owned();
             return refuse(cause, "remove it, or write `kind = \"switch\"`");
         }
-        let mtu = vnic.mtu.as_ref().map_or(usual_mtu(), |mtu| *mtu.get_ref());
+        let mtu = vnic.mtu.as_ref().map_or(USUAL_VNIC_MTU, |mtu| *mtu.get_ref());
         let usable = |ip: Ipv4Addr| {
             !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast())
         };
@@ -472,7 +475,7 @@ impl Rules<'_> {
         }
         if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
             let cause = format!("an mtu of {mtu} is not between {MIN_MTU} and {MAX_MTU}");
-            return refuse(cause, "leave it out for 1500");
+            return refuse(cause, "leave it out for the usual one");
         }
         if vnic.tcp_ports.len().max(vnic.udp_ports.len()) > MAX_PORT_RANGES || vnic.peers.len() > MAX_PEERS {
             let cause = format!("more than {MAX_PORT_RANGES} ranges of ports or {MAX_PEERS} peers");

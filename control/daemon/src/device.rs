@@ -53,7 +53,7 @@ pub struct VnicPlan {
     /// The VNIC's IPv6 address and network, and the host end's address in it. (Missing in the state of daemons that knew none.)
     #[serde(default)]
     pub ipv6: Option<(Network6, Ipv6Addr)>,
-    /// The largest IP packet, in bytes.
+    /// The largest IP packet, in bytes. The device may have less ([`OpenedVnic::mtu`]).
     pub mtu: u32,
     /// Local TCP ports let through.
     pub tcp_ports: Vec<PortRange>,
@@ -118,6 +118,8 @@ pub struct OpenedVnic {
     pub geometry: Geometry,
     /// The gateway's Ethernet address, if it is known without asking.
     pub gateway_mac: Option<Mac>,
+    /// The largest IP packet, in bytes: what was planned, or what the kernel and the uplink allow.
+    pub mtu: u32,
 }
 
 /// Why a device could not be made, adopted or removed.

@@ -36,4 +36,4 @@ pub use types::{
 };
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;

@@ -339,6 +339,11 @@ pub struct Geometry {
     pub receive: u32,
     /// Entries of the transmit ring.
     pub transmit: u32,
+    /// Runs of neighbouring buffers at the end of the pool, one for each frame sent that no buffer holds. With none the socket takes no such
+    /// frames.
+    pub runs: u32,
+    /// Buffers in each run.
+    pub run_chunks: u32,
 }
 
 /// The shape of both regions of a shared-memory VNIC (`docs/spec/shm-link.md`).

@@ -10,15 +10,17 @@
 //!
 //! Layout and rules: `docs/spec/vnic.md`.
 
+mod chain;
 mod create;
 mod error;
 mod geometry;
 mod queue;
 mod rings;
+mod runs;
 
 pub use create::create;
 pub use error::{CreateError, GeometryError, OpenError};
-pub use geometry::Geometry;
+pub use geometry::{Geometry, MAX_SINGLE_MTU};
 pub use queue::{DeviceDrops, Queue, QueueCounters};
 
 use std::os::fd::OwnedFd;

@@ -34,6 +34,7 @@ mod tests;
 
 pub use counters::{DirectionCounters, Reason, Tally, VnicCounters};
 pub use error::XdpError;
+pub use kernel::Buffers;
 pub use uplink::{Uplink, UplinkCounters};
 pub use vnic::{Ipv4Prefix, Ipv6Prefix, VnicPrograms, VnicSpec};
 

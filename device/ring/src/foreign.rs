@@ -6,6 +6,9 @@
 //! 2. What was copied is the reader's own. Whoever validates, validates the copy, and reads the original no second time.
 //! 3. A barrier after each copy keeps the compiler from fetching from the original what it could take from the copy.
 //!
+//! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that no buffer of it holds; whoever copies them out
+//!    does not notice.
+//!
 //! A copy that races with the peer's writes may hold a mixture of old and new bytes. That is the peer's own doing, and no
 //! different from having been sent that mixture.
 
@@ -15,17 +18,78 @@ use std::marker::PhantomData;
 #[cfg(test)]
 mod tests;
 
+/// The most pieces that bytes lie in: what a socket buffer of Linux holds, its linear part and `MAX_SKB_FRAGS`.
+pub const MAX_PIECES: usize = 18;
+
+/// Bytes of a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// How far from the start of the mapping.
+    pub offset: u32,
+    /// How many.
+    pub length: u32,
+}
+
+/// Where bytes lie that are no neighbours, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Pieces {
+    count: u32,
+    total: u32,
+    pieces: [Piece; MAX_PIECES],
+}
+
+impl Pieces {
+    /// Appends a piece. `false`, and nothing changed, if there are [`MAX_PIECES`] already or the whole would have 4 GiB.
+    #[must_use = "false means that the piece is not in it"]
+    pub fn push(&mut self, piece: Piece) -> bool {
+        let Some(total) = self.total.checked_add(piece.length) else { return false };
+        let Some(next) = self.pieces.get_mut(self.count as usize) else { return false };
+        *next = piece;
+        self.count += 1;
+        self.total = total;
+        true
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn as_slice(&self) -> &[Piece] {
+        self.pieces.get(..self.count as usize).unwrap_or_default()
+    }
+
+    /// Bytes in all pieces.
+    #[inline]
+    pub const fn total(&self) -> usize {
+        self.total as usize
+    }
+
+    /// No pieces any more.
+    pub const fn clear(&mut self) {
+        self.count = 0;
+        self.total = 0;
+    }
+}
+
 /// Bytes in memory that others may write meanwhile. Can only be copied out.
 #[derive(Clone, Copy)]
 pub struct Foreign<'memory> {
+    /// The first byte; of bytes in pieces, the first of the mapping that they lie in.
     start: *const u8,
-    length: usize,
+    length: u32,
+    /// Of bytes in pieces: how many of those in the pieces come before.
+    skipped: u32,
+    pieces: Option<&'memory Pieces>,
     memory: PhantomData<&'memory [u8]>,
 }
 
 impl<'memory> Foreign<'memory> {
     /// No bytes.
-    pub const EMPTY: Self = Self { start: std::ptr::null(), length: 0, memory: PhantomData };
+    pub const EMPTY: Self = Self::at(std::ptr::null(), 0);
+
+    #[inline]
+    const fn at(start: *const u8, length: usize) -> Self {
+        assert!(length <= u32::MAX as usize, "a frame has less than 4 GiB");
+        Self { start, length: length as u32, skipped: 0, pieces: None, memory: PhantomData }
+    }
 
     /// The `length` bytes from `start` on.
     ///
@@ -34,19 +98,30 @@ impl<'memory> Foreign<'memory> {
     /// holds a reference through which they could be written.
     #[inline]
     pub const unsafe fn from_raw(start: *const u8, length: usize) -> Self {
-        Self { start, length, memory: PhantomData }
+        Self::at(start, length)
+    }
+
+    /// The bytes in `pieces` of the mapping that begins at `base`, all but the first `skip`.
+    ///
+    /// # Safety
+    /// Every piece lies in that mapping; for the rest as [`Foreign::from_raw`].
+    #[inline]
+    pub const unsafe fn from_pieces(base: *const u8, pieces: &'memory Pieces, skip: usize) -> Self {
+        let all =
+            Self { start: base, length: pieces.total, skipped: 0, pieces: Some(pieces), memory: PhantomData };
+        all.skip(skip)
     }
 
     /// Bytes of one's own, for whoever takes both kinds.
     #[inline]
     pub const fn from_slice(bytes: &'memory [u8]) -> Self {
-        Self { start: bytes.as_ptr(), length: bytes.len(), memory: PhantomData }
+        Self::at(bytes.as_ptr(), bytes.len())
     }
 
     /// How many bytes.
     #[inline]
     pub const fn len(&self) -> usize {
-        self.length
+        self.length as usize
     }
 
     /// Whether there are none.
@@ -58,15 +133,21 @@ impl<'memory> Foreign<'memory> {
     /// All but the first `bytes`.
     #[inline]
     pub const fn skip(self, bytes: usize) -> Self {
-        let bytes = if bytes < self.length { bytes } else { self.length };
+        // Below a u32, or the length, which is one.
+        let bytes = if bytes < self.length as usize { bytes as u32 } else { self.length };
+        let length = self.length - bytes;
+        if self.pieces.is_some() {
+            return Self { length, skipped: self.skipped + bytes, ..self };
+        }
         // `wrapping_add` needs no promise; the result is inside or one past the end.
-        Self { start: self.start.wrapping_add(bytes), length: self.length - bytes, memory: PhantomData }
+        Self { start: self.start.wrapping_add(bytes as usize), length, ..self }
     }
 
     /// The first `bytes`, or all if there are fewer.
     #[inline]
     pub const fn take(self, bytes: usize) -> Self {
-        Self { length: if bytes < self.length { bytes } else { self.length }, ..self }
+        // As in `skip`.
+        Self { length: if bytes < self.length as usize { bytes as u32 } else { self.length }, ..self }
     }
 
     /// Copies the bytes from `offset` on into `out`, all of it.
@@ -76,20 +157,43 @@ impl<'memory> Foreign<'memory> {
     #[inline]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
         assert!(
-            offset <= self.length && out.len() <= self.length - offset,
+            offset <= self.len() && out.len() <= self.len() - offset,
             "{} bytes at {offset} are not within {} foreign bytes",
             out.len(),
             self.length
         );
+        if let Some(pieces) = self.pieces {
+            return self.copy_from_pieces(pieces, offset, out);
+        }
         // SAFETY: inside the range that `from_raw` vouched for (asserted above), readable as long as `'memory`. `out` is an
         // exclusive reference, so the two do not overlap. The source may change while it is copied: no reference to it
         // exists, and any byte is a `u8`.
         unsafe { copy_once(self.start.add(offset), out.as_mut_ptr(), out.len()) };
     }
 
+    #[inline(never)]
+    fn copy_from_pieces(&self, pieces: &Pieces, offset: usize, mut out: &mut [u8]) {
+        let mut before = self.skipped as usize + offset;
+        for piece in pieces.as_slice() {
+            let length = piece.length as usize;
+            if before >= length {
+                before -= length;
+                continue;
+            }
+            let (now, later) = out.split_at_mut((length - before).min(out.len()));
+            // SAFETY: inside a piece, and thus inside the mapping that `from_pieces` vouched for; the rest as in `copy_to`.
+            unsafe { copy_once(self.start.add(piece.offset as usize + before), now.as_mut_ptr(), now.len()) };
+            out = later;
+            before = 0;
+            if out.is_empty() {
+                break;
+            }
+        }
+    }
+
     /// A copy of all bytes. Allocates.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut copy = vec![0; self.length];
+        let mut copy = vec![0; self.len()];
         self.copy_to(0, &mut copy);
         copy
     }

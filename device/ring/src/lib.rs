@@ -33,7 +33,7 @@ pub mod wake;
 pub use crossed::{CrossedLayout, CrossedRing};
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
-pub use foreign::Foreign;
+pub use foreign::{Foreign, MAX_PIECES, Piece, Pieces};
 #[cfg(not(loom))]
 pub use mapped::{Descriptor, MappedRing, RingLayout};
 #[cfg(not(loom))]

@@ -48,12 +48,13 @@ fn peers_are_of_either_family() {
 fn every_mistake_is_told_with_its_file_and_line() {
     let vnic = "[[vnic]]\nname = \"a\"\nuid = 1\naddress = \"10.0.0.2/24\"\nhost_address = \"10.0.0.1\"\n";
     let vsa = "[[vsa]]\nname = \"a\"\nuid = 1\nsize = \"1MiB\"\n";
-    let cases: [(String, &str, &str); 21] = [
+    let cases: [(String, &str, &str); 22] = [
         ("[[vnic]\n".into(), "line 1", ""),
         (format!("{vnic}speed = 1\n"), "line 6", "speed"),
         (format!("{vnic}rate = \"fast\"\n"), "line 6", "Gbit/s"),
         (format!("{vnic}tcp_ports = [\"0\"]\n"), "line 6", "6379"),
-        (format!("{vnic}mtu = 9000\n"), ":2:", "3498"),
+        (format!("{vnic}mtu = 65536\n"), ":2:", "65535"),
+        (format!("{vnic}mtu = 575\n"), ":2:", "576"),
         (format!("{vnic}mac = \"01:00:00:00:00:01\"\n"), ":2:", "even"),
         (format!("{vnic}address6 = \"fd00::2/64\"\n"), ":2:", "alone"),
         (format!("{vnic}host_address6 = \"fd00::1\"\n"), ":2:", "alone"),

@@ -369,7 +369,7 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Ans
         gateway_mac: opened.gateway_mac,
         host_address: Some(plan.host_address),
         peer: None,
-        mtu: plan.mtu,
+        mtu: opened.mtu,
         geometry: QueueGeometry::AfXdp(opened.geometry),
         protection: Protection::KernelEnforced,
         tcp_ports: plan.tcp_ports.clone(),

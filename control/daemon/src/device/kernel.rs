@@ -1,4 +1,8 @@
 //! VNICs of the kernel: a veth pair, an AF_XDP socket bound to one end, XDP programs on both.
+//!
+//! Frames larger than a page need a kernel that takes them in several buffers (Linux 6.6). Where that fails, for whatever reason, the VNIC is
+//! made again for frames that fit a buffer. Behind an uplink no MTU is larger than the uplink's, and none so large: not every driver
+//! sends frames in several buffers.
 
 use std::collections::HashMap;
 
@@ -6,7 +10,7 @@ use rtnetlink::Handle;
 use rustix::thread::CapabilitySet;
 use sietch_protocol::metrics::Metric;
 
-use super::queue::{Programs, Uplink};
+use super::queue::{MAX_SINGLE_MTU, Programs, Uplink};
 use super::{DeviceError, OpenedVnic, VnicDevices, VnicPlan, queue, veth};
 
 /// The real devices.
@@ -56,6 +60,18 @@ impl KernelDevices {
         Ok(())
     }
 
+    /// Makes the whole device, or nothing.
+    async fn make(&mut self, handle: &Handle, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
+        let ends = veth::make(handle, plan, &format!("{}{}", self.owner, plan.name)).await?;
+        let opened = self.open_on(handle, plan, ends).await;
+        if opened.is_err()
+            && let Err(error) = self.close(plan).await
+        {
+            tracing::warn!(%error, "a half made VNIC stays behind");
+        }
+        opened
+    }
+
     async fn open_on(
         &mut self,
         handle: &Handle,
@@ -80,14 +96,19 @@ impl VnicDevices for KernelDevices {
 
     async fn open(&mut self, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
         let handle = self.handle(plan)?;
-        let ends = veth::make(&handle, plan, &format!("{}{}", self.owner, plan.name)).await?;
-        let opened = self.open_on(&handle, plan, ends).await;
-        if opened.is_err()
-            && let Err(error) = self.close(plan).await
-        {
-            tracing::warn!(%error, "a half made VNIC stays behind");
+        let mut plan = plan.clone();
+        if let Some(uplink) = &self.uplink_name {
+            let theirs = veth::mtu_of(&handle, uplink).await.unwrap_or(plan.mtu);
+            plan.mtu = plan.mtu.min(theirs).min(MAX_SINGLE_MTU);
         }
-        opened
+        match self.make(&handle, &plan).await {
+            Err(error) if plan.mtu > MAX_SINGLE_MTU => {
+                tracing::info!(vnic = plan.name, %error, mtu = MAX_SINGLE_MTU, "no large frames here");
+                plan.mtu = MAX_SINGLE_MTU;
+                self.make(&handle, &plan).await
+            }
+            made => made,
+        }
     }
 
     async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {

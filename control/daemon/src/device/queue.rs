@@ -1,14 +1,17 @@
 //! The AF_XDP socket and the XDP programs of one VNIC, in the terms of `sietch-nic`.
 //!
-//! 1. Opening: checksum offload off on the host's end, the socket bound to the application's end, then the filters on both ends. The
+//! 1. The MTU decides whether the socket and the filters are made for frames in several buffers.
+//! 2. Opening: checksum offload off on the host's end, the socket bound to the application's end, then the filters on both ends. The
 //!    descriptors leave this process only after the filters stand.
-//! 2. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
-//! 3. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
+//! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
+//! 4. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
 
 use std::os::fd::AsFd;
 
 use sietch_nic::af_xdp;
-use sietch_nic::xdp::{self, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec};
+use sietch_nic::xdp::{
+    self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec,
+};
 use sietch_protocol::metrics::{Kind, Metric};
 use sietch_protocol::{Geometry, PortRange};
 
@@ -16,8 +19,10 @@ use super::{DeviceError, OpenedVnic, VnicPlan};
 
 /// A veth of one queue has this one.
 const QUEUE: u32 = 0;
-/// What a VNIC may send at once at least: a full segmentation-sized burst.
-const MIN_BURST: u64 = 64 * 1024;
+/// What a VNIC may send at once at least: the longest frame, and then some.
+const MIN_BURST: u64 = xdp::vnic::MINIMUM_LARGE_BURST;
+/// The largest MTU of a veth whose filters see each frame in one buffer.
+pub(super) const MAX_SINGLE_MTU: u32 = 3498;
 /// The share of a second's bytes that a VNIC may send at once: a millisecond's.
 const BURST_SHARE: u64 = 1000;
 
@@ -82,14 +87,15 @@ pub(super) fn open(
 ) -> Result<(OpenedVnic, Programs), DeviceError> {
     xdp::offload::disable_transmit_checksum(host)
         .map_err(|error| fail(of(plan), "switch checksum offload off", error))?;
-    // The configuration bounds the MTU to a few thousand.
+    let buffers = if plan.mtu > MAX_SINGLE_MTU { Buffers::Several } else { Buffers::One };
     let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
     let geometry = af_xdp::Geometry::for_mtu(application, QUEUE, mtu)
         .map_err(|error| fail(of(plan), "choose the size of its rings", error))?;
     let granted =
         af_xdp::create(geometry).map_err(|error| fail(of(plan), "make its AF_XDP socket", error))?;
     let specification = specification(plan, uplink.as_deref());
-    let programs = VnicPrograms::install(&specification, application, host, granted.socket.as_fd(), QUEUE)
+    let socket = (granted.socket.as_fd(), QUEUE);
+    let programs = VnicPrograms::install(&specification, application, host, socket, buffers)
         .map_err(|error| fail(of(plan), "install its filters", error))?;
     if let Some(uplink) = &uplink
         && uplink.ifindex == host
@@ -120,7 +126,10 @@ pub(super) fn open(
             completion: geometry.completion,
             receive: geometry.receive,
             transmit: geometry.transmit,
+            runs: geometry.runs,
+            run_chunks: geometry.run_chunks,
         },
+        mtu: plan.mtu,
         gateway_mac: (!behind_uplink).then_some(plan.host_mac),
     };
     Ok((opened, Programs(programs)))

@@ -50,6 +50,14 @@ pub(super) async fn index_of(handle: &Handle, name: &str) -> Option<u32> {
     find(handle, name).await.map(|link| link.header.index)
 }
 
+/// The MTU of the interface `name`.
+pub(super) async fn mtu_of(handle: &Handle, name: &str) -> Option<u32> {
+    find(handle, name).await?.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    })
+}
+
 /// The two ends, if both are there.
 pub(super) async fn ends(handle: &Handle, plan: &VnicPlan) -> Option<Ends> {
     Some(Ends {

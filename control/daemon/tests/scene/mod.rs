@@ -53,8 +53,10 @@ impl VnicDevices for FileDevices {
             completion: 32,
             receive: 32,
             transmit: 32,
+            runs: 0,
+            run_chunks: 0,
         };
-        Ok(OpenedVnic { xsk: memory(), umem: memory(), geometry, gateway_mac: Some(plan.host_mac) })
+        Ok(OpenedVnic { xsk: memory(), umem: memory(), geometry, gateway_mac: Some(plan.host_mac), mtu: plan.mtu })
     }
 
     async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {

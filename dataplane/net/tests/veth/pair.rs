@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use rustix::thread::UnshareFlags;
 use sietch_nic::af_xdp::{self, Geometry};
-use sietch_nic::xdp::{Reason, VnicPrograms, VnicSpec, offload};
+use sietch_nic::xdp::{Buffers, Reason, VnicPrograms, VnicSpec, offload};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 8];
@@ -97,8 +97,9 @@ impl Pair {
             host_mac: HOST_MAC,
             generation: 1,
         };
-        let programs =
-            VnicPrograms::install(&spec, own, peer, granted.socket.as_fd(), 0).map_err(|e| other(&e))?;
+        let buffers = if geometry.runs > 0 { Buffers::Several } else { Buffers::One };
+        let programs = VnicPrograms::install(&spec, own, peer, (granted.socket.as_fd(), 0), buffers)
+            .map_err(|e| other(&e))?;
         let queue = af_xdp::Queue::open(granted, MAC, *mtu).map_err(|e| other(&e))?;
         Ok(Self { queue, filters: Filters(programs) })
     }

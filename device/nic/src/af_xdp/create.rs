@@ -2,7 +2,8 @@
 //!
 //! 1. A memfd of the UMEM's size, sealed against every change of size: no holder can pull pages from under another.
 //! 2. An AF_XDP socket over it, with its four rings.
-//! 3. Bound to one queue of one interface in copy mode (veth has no other) with wake-up on demand. A queue whose
+//! 3. Bound to one queue of one interface in copy mode (veth has no other) with wake-up on demand, and if it has runs, for frames in several
+//!    buffers. A queue whose
 //!    last user has just died is busy until the kernel has torn it down; that is waited for, but not for long.
 //!
 //! It sleeps and allocates: it runs when something is granted, never on the data path.
@@ -30,6 +31,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`, which libc lacks.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+
+/// `XDP_USE_SG` of `linux/if_xdp.h`: frames in several buffers, both ways. Kernels before 6.6 answer EINVAL.
+const XDP_USE_SG: u16 = 1 << 4;
 
 /// Makes the queue that `geometry` describes.
 ///
@@ -132,7 +136,10 @@ fn raise_send_budget(socket: BorrowedFd<'_>, frames: u32) {
 
 fn bind_patiently(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
     let (ifindex, queue) = (geometry.ifindex, geometry.queue);
-    let flags = SocketAddrXdpFlags::XDP_COPY.union(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP);
+    let several = if geometry.runs > 0 { XDP_USE_SG } else { 0 };
+    let flags = SocketAddrXdpFlags::XDP_COPY
+        .union(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP)
+        .union(SocketAddrXdpFlags::from_bits_retain(several));
     let address = SocketAddrXdp::new(flags, ifindex, queue);
     let deadline = Instant::now() + BUSY_PATIENCE;
     loop {

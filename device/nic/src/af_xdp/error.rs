@@ -19,6 +19,18 @@ pub enum GeometryError {
         /// The limit.
         most: u32,
     },
+    /// The runs for large frames.
+    #[error(
+        "{runs} runs of {run_chunks} UMEM chunks, of {chunks} in all: a run has 2 to 18 chunks, and two must be left over"
+    )]
+    Runs {
+        /// Asked for.
+        runs: u32,
+        /// Chunks in each.
+        run_chunks: u32,
+        /// Chunks in all.
+        chunks: u32,
+    },
     /// The depth of a ring.
     #[error("{ring} ring of {slots} slots: must be a power of two and at most {most}")]
     Ring {

@@ -1,4 +1,10 @@
 //! The sizes that both sides of a grant must agree on.
+//!
+//! 1. A frame that a chunk holds (behind the headroom that the kernel leaves) needs nothing else.
+//! 2. A larger one is *received* in several chunks, wherever they are. It is *sent* from a run: chunks that are neighbours, so that its bytes
+//!    are too. The runs are the last chunks of the UMEM. A socket whose UMEM has runs is bound with `XDP_USE_SG`.
+
+use sietch_ring::MAX_PIECES;
 
 use super::error::GeometryError;
 use crate::queue::ETHERNET_HEADER;
@@ -19,6 +25,16 @@ const MAX_CHUNKS: u32 = 4 * MAX_RING;
 /// 25 Gbit/s at 1 ms.
 const DEFAULT_RING: u32 = 2048;
 
+/// Runs of [`Geometry::for_mtu`]: 2 MiB of frames that are on their way, which are those of one `sendto`, for the kernel copies them in that
+/// call.
+const DEFAULT_RUNS: u32 = 32;
+
+/// The largest MTU: the longest IPv4 packet.
+pub(super) const MAX_MTU: usize = 65_535;
+
+/// The largest MTU of which every frame fits one chunk.
+pub const MAX_SINGLE_MTU: usize = largest_mtu(CHUNK_SIZES[1]);
+
 /// What was registered and bound. Plain words, so that any message can carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
@@ -26,7 +42,7 @@ pub struct Geometry {
     pub ifindex: u32,
     /// Queue of that interface.
     pub queue: u32,
-    /// Bytes in a chunk of the UMEM: 2048 or 4096. One chunk holds one frame.
+    /// Bytes in a chunk of the UMEM: 2048 or 4096. One chunk holds one frame, or a piece of a larger one.
     pub chunk_size: u32,
     /// Chunks in the UMEM.
     pub chunks: u32,
@@ -38,24 +54,34 @@ pub struct Geometry {
     pub receive: u32,
     /// Slots of the transmit ring.
     pub transmit: u32,
+    /// Runs of neighbouring chunks at the end of the UMEM, one for each frame sent that no chunk holds. None: the socket takes no such frames.
+    pub runs: u32,
+    /// Chunks in each run.
+    pub run_chunks: u32,
 }
 
 impl Geometry {
     /// The usual geometry for an interface of `mtu` bytes: rings of 2048, and chunks for a full receive ring plus a
-    /// full transmit ring (8 MiB at an MTU of 1500).
+    /// full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`] runs come on top.
     ///
     /// # Errors
-    /// [`GeometryError::Mtu`] if a frame does not fit the largest chunk.
+    /// [`GeometryError::Mtu`] above 65535 bytes.
     pub fn for_mtu(ifindex: u32, queue: u32, mtu: usize) -> Result<Self, GeometryError> {
-        let chunk_size = CHUNK_SIZES
-            .into_iter()
-            .find(|&size| largest_mtu(size) >= mtu)
-            .ok_or(GeometryError::Mtu { mtu, largest: largest_mtu(CHUNK_SIZES[1]) })?;
+        if mtu > MAX_MTU {
+            return Err(GeometryError::Mtu { mtu, largest: MAX_MTU });
+        }
+        let single = CHUNK_SIZES.into_iter().find(|&size| largest_mtu(size) >= mtu);
+        let chunk_size = single.unwrap_or(CHUNK_SIZES[1]);
+        // At most seventeen.
+        let run_chunks = ((mtu + ETHERNET_HEADER).div_ceil(chunk_size as usize) as u32).max(2);
+        let (runs, run_chunks) = if single.is_some() { (0, 0) } else { (DEFAULT_RUNS, run_chunks) };
         Ok(Self {
             ifindex,
             queue,
             chunk_size,
-            chunks: 2 * DEFAULT_RING,
+            chunks: 2 * DEFAULT_RING + runs * run_chunks,
+            runs,
+            run_chunks,
             fill: DEFAULT_RING,
             completion: DEFAULT_RING,
             receive: DEFAULT_RING,
@@ -68,6 +94,11 @@ impl Geometry {
         self.chunk_size as usize * self.chunks as usize
     }
 
+    /// Chunks that are in no run.
+    pub(super) fn single_chunks(&self) -> u32 {
+        self.chunks.saturating_sub(self.runs.saturating_mul(self.run_chunks))
+    }
+
     /// Checks every number, wherever it came from.
     ///
     /// # Errors
@@ -78,6 +109,12 @@ impl Geometry {
         }
         if self.chunks < 2 || self.chunks > MAX_CHUNKS {
             return Err(GeometryError::Chunks { chunks: self.chunks, most: MAX_CHUNKS });
+        }
+        let run = self.run_chunks as usize;
+        let sound = if self.runs == 0 { run == 0 } else { (2..=MAX_PIECES).contains(&run) };
+        if !sound || self.runs > self.chunks || self.single_chunks() < 2 {
+            let (runs, run_chunks) = (self.runs, self.run_chunks);
+            return Err(GeometryError::Runs { runs, run_chunks, chunks: self.chunks });
         }
         for (ring, slots) in [
             ("fill", self.fill),
@@ -94,7 +131,12 @@ impl Geometry {
 
     /// Checks that a frame of `mtu` bytes and its Ethernet header fit where the kernel puts a received frame.
     pub(super) fn fits(&self, mtu: usize) -> Result<(), GeometryError> {
-        let largest = largest_mtu(self.chunk_size);
+        let largest = if self.runs == 0 {
+            largest_mtu(self.chunk_size)
+        } else {
+            let run = self.run_chunks as usize * self.chunk_size as usize;
+            run.saturating_sub(ETHERNET_HEADER).min(MAX_MTU)
+        };
         if mtu <= largest { Ok(()) } else { Err(GeometryError::Mtu { mtu, largest }) }
     }
 }
@@ -115,7 +157,14 @@ mod tests {
         assert_eq!(chunk(1778), Some(2048));
         assert_eq!(chunk(1779), Some(4096));
         assert_eq!(chunk(3826), Some(4096));
-        assert_eq!(chunk(9000), None);
+        assert_eq!(chunk(9000), Some(4096));
+        assert_eq!(chunk(65_536), None);
+        for (mtu, run_chunks) in [(3826, 0), (3827, 1), (9000, 3), (65_522, 16), (65_535, 17)] {
+            let geometry = Geometry::for_mtu(1, 0, mtu).expect("an MTU of IP");
+            assert_eq!(geometry.run_chunks, run_chunks.max(2 * u32::from(run_chunks > 0)), "{mtu}");
+            assert_eq!((geometry.validate(), geometry.fits(mtu)), (Ok(()), Ok(())), "{mtu}");
+            assert!(geometry.fits(65_536).is_err());
+        }
     }
 
     #[test]
@@ -131,6 +180,11 @@ mod tests {
             (Geometry { completion: 3, ..good }, "completion"),
             (Geometry { receive: 1 << 31, ..good }, "receive"),
             (Geometry { transmit: 2049, ..good }, "transmit"),
+            (Geometry { runs: 1, run_chunks: 1, ..good }, "run"),
+            (Geometry { runs: 1, run_chunks: 19, ..good }, "run"),
+            (Geometry { runs: 0, run_chunks: 2, ..good }, "run"),
+            (Geometry { runs: good.chunks / 2, run_chunks: 2, ..good }, "run"),
+            (Geometry { runs: u32::MAX, run_chunks: 2, ..good }, "run"),
         ] {
             let error = wrong.validate().expect_err("a wrong number").to_string();
             assert!(error.contains(name), "{error:?} names {name:?}");

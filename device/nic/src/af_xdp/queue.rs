@@ -10,7 +10,10 @@
 //!    (always so on veth) make one `sendto` without data. The kernel may stop early, for lack of buffers or at the end of
 //!    its budget; as long as it makes progress it is asked again, at most `kick_limit` times. What is left stays
 //!    in the ring, and the next flush kicks again.
-//! 4. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever. ENETDOWN lasts
+//! 4. A frame larger than a chunk is received in a chain of chunks ([`super::chain`]): its head is the first, its tail the others. It is
+//!    allocated as a run of neighbours ([`super::runs`]), and sent as one descriptor a chunk. A frame that was received in a chain can be sent
+//!    as it is, too.
+//! 5. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever. ENETDOWN lasts
 //!    while the interface is down.
 //!
 //! Nothing here allocates after [`Queue::open`], and no call does more work than the rings have slots.
@@ -22,12 +25,19 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, recv, send, sockopt};
-use sietch_ring::{BufferPool, Mapping, Owner};
+use sietch_ring::{BufferPool, Foreign, Mapping, Owner, Piece};
 
+use super::chain::Chains;
 use super::error::{Named, OpenError};
 use super::rings::{FrameDescriptor, Rings};
+use super::runs::Runs;
 use super::{Geometry, Granted};
 use crate::queue::{ETHERNET_HEADER, Frame, NicQueue, TransmitError};
+
+/// The bit of a frame's chunk that says that it is the first of a chain.
+const CHAIN: u32 = 1 << 31;
+/// The bit of a frame's chunk that says that it is the number of a run.
+const RUN: u32 = 1 << 30;
 
 /// Frames that the kernel sends in one `sendto` if its budget could not be raised (`TX_BATCH_SIZE`).
 const KERNEL_SEND_BATCH: u32 = 32;
@@ -49,7 +59,7 @@ pub struct QueueCounters {
     pub tx_backpressure: u64,
     /// Frames dropped at transmit because they were shorter than an Ethernet header.
     pub tx_runts: u64,
-    /// Frames dropped because they came in several buffers.
+    /// Frames dropped because they came in several buffers, to a queue that was not made for such.
     pub rx_multi_buffer: u64,
     /// Frames dropped because they were longer than the MTU allows.
     pub rx_oversize: u64,
@@ -83,13 +93,16 @@ pub struct Queue {
     fill_target: u32,
     /// Chunks that are the kernel's to receive into.
     filled: u32,
-    /// The rest of a frame in several buffers is still to come, and to be dropped.
-    in_multi_buffer: bool,
+    /// Frames received in several chunks.
+    chains: Chains,
+    /// Frames sent from several chunks.
+    runs: Runs,
     /// The kernel took no more at the last flush, and nothing tells when it does again.
     stuck: bool,
     /// The error after which nothing works any more.
     gone: Option<i32>,
-    /// Bytes pushed and not yet published.
+    /// Frames and bytes pushed and not yet published.
+    unpublished_frames: u64,
     unpublished_bytes: u64,
     pool: BufferPool,
     rings: Rings,
@@ -120,17 +133,20 @@ impl Queue {
         // SAFETY: we own the socket. Whoever else duplicated it and opened it as a queue has moved its producer
         // words, which `map` refuses.
         let rings = unsafe { Rings::map(socket.as_fd(), &geometry) }?;
+        let single = geometry.single_chunks();
         let mut queue = Self {
             mac,
             mtu,
             chunk_bits: geometry.chunk_size.trailing_zeros(),
-            fill_target: geometry.fill.min(geometry.chunks / 2),
+            fill_target: geometry.fill.min(single / 2),
             filled: 0,
-            in_multi_buffer: false,
+            chains: Chains::new(if geometry.runs > 0 { single } else { 0 }),
+            runs: Runs::new(&geometry),
             stuck: false,
             gone: None,
+            unpublished_frames: 0,
             unpublished_bytes: 0,
-            pool: BufferPool::new(geometry.chunks),
+            pool: BufferPool::new(single),
             rings,
             counters: QueueCounters::default(),
             umem,
@@ -181,7 +197,8 @@ impl Queue {
         for _ in 0..completed {
             let Some(address) = self.rings.completion.pop() else { break };
             let sent = self.chunk_of(address);
-            if !sent.is_some_and(|chunk| self.pool.put(chunk, Owner::Transmit)) {
+            let back = |chunk| self.pool.put(chunk, Owner::Transmit) || self.runs.complete(chunk);
+            if !sent.is_some_and(back) {
                 self.counters.invalid_descriptors += 1;
             }
         }
@@ -208,38 +225,73 @@ impl Queue {
         u32::try_from(address >> self.chunk_bits).ok()
     }
 
-    /// The frame that `descriptor` announces, or `None` if it is dropped; then its chunk is free again.
+    /// The frame that `descriptor` announces or completes, or `None` if there is none yet or it is dropped; then its chunks are free again.
+    #[inline]
     fn accept(&mut self, descriptor: FrameDescriptor) -> Option<Frame> {
         let chunk = self.chunk_of(descriptor.address);
-        let Some(chunk) = chunk.filter(|&chunk| self.pool.pass(chunk, Owner::Receive, Owner::Engine)) else {
+        let chunk = chunk.filter(|&chunk| self.pool.pass(chunk, Owner::Receive, Owner::Engine));
+        self.filled = self.filled.saturating_sub(u32::from(chunk.is_some()));
+        let continues = descriptor.options & XdpDescOptions::XDP_PKT_CONTD.bits() != 0;
+        if self.chains.joins(continues) {
+            return self.join(chunk, descriptor, continues);
+        }
+        let Some(chunk) = chunk else {
             self.counters.invalid_descriptors += 1;
             return None;
         };
-        self.filled = self.filled.saturating_sub(1);
-        let continues = descriptor.options & XdpDescOptions::XDP_PKT_CONTD.bits() != 0;
         let (offset, length) = (self.offset_of(descriptor.address), descriptor.length as usize);
-        let limit = self.frame_limit();
-        let last_of_many = std::mem::replace(&mut self.in_multi_buffer, continues);
-        let fault = if continues || last_of_many {
-            // Counted once a frame, with its last buffer.
-            if continues { None } else { Some(&mut self.counters.rx_multi_buffer) }
-        } else if length > limit {
-            Some(&mut self.counters.rx_oversize)
-        } else if offset + limit > self.geometry.chunk_size as usize {
-            // No room for a reply in place.
-            Some(&mut self.counters.invalid_descriptors)
+        if length > self.frame_limit() {
+            self.counters.rx_oversize += 1;
+        } else if offset + length > self.geometry.chunk_size as usize {
+            self.counters.invalid_descriptors += 1;
         } else {
             self.counters.rx_frames += 1;
             self.counters.rx_bytes += length as u64;
             // Both fit: they are below the chunk size.
             return Some(Frame::from_parts(chunk, offset as u32, length as u32));
-        };
-        if let Some(counter) = fault {
-            *counter += 1;
         }
-        let freed = self.pool.put(chunk, Owner::Engine);
-        debug_assert!(freed, "chunk {chunk} was passed to the engine above");
+        self.free(chunk);
         None
+    }
+
+    /// One descriptor of a frame that has several. `chunk` is the engine's, if there is one.
+    #[inline(never)]
+    fn join(&mut self, chunk: Option<u32>, descriptor: FrameDescriptor, continues: bool) -> Option<Frame> {
+        let offset = self.offset_of(descriptor.address);
+        let inside = offset.saturating_add(descriptor.length as usize) <= self.geometry.chunk_size as usize;
+        let length = if inside { descriptor.length } else { 0 };
+        // A UMEM has less than 4 GiB (`Geometry::validate`), and the pool knows the chunk.
+        let piece = chunk.map(|chunk| Piece { offset: (chunk << self.chunk_bits) + offset as u32, length });
+        let (refused, this_too) = self.chains.gather(piece, self.frame_limit());
+        for piece in refused.as_slice() {
+            self.free(piece.offset >> self.chunk_bits);
+        }
+        if let Some(chunk) = chunk.filter(|_| this_too) {
+            self.free(chunk);
+        }
+        if continues {
+            return None;
+        }
+        match self.chains.finish(self.chunk_bits) {
+            Ok((chunk, pieces)) => {
+                let (length, first) = (pieces.total(), *pieces.as_slice().first()?);
+                self.counters.rx_frames += 1;
+                self.counters.rx_bytes += length as u64;
+                let offset = first.offset & (self.geometry.chunk_size - 1);
+                // Below the frame limit.
+                Some(Frame::from_parts(chunk | CHAIN, offset, length as u32).with_head(first.length))
+            }
+            Err(fault) => {
+                fault.count(&mut self.counters);
+                None
+            }
+        }
+    }
+
+    /// Frees a chunk of the engine's.
+    fn free(&mut self, chunk: u32) {
+        let freed = self.pool.put(chunk, Owner::Engine);
+        debug_assert!(freed, "chunk {chunk} is not the engine's");
     }
 
     fn offset_of(&self, address: u64) -> usize {
@@ -251,20 +303,83 @@ impl Queue {
         self.mtu + ETHERNET_HEADER
     }
 
-    /// Where the frame lies in the UMEM.
+    /// Where the head of the frame lies in the UMEM.
     ///
     /// # Panics
     /// If the frame is not the engine's, or not of this queue: then its bytes may be the kernel's to write.
+    #[inline]
     fn locate(&self, frame: &Frame) -> std::ops::Range<usize> {
-        let (chunk, offset, length) = frame.parts();
+        let (chunk, offset, _) = frame.parts();
+        if chunk & RUN != 0 {
+            return self.locate_run(frame);
+        }
+        let chunk = chunk & !CHAIN;
         assert!(self.pool.owner(chunk) == Some(Owner::Engine), "frame of chunk {chunk} is not the engine's");
-        let (offset, length) = (offset as usize, length as usize);
+        let (offset, length) = (offset as usize, frame.head_len());
         assert!(
             offset.saturating_add(length) <= self.geometry.chunk_size as usize,
             "frame of {length} bytes at {offset} sticks out of its chunk"
         );
         let start = ((chunk as usize) << self.chunk_bits) + offset;
         start..start + length
+    }
+
+    fn locate_run(&self, frame: &Frame) -> std::ops::Range<usize> {
+        let (run, length) = (frame.parts().0 & !RUN, frame.len());
+        assert!(self.runs.is_held(run), "the frame in run {run} is not the engine's");
+        assert!(length <= self.runs.capacity(), "a frame of {length} bytes sticks out of its run");
+        let start = self.runs.start(run);
+        start..start + length
+    }
+
+    /// Puts one descriptor in the transmit ring, in which there is room.
+    fn push(&mut self, address: u64, length: u32, continues: bool) {
+        let options = if continues { XdpDescOptions::XDP_PKT_CONTD.bits() } else { 0 };
+        let pushed = self.rings.transmit.push(FrameDescriptor { address, length, options });
+        debug_assert!(pushed.is_ok(), "there was room, and nobody else takes it");
+        self.unpublished_bytes += u64::from(length);
+        self.unpublished_frames += u64::from(!continues);
+    }
+
+    /// Sends a frame that lies in a run.
+    fn transmit_run(&mut self, frame: Frame) -> Result<(), TransmitError> {
+        let (run, _, length) = frame.parts();
+        let (run, size) = (run & !RUN, self.geometry.chunk_size);
+        let chunks = length.div_ceil(size);
+        if self.rings.transmit.room(chunks) < chunks {
+            return Err(TransmitError::RingFull(frame));
+        }
+        let sent = self.runs.send(run, chunks);
+        debug_assert!(sent, "run {run} was transmitted but is not the engine's");
+        if sent {
+            let start = self.runs.start(run) as u64;
+            for from in (0..length).step_by(size as usize) {
+                let part = size.min(length - from);
+                self.push(start + u64::from(from), part, from + part < length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a frame as it was received in a chain. Chunks that it was shortened by are freed.
+    fn transmit_chain(&mut self, frame: Frame) -> Result<(), TransmitError> {
+        let (chunk, _, mut left) = frame.parts();
+        let chunk = chunk & !CHAIN;
+        // At most eighteen.
+        let most = self.chains.pieces(chunk).map_or(0, |pieces| pieces.as_slice().len()) as u32;
+        if self.rings.transmit.room(most) < most {
+            return Err(TransmitError::RingFull(frame));
+        }
+        for piece in self.chains.take(chunk).as_slice() {
+            let (chunk, part) = (piece.offset >> self.chunk_bits, piece.length.min(left));
+            if part == 0 {
+                self.free(chunk);
+            } else if self.pool.pass(chunk, Owner::Engine, Owner::Transmit) {
+                left -= part;
+                self.push(u64::from(piece.offset), part, left > 0);
+            }
+        }
+        Ok(())
     }
 
     /// Asks the kernel to send what lies in the transmit ring.
@@ -333,7 +448,9 @@ impl NicQueue for Queue {
 
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
         self.reclaim();
-        let wanted = u32::try_from(limit).unwrap_or(u32::MAX).min(self.geometry.receive);
+        // A frame has one descriptor or many.
+        let all = if self.geometry.runs > 0 { usize::MAX } else { limit };
+        let wanted = u32::try_from(all).unwrap_or(u32::MAX).min(self.geometry.receive);
         self.rings.receive.ready(wanted);
         let before = out.len();
         // Dropped frames do not count: less than `limit` means that the ring is empty.
@@ -356,6 +473,17 @@ impl NicQueue for Queue {
         unsafe { self.umem.bytes(range) }
     }
 
+    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+        let (chunk, ..) = frame.parts();
+        if chunk & CHAIN == 0 || frame.tail_len() == 0 {
+            return Foreign::EMPTY;
+        }
+        let Some(pieces) = self.chains.pieces(chunk & !CHAIN) else { return Foreign::EMPTY };
+        // SAFETY: each piece lies in a chunk of the UMEM (`join`), which is the engine's as long as the frame is: as in `bytes`.
+        let whole = unsafe { Foreign::from_pieces(self.umem.as_ptr(), pieces, frame.head_len()) };
+        whole.take(frame.tail_len())
+    }
+
     fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         let range = self.locate(frame);
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
@@ -368,6 +496,13 @@ impl NicQueue for Queue {
             "a frame of {length} bytes exceeds the {} that the MTU allows",
             self.frame_limit()
         );
+        if length > self.geometry.chunk_size as usize {
+            if self.runs.free() == 0 {
+                self.reclaim();
+            }
+            // Below the limit.
+            return self.runs.take().map(|run| Frame::from_parts(run | RUN, 0, length as u32));
+        }
         let short = self.fill_target.saturating_sub(self.filled) as usize;
         if self.pool.free() <= short {
             self.reclaim();
@@ -380,9 +515,17 @@ impl NicQueue for Queue {
     }
 
     fn release(&mut self, frame: Frame) {
-        let (chunk, _, _) = frame.parts();
-        let freed = self.pool.put(chunk, Owner::Engine);
-        debug_assert!(freed, "chunk {chunk} was released but is not the engine's");
+        let (chunk, ..) = frame.parts();
+        if chunk & RUN != 0 {
+            let freed = self.runs.put(chunk & !RUN);
+            debug_assert!(freed, "run {} was released but is not the engine's", chunk & !RUN);
+        } else if chunk & CHAIN != 0 {
+            for piece in self.chains.take(chunk & !CHAIN).as_slice() {
+                self.free(piece.offset >> self.chunk_bits);
+            }
+        } else {
+            self.free(chunk);
+        }
     }
 
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError> {
@@ -396,14 +539,16 @@ impl NicQueue for Queue {
             self.release(frame);
             return Ok(());
         }
+        if chunk & RUN != 0 {
+            return self.transmit_run(frame);
+        }
+        if chunk & CHAIN != 0 {
+            return self.transmit_chain(frame);
+        }
         let passed = self.pool.pass(chunk, Owner::Engine, Owner::Transmit);
         debug_assert!(passed, "chunk {chunk} was transmitted but is not the engine's");
         if passed {
-            let address = (u64::from(chunk) << self.chunk_bits) + u64::from(offset);
-            let descriptor = FrameDescriptor { address, length, options: 0 };
-            let pushed = self.rings.transmit.push(descriptor);
-            debug_assert!(pushed.is_ok(), "there was room, and nobody else takes it");
-            self.unpublished_bytes += u64::from(length);
+            self.push((u64::from(chunk) << self.chunk_bits) + u64::from(offset), length, false);
         }
         Ok(())
     }
@@ -414,7 +559,7 @@ impl NicQueue for Queue {
         }
         self.stuck = false;
         let published = self.rings.transmit.submit();
-        self.counters.tx_frames += u64::from(published);
+        self.counters.tx_frames += std::mem::take(&mut self.unpublished_frames);
         self.counters.tx_bytes += std::mem::take(&mut self.unpublished_bytes);
         if published == 0 && self.rings.transmit.in_flight() == 0 {
             return Ok(());
@@ -423,7 +568,7 @@ impl NicQueue for Queue {
     }
 
     fn free_buffers(&self) -> usize {
-        self.pool.free()
+        self.pool.free() + self.runs.free()
     }
 
     fn must_flush_again(&self) -> bool {

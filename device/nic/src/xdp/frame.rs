@@ -5,7 +5,7 @@
 //! | register | holds |
 //! | --- | --- |
 //! | R6 | length of the frame in bytes |
-//! | R7, R8 | its first byte, and the byte after its last |
+//! | R7, R8 | its first byte, and the byte after its last (of a frame in several buffers: after the last in the first) |
 //! | R9 | the configuration row (VNIC programs) |
 //! | R0-R5 | scratch, lost across calls |
 //!
@@ -34,6 +34,8 @@ const HELPER_MAP_LOOKUP: i32 = 1;
 /// `bpf_ktime_get_ns`
 pub const HELPER_CLOCK: i32 = 5;
 const HELPER_REDIRECT_MAP: i32 = 51;
+/// `bpf_xdp_get_buff_len`
+const HELPER_BUFFER_LENGTH: i32 = 188;
 
 /// Stack: a 32-bit key.
 const KEY: i16 = -4;
@@ -79,15 +81,21 @@ pub struct Context {
     pub data_end: i16,
     /// Receive queue.
     pub queue: i16,
+    /// Frames may lie in several buffers, of which the program sees the first: it asks for the length of the whole.
+    pub several: bool,
 }
 
 impl Context {
     /// `struct xdp_md`.
-    pub const KERNEL: Self = Self { pointer: Size::Word, data: 0, data_end: 4, queue: 16 };
+    pub const KERNEL: Self = Self { pointer: Size::Word, data: 0, data_end: 4, queue: 16, several: false };
+
+    /// The same, of frames in several buffers.
+    pub const KERNEL_SEVERAL: Self = Self { several: true, ..Self::KERNEL };
 
     /// What the tests hand to an interpreter that has no verifier to rewrite loads.
     #[cfg(test)]
-    pub const INTERPRETER: Self = Self { pointer: Size::Double, data: 0, data_end: 8, queue: 16 };
+    pub const INTERPRETER: Self =
+        Self { pointer: Size::Double, data: 0, data_end: 8, queue: 16, several: false };
 }
 
 /// Which way a frame goes, seen from the application.
@@ -141,8 +149,13 @@ impl FrameProgram {
         code.load(context.pointer, R8, R1, context.data_end);
         code.load(Size::Word, R2, R1, context.queue);
         code.store(Size::Double, R10, QUEUE, R2);
-        code.set(R6, R8);
-        code.alu64(Alu::Subtract, R6, R7);
+        if context.several {
+            code.call(HELPER_BUFFER_LENGTH);
+            code.set(R6, R0);
+        } else {
+            code.set(R6, R8);
+            code.alu64(Alu::Subtract, R6, R7);
+        }
         Self { code, counters, drops: Vec::new() }
     }
 

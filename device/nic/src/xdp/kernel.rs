@@ -35,6 +35,9 @@ const VERIFIER_LOG_BYTES: usize = 256 << 10;
 /// The programs call no helper that is reserved to GPL programs, so they carry the project's own licence.
 const LICENCE: &[u8] = b"Apache-2.0 OR MIT\0";
 
+/// `BPF_F_XDP_HAS_FRAGS`
+const HAS_FRAGMENTS: u32 = 1 << 5;
+
 /// `BPF_F_NO_PREALLOC`, which an LPM trie demands.
 pub const NO_PREALLOCATION: u32 = 1;
 /// `BPF_F_RDONLY_PROG`: programs may read the map and not write it.
@@ -362,6 +365,15 @@ impl Map {
     }
 }
 
+/// How the frames lie that a program is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// Each in one buffer. An interface whose MTU exceeds a page less headroom does not take the program.
+    One,
+    /// In one or several, of which the program sees the first: the headers. Needs Linux 5.18.
+    Several,
+}
+
 /// A loaded program.
 #[derive(Debug)]
 pub struct Program {
@@ -403,14 +415,18 @@ impl Program {
     ///
     /// # Errors
     /// [`XdpError::Verifier`] with the kernel's reasons.
-    pub fn load(name: &'static str, instructions: &[Instruction]) -> Result<Self, XdpError> {
-        let source = match Self::try_load(name, instructions, &mut []) {
+    pub fn load(
+        name: &'static str,
+        instructions: &[Instruction],
+        buffers: Buffers,
+    ) -> Result<Self, XdpError> {
+        let source = match Self::try_load(name, instructions, buffers, &mut []) {
             Ok(program) => return Ok(program),
             Err(source) => source,
         };
         let mut log = vec![0; VERIFIER_LOG_BYTES];
         if !matches!(source.raw_os_error(), Some(libc::EPERM))
-            && let Ok(program) = Self::try_load(name, instructions, &mut log)
+            && let Ok(program) = Self::try_load(name, instructions, buffers, &mut log)
         {
             return Ok(program);
         }
@@ -422,7 +438,12 @@ impl Program {
         })
     }
 
-    fn try_load(name: &str, instructions: &[Instruction], log: &mut [u8]) -> io::Result<Self> {
+    fn try_load(
+        name: &str,
+        instructions: &[Instruction],
+        buffers: Buffers,
+        log: &mut [u8],
+    ) -> io::Result<Self> {
         let mut attributes = LoadProgram {
             kind: PROGRAM_TYPE_XDP,
             instruction_count: instructions.len() as u32,
@@ -432,7 +453,7 @@ impl Program {
             log_size: log.len() as u32,
             log: if log.is_empty() { 0 } else { address_mut(log) },
             kernel_version: 0,
-            flags: 0,
+            flags: if buffers == Buffers::Several { HAS_FRAGMENTS } else { 0 },
             name: encode_name(name),
         };
         Ok(Self { fd: own(bpf(PROG_LOAD, &mut attributes)?) })

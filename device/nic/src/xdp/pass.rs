@@ -6,7 +6,7 @@ use super::assembler::Register::R0;
 use super::assembler::{AssembleError, Assembler, Instruction};
 use super::error::XdpError;
 use super::frame::PASS;
-use super::kernel::Program;
+use super::kernel::{Buffers, Program};
 use super::netlink::{self, Expect};
 
 /// The program's name in the kernel.
@@ -29,7 +29,7 @@ pub fn assemble() -> Result<Vec<Instruction>, AssembleError> {
 /// [`XdpError`]; then nothing is attached.
 pub fn attach(ifindex: u32) -> Result<Program, XdpError> {
     let code = assemble().map_err(|source| XdpError::Assemble { program: NAME, source })?;
-    let program = Program::load(NAME, &code)?;
+    let program = Program::load(NAME, &code, Buffers::One)?;
     netlink::attach(ifindex, program.as_fd(), Expect::Nothing)?;
     Ok(program)
 }

@@ -25,8 +25,8 @@
 //! 4. `full = now + ahead + cost`, by compare-and-exchange. Losing it to another CPU drops the frame: the limit is never
 //!    exceeded. (A VNIC has one queue, thus one CPU at a time; the exchange makes this safe, not just likely.)
 //!
-//! Nothing overflows: a frame has less than 2^16 bytes and `rate` is at least [`super::vnic::MINIMUM_RATE`], so that
-//! `length * cost_per_byte < 2^59`; `window` is bounded by [`super::vnic::MAXIMUM_WINDOW`].
+//! Nothing overflows: a frame has less than 2^17 bytes and `rate` is at least [`super::vnic::MINIMUM_RATE`], so that
+//! `length * cost_per_byte < 2^60`; `window` is bounded by [`super::vnic::MAXIMUM_WINDOW`].
 
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::assembler::{Alu, AssembleError, Atomic, Condition, Instruction, MapReference, Size, Width};

@@ -19,7 +19,7 @@ use super::error::XdpError;
 use super::frame::{
     Context, DROP, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, FrameProgram, PASS, REDIRECT, wire16,
 };
-use super::kernel::{Map, Program};
+use super::kernel::{Buffers, Map, Program};
 use super::layout::{
     MAGIC, UPLINK_CONFIG, UPLINK_COUNTERS, VNIC_DEVICES, VNICS, VNICS6, address_word, mac_word, word_mac,
 };
@@ -189,7 +189,7 @@ impl Uplink {
             Context::KERNEL,
         )
         .map_err(|source| XdpError::Assemble { program: NAME, source })?;
-        Ok(Self { ifindex, program: Program::load(NAME, &code)?, vnics, vnics6, devices, counters })
+        Ok(Self { ifindex, program: Program::load(NAME, &code, Buffers::One)?, vnics, vnics6, devices, counters })
     }
 
     /// Finds the program that an earlier process attached, with the VNICs it serves.

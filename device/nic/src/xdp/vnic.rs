@@ -18,7 +18,7 @@ use super::assembler::{Instruction, MapReference};
 use super::counters::{DirectionCounters, VnicCounters};
 use super::error::XdpError;
 use super::frame::Context;
-use super::kernel::{Map, Program};
+use super::kernel::{Buffers, Map, Program};
 use super::layout::{
     BUCKET, CONFIG, CONFIG_WORDS, COST_SHIFT, MAGIC, MAXIMUM_PEERS, MAXIMUM_QUEUES, PEERS, PEERS6,
     PORT_WORDS, PORTS, QUEUES, RECEIVE_COUNTERS, TIME_SHIFT, TRANSMIT_COUNTERS, UPLINK, Word, address_word,
@@ -32,9 +32,10 @@ use super::transmit::{self, TransmitMaps};
 pub const MINIMUM_RATE: u64 = 1_000;
 /// Bytes a second: eight terabit. Above it the cost of a byte would lose precision.
 pub const MAXIMUM_RATE: u64 = 1_000_000_000_000;
-/// Bytes. The longest frame that a program without fragments sees is shorter; a bucket smaller than a frame would never
-/// let that frame pass.
+/// Bytes. The longest frame in one buffer is shorter; a bucket smaller than a frame would never let that frame pass.
 pub const MINIMUM_BURST: u64 = 4_096;
+/// The same for frames in several buffers, of which the longest has 65549 bytes.
+pub const MINIMUM_LARGE_BURST: u64 = 128 << 10;
 /// Units of 2^-6 ns, thirteen days: `burst / rate` beyond it is no limit but a mistake.
 pub const MAXIMUM_WINDOW: u64 = 1 << 56;
 
@@ -278,9 +279,10 @@ struct VnicMaps {
 fn load(
     name: &'static str,
     code: Result<Vec<Instruction>, super::assembler::AssembleError>,
+    buffers: Buffers,
 ) -> Result<Program, XdpError> {
     let code = code.map_err(|source| XdpError::Assemble { program: name, source })?;
-    Program::load(name, &code)
+    Program::load(name, &code, buffers)
 }
 
 impl VnicMaps {
@@ -298,7 +300,11 @@ impl VnicMaps {
     }
 
     /// The bucket's map is the transmit program's own: nobody else ever needs it.
-    fn load_programs(&self) -> Result<(Program, Program), XdpError> {
+    fn load_programs(&self, buffers: Buffers) -> Result<(Program, Program), XdpError> {
+        let context = match buffers {
+            Buffers::One => Context::KERNEL,
+            Buffers::Several => Context::KERNEL_SEVERAL,
+        };
         let of = |map: &Map| MapReference::of(map.as_fd());
         let receive = receive::assemble(
             ReceiveMaps {
@@ -309,7 +315,7 @@ impl VnicMaps {
                 queues: of(&self.queues),
                 counters: of(&self.receive_counters),
             },
-            Context::KERNEL,
+            context,
         );
         let bucket = Map::create(BUCKET)?;
         let transmit = transmit::assemble(
@@ -322,14 +328,14 @@ impl VnicMaps {
                 uplink: of(&self.uplink),
                 counters: of(&self.transmit_counters),
             },
-            Context::KERNEL,
+            context,
         );
-        Ok((load(receive::NAME, receive)?, load(transmit::NAME, transmit)?))
+        Ok((load(receive::NAME, receive, buffers)?, load(transmit::NAME, transmit, buffers)?))
     }
 }
 
 impl VnicPrograms {
-    /// Installs the rules and attaches both filters. `xsk` is the application's AF_XDP socket, with its UMEM registered;
+    /// Installs the rules and attaches both filters, for frames that lie in `buffers`. `xsk` is the application's AF_XDP socket, with its UMEM registered;
     /// `queue` the receive queue that it is bound to.
     ///
     /// # Errors
@@ -338,10 +344,10 @@ impl VnicPrograms {
         spec: &VnicSpec,
         application_ifindex: u32,
         peer_ifindex: u32,
-        xsk: BorrowedFd<'_>,
-        queue: u32,
+        (xsk, queue): (BorrowedFd<'_>, u32),
+        buffers: Buffers,
     ) -> Result<Self, XdpError> {
-        let programs = Self::load(spec, application_ifindex, peer_ifindex, queue)?;
+        let programs = Self::load(spec, application_ifindex, peer_ifindex, queue, buffers)?;
         programs.set_socket(xsk)?;
         netlink::attach(peer_ifindex, programs.transmit.as_fd(), Expect::Nothing)?;
         let attached = netlink::attach(application_ifindex, programs.receive.as_fd(), Expect::Nothing);
@@ -359,13 +365,20 @@ impl VnicPrograms {
         application_ifindex: u32,
         peer_ifindex: u32,
         queue: u32,
+        buffers: Buffers,
     ) -> Result<Self, XdpError> {
         spec.validate()?;
+        if buffers == Buffers::Several && spec.rate.is_some() && spec.burst < MINIMUM_LARGE_BURST {
+            return Err(XdpError::Rules(format!(
+                "a burst of {} bytes would stop large frames for ever: give {MINIMUM_LARGE_BURST} or more",
+                spec.burst
+            )));
+        }
         if queue >= MAXIMUM_QUEUES {
             return Err(XdpError::Rules(format!("queue {queue} is not below {MAXIMUM_QUEUES}")));
         }
         let maps = VnicMaps::create()?;
-        let (receive, transmit) = maps.load_programs()?;
+        let (receive, transmit) = maps.load_programs(buffers)?;
         let mut words = [0; CONFIG_WORDS];
         words[Word::Magic as usize] = MAGIC;
         words[Word::Enabled as usize] = 1;

@@ -9,11 +9,11 @@ use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
 };
 use sietch_nic::NicQueue;
-use sietch_nic::af_xdp::{Geometry, Queue};
+use sietch_nic::af_xdp::{Geometry, Granted, Queue};
 use sietch_ring::Mapping;
 
-use crate::namespace::{QUEUE_ADDRESS, QUEUE_MAC, with_veth};
-use crate::station::{ECHO_PORT, MTU, granted, kernel_socket, transmit};
+use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC, ip, with_veth};
+use crate::station::{ECHO_PORT, MTU, granted, granted_with, kernel_socket, transmit};
 
 /// How far a producer word that the kernel reads is put ahead. The kernel walks every entry that such a word claims,
 /// so this bounds the time of the test, not what the queue survives.
@@ -79,32 +79,57 @@ impl Scribbler {
 fn scribbled_rings_neither_panic_nor_loop() {
     with_veth("scribbled_rings_neither_panic_nor_loop", || {
         let (granted, _redirect) = granted();
-        let socket = granted.socket.try_clone().expect("a descriptor to spare");
-        let geometry = granted.geometry;
-        let mut queue = Queue::open(granted, QUEUE_MAC, MTU).expect("a fresh grant");
-        let mut scribbler = Scribbler::over(socket.as_fd(), geometry);
-        let peer = kernel_socket();
-        let mut frames = Vec::new();
-        for _ in 0..5_000 {
-            peer.send_to(b"bait", (QUEUE_ADDRESS, ECHO_PORT)).expect("the route is up");
-            scribbler.scribble();
-            let taken = queue.receive(&mut frames, 64);
-            assert!(taken <= 64 && taken == frames.len());
-            for frame in frames.drain(..) {
-                // Every frame that is handed out can be read, whatever its descriptor said.
-                assert!(queue.bytes(&frame).len() <= MTU + 14);
-                queue.release(frame);
-            }
-            scribbler.scribble();
-            transmit(&mut queue, 9, b"bait");
-            scribbler.scribble();
-            queue.flush().expect("the interface is up");
-            assert!(queue.free_buffers() <= geometry.chunks as usize);
-        }
-        let counters = queue.counters();
-        assert!(counters.ring_violations > 0, "{counters:?}");
-        assert!(counters.invalid_descriptors > 0, "{counters:?}");
+        scribble(granted, MTU, &[4], 5_000);
     });
+}
+
+#[test]
+fn scribbled_rings_of_large_frames_neither_panic_nor_loop() {
+    let name = "scribbled_rings_of_large_frames_neither_panic_nor_loop";
+    with_veth(name, || {
+        for end in [QUEUE_END, KERNEL_END] {
+            ip(&format!("link set {end} mtu 65535"));
+        }
+        match granted_with(65_535) {
+            Ok((granted, _redirect)) => scribble(granted, 65_535, &[4, 60_000, 5_000, 12_000], 2_000),
+            Err(error) => {
+                eprintln!("SKIPPED {name}: needs Linux 6.6 for AF_XDP in several buffers ({error})")
+            }
+        }
+    });
+}
+
+/// Lets baits of these sizes come and go while wild words are written into all rings.
+fn scribble(granted: Granted, mtu: usize, sizes: &[usize], rounds: usize) {
+    let socket = granted.socket.try_clone().expect("a descriptor to spare");
+    let geometry = granted.geometry;
+    let mut queue = Queue::open(granted, QUEUE_MAC, mtu).expect("a fresh grant");
+    let mut scribbler = Scribbler::over(socket.as_fd(), geometry);
+    let peer = kernel_socket();
+    let bait = vec![7; 65_507];
+    let mut frames = Vec::new();
+    for round in 0..rounds {
+        let bait = &bait[..sizes[round % sizes.len()]];
+        // What a full socket buffer does not take is no bait.
+        let _ = peer.send_to(bait, (QUEUE_ADDRESS, ECHO_PORT));
+        scribbler.scribble();
+        let taken = queue.receive(&mut frames, 64);
+        assert!(taken <= 64 && taken == frames.len());
+        for frame in frames.drain(..) {
+            // Every frame that is handed out can be read, whatever its descriptor said.
+            let whole = queue.bytes(&frame).len() + queue.tail(&frame).to_vec().len();
+            assert!(whole == frame.len() && whole <= mtu + 14);
+            queue.release(frame);
+        }
+        scribbler.scribble();
+        transmit(&mut queue, 9, bait);
+        scribbler.scribble();
+        queue.flush().expect("the interface is up");
+        assert!(queue.free_buffers() <= geometry.chunks as usize);
+    }
+    let counters = queue.counters();
+    assert!(counters.ring_violations > 0, "{counters:?}");
+    assert!(counters.invalid_descriptors > 0, "{counters:?}");
 }
 
 /// What a wild fill or transmit ring costs the kernel: `-- --ignored --nocapture`. See docs/spec/vnic.md.

@@ -2,6 +2,7 @@
 
 mod grants;
 mod hostile;
+mod large;
 mod namespace;
 mod redirect;
 mod station;

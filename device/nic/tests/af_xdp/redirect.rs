@@ -10,6 +10,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_ATTACH_XDP: u32 = 37;
+const BPF_F_XDP_HAS_FRAGS: u64 = 1 << 5;
 const XDP_FLAGS_DRV_MODE: u32 = 4;
 
 /// Detached when dropped.
@@ -65,14 +66,19 @@ pub fn attach(ifindex: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
         instruction(0x95, 0, 0, 0, 0),               // return r0
     ];
     let license = c"Dual MIT/GPL";
-    let program = Attributes::new(&[
-        (0, u64::from(BPF_PROG_TYPE_XDP), 4),
-        (4, program.len() as u64, 4),
-        (8, program.as_ptr().addr() as u64, 8),
-        (16, license.as_ptr().addr() as u64, 8),
-        (68, u64::from(BPF_ATTACH_XDP), 4),
-    ])
-    .open(BPF_PROG_LOAD)?;
+    let load = |flags| {
+        Attributes::new(&[
+            (0, u64::from(BPF_PROG_TYPE_XDP), 4),
+            (4, program.len() as u64, 4),
+            (8, program.as_ptr().addr() as u64, 8),
+            (16, license.as_ptr().addr() as u64, 8),
+            (44, flags, 4),
+            (68, u64::from(BPF_ATTACH_XDP), 4),
+        ])
+        .open(BPF_PROG_LOAD)
+    };
+    // Kernels before 5.18 know no frames in several buffers.
+    let program = load(BPF_F_XDP_HAS_FRAGS).or_else(|_| load(0))?;
     let link = Attributes::new(&[
         (0, program.as_raw_fd() as u64, 4),
         (4, u64::from(ifindex), 4),

@@ -35,6 +35,20 @@ pub fn opened() -> (Queue, Redirect) {
     (Queue::open(granted, QUEUE_MAC, MTU).expect("a fresh grant"), redirect)
 }
 
+/// A granted queue for frames of `mtu` bytes.
+pub fn granted_with(mtu: usize) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
+    let ifindex = namespace::ifindex(QUEUE_END);
+    let granted = af_xdp::create(Geometry::for_mtu(ifindex, 0, mtu)?)?;
+    let redirect = redirect::attach(ifindex, granted.socket.as_fd())?;
+    Ok((granted, redirect))
+}
+
+/// The same, opened.
+pub fn opened_with(mtu: usize) -> Result<(Queue, Redirect), Box<dyn std::error::Error>> {
+    let (granted, redirect) = granted_with(mtu)?;
+    Ok((Queue::open(granted, QUEUE_MAC, mtu)?, redirect))
+}
+
 /// A kernel socket on the other end, which fails a test rather than hang it.
 pub fn kernel_socket() -> UdpSocket {
     let socket = UdpSocket::bind((KERNEL_ADDRESS, 0)).expect("the address is the kernel end's");

@@ -10,7 +10,7 @@ use super::machine::{Socket, in_namespace};
 use super::oracle;
 use crate::xdp::frame::{DROP, Direction, PASS, REDIRECT};
 use crate::xdp::kernel::Program;
-use crate::xdp::{DirectionCounters, Reason, Uplink, VnicPrograms, VnicSpec, XdpError, pass};
+use crate::xdp::{Buffers, DirectionCounters, Reason, Uplink, VnicPrograms, VnicSpec, XdpError, pass};
 
 /// The loopback interface: something that a device map takes.
 const LOOPBACK: u32 = 1;
@@ -25,8 +25,12 @@ struct Loaded {
 
 impl Loaded {
     fn new(spec: VnicSpec) -> Self {
+        Self::with(spec, Buffers::One)
+    }
+
+    fn with(spec: VnicSpec, buffers: Buffers) -> Self {
         let socket = Socket::new();
-        let programs = VnicPrograms::load(&spec, 1, 2, 0).unwrap();
+        let programs = VnicPrograms::load(&spec, 1, 2, 0, buffers).unwrap();
         programs.set_socket(socket.fd()).unwrap();
         Self { programs, spec, _socket: socket }
     }
@@ -236,10 +240,42 @@ fn revocation_is_one_word_and_survives_an_update() {
 fn frames_without_a_socket_are_counted_as_such() {
     in_namespace("frames_without_a_socket_are_counted_as_such", || {
         let socket = Socket::new();
-        let programs = VnicPrograms::load(&frames::spec(), 1, 2, 0).unwrap();
+        let programs = VnicPrograms::load(&frames::spec(), 1, 2, 0, Buffers::One).unwrap();
         let loaded = Loaded { programs, spec: frames::spec(), _socket: socket };
         let frame = frames::talk(Direction::Receive, 6, 6379, 0);
         assert_eq!(loaded.run(Direction::Receive, &frame), Err(Reason::Target));
+    });
+}
+
+#[test]
+fn frames_in_several_buffers_are_judged_as_a_whole() {
+    in_namespace("frames_in_several_buffers_are_judged_as_a_whole", || {
+        let loaded = Loaded::with(frames::spec(), Buffers::Several);
+        for direction in [Direction::Receive, Direction::Transmit] {
+            for frame in frames::legal(direction) {
+                assert!(loaded.run(direction, &frame).is_ok());
+            }
+            for (what, frame, reason) in frames::hostile(direction) {
+                if frame.len() >= SHORTEST {
+                    assert_eq!(loaded.run(direction, &frame), Err(reason), "{what}");
+                }
+            }
+            let before = loaded.counters(direction).passed;
+            // A packet of 60000 bytes, of which the program sees a page.
+            let mut large = frames::talk(direction, 17, 53, 0);
+            large.resize(14 + 60_000, 7);
+            let header = &mut large[14..34];
+            header[2..4].copy_from_slice(&60_000_u16.to_be_bytes());
+            assert!(loaded.run(direction, &large).is_ok());
+            let after = loaded.counters(direction).passed;
+            assert_eq!((after.frames, after.bytes - before.bytes), (before.frames + 1, 60_014));
+            // The header claims a byte more than there is.
+            large.truncate(14 + 59_999);
+            assert_eq!(loaded.run(direction, &large), Err(Reason::Header));
+        }
+        let small = VnicSpec { rate: Some(1_000_000), burst: 65_536, ..frames::spec() };
+        let refused = VnicPrograms::load(&small, 1, 2, 0, Buffers::Several);
+        assert!(matches!(refused, Err(XdpError::Rules(_))), "such a bucket would hold no large frame");
     });
 }
 
@@ -370,7 +406,7 @@ fn cost_of_each_program() {
         let full = Loaded::new(rated);
         let mut uplink = Uplink::load(LOOPBACK).unwrap();
         uplink.add(frames::ADDRESS, frames::MAC, LOOPBACK).unwrap();
-        let nothing = Program::load(pass::NAME, &pass::assemble().unwrap()).unwrap();
+        let nothing = Program::load(pass::NAME, &pass::assemble().unwrap(), Buffers::One).unwrap();
         let rx = frames::talk(Direction::Receive, 6, 6379, 0);
         let tx = frames::talk(Direction::Transmit, 6, 6379, 0);
         let arp = frames::legal(Direction::Transmit).pop().unwrap();

@@ -6,7 +6,7 @@ use super::frames::{self, HOST_MAC, MAC, OTHER_MAC};
 use super::machine::{Raw, Socket, eventually, in_namespace, remove, veth};
 use crate::xdp::frame::Direction;
 use crate::xdp::netlink::{self, Expect};
-use crate::xdp::{Reason, Uplink, VnicPrograms, VnicSpec, XdpError, offload, pass};
+use crate::xdp::{Buffers, Reason, Uplink, VnicPrograms, VnicSpec, XdpError, offload, pass};
 
 struct Vnic {
     application: u32,
@@ -18,7 +18,7 @@ struct Vnic {
 fn vnic(spec: &VnicSpec) -> Vnic {
     let (application, peer) = veth(("application", MAC), ("peer", HOST_MAC));
     let socket = Socket::new();
-    let programs = VnicPrograms::install(spec, application, peer, socket.fd(), 0).unwrap();
+    let programs = VnicPrograms::install(spec, application, peer, (socket.fd(), 0), Buffers::One).unwrap();
     Vnic { application, peer, programs, socket }
 }
 
@@ -118,7 +118,8 @@ fn foreign_programs_are_left_alone() {
         let foreign = pass::attach(application).unwrap();
         let id = foreign.info().unwrap().id;
         let socket = Socket::new();
-        let installed = VnicPrograms::install(&frames::spec(), application, peer, socket.fd(), 0);
+        let installed =
+            VnicPrograms::install(&frames::spec(), application, peer, (socket.fd(), 0), Buffers::One);
         assert!(
             matches!(installed, Err(XdpError::Occupied { program, .. }) if program == id),
             "{installed:?}"
@@ -147,7 +148,8 @@ fn two_vnics_filters_are_not_mixed_up() {
         let first = vnic(&frames::spec());
         let (application, peer) = veth(("second", OTHER_MAC), ("second_peer", HOST_MAC));
         let socket = Socket::new();
-        let second = VnicPrograms::install(&frames::spec(), application, peer, socket.fd(), 0);
+        let second =
+            VnicPrograms::install(&frames::spec(), application, peer, (socket.fd(), 0), Buffers::One);
         assert!(second.is_ok());
         for (one, other) in
             [(first.application, peer), (application, first.peer), (first.peer, first.application)]
