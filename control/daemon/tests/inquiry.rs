@@ -151,7 +151,7 @@ fn a_capture_lasts_as_long_as_the_connection_of_who_asked() {
     application.inform(id, Ok(0), None).unwrap();
     let (asker, begun) = begun.join().unwrap();
     let begun = begun.unwrap();
-    assert_eq!((begun.pid, begun.mtu), (std::process::id(), 1500));
+    assert_eq!((begun.pid, begun.mtu), (std::process::id(), 65_264));
     let (_, second) = capturing(&scene).join().unwrap();
     assert_eq!(refused(second).0, ErrorKind::Busy);
     drop(asker);

@@ -54,6 +54,8 @@ pub fn run() {
         completion: shape.completion,
         receive: shape.receive,
         transmit: shape.transmit,
+        runs: shape.runs,
+        run_chunks: shape.run_chunks,
     };
     let second = socket.try_clone().expect("a descriptor to spare");
     let granted = Granted { socket, umem, geometry };
