@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use sietch::nic::{Frame, NicQueue};
+use sietch::nic::{Frame, NicQueue, Offloads};
 
 /// Flows remembered.
 const FLOWS: usize = 16_384;
@@ -68,6 +68,40 @@ pub struct Middlebox {
     frames: Vec<Frame>,
 }
 
+/// Puts the true checksum where a kernel of this machine left the sum of the pseudo-header ([`Offloads::unfinished`]).
+fn finish_checksum(head: &mut [u8], tail: &[u8]) -> Option<()> {
+    let packet = head.get_mut(14..)?;
+    let (20.., 0x45) = (packet.len(), *packet.first()?) else { return None };
+    let at = match packet[9] {
+        TCP => 36,
+        UDP => 26,
+        _ => return None,
+    };
+    let length = usize::from(u16::from_be_bytes([packet[2], packet[3]])).checked_sub(20)?;
+    let sum = |bytes: &[u8]| -> u64 {
+        let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
+        bytes.chunks(2).map(word).sum()
+    };
+    let fold = |mut sum: u64| {
+        while sum > 0xffff {
+            sum = (sum >> 16) + (sum & 0xffff);
+        }
+        sum as u16
+    };
+    let pseudo = fold(sum(&packet[12..20]) + u64::from(packet[9]) + length as u64);
+    if packet.get(at..at + 2)? != pseudo.to_be_bytes() {
+        return None;
+    }
+    // The pseudo-header's sum is in the field already.
+    let segment: Vec<u8> = packet[20..].iter().chain(tail).copied().take(length).collect();
+    let checksum = match !fold(sum(&segment)) {
+        0 => 0xffff_u16,
+        sum => sum,
+    };
+    packet[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    Some(())
+}
+
 impl Middlebox {
     /// Serves `served` (an address of ours) by `servers`.
     pub fn new(served: SocketAddrV4, servers: &[SocketAddrV4]) -> Self {
@@ -89,7 +123,8 @@ impl Middlebox {
     /// The device is gone.
     pub fn turn<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> std::io::Result<bool> {
         let mac = queue.mac();
-        let sums = !queue.offloads().checksums;
+        let Offloads { checksums, unfinished } = queue.offloads();
+        let sums = !checksums;
         if self.asked_at.is_none_or(|at| now - at >= ASK_EVERY) {
             self.asked_at = Some(now);
             self.ask(queue, mac);
@@ -97,6 +132,10 @@ impl Middlebox {
         let mut frames = std::mem::take(&mut self.frames);
         let received = queue.receive(&mut frames, 64);
         for mut frame in frames.drain(..) {
+            if unfinished {
+                let tail = queue.tail(&frame).to_vec();
+                finish_checksum(queue.bytes_mut(&mut frame), &tail);
+            }
             if self.rewrite(queue.bytes_mut(&mut frame), mac, sums) {
                 // What does not fit the ring is lost, as at any router.
                 if let Err(full) = queue.transmit(frame) {

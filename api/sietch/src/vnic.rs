@@ -34,8 +34,9 @@ impl Vnic {
         let queue = match (description.geometry, descriptors) {
             (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) => {
                 let granted = Granted { socket, umem, geometry: socket_geometry(shape) };
-                let opened = af_xdp::Queue::open(granted, mac, mtu);
-                opened.map_err(|source| Error::Queue { name: name(), source })?.into()
+                let opened = af_xdp::Queue::open(granted, mac, mtu)
+                    .map_err(|source| Error::Queue { name: name(), source })?;
+                opened.with_unfinished_checksums(shape.unfinished_checksums).into()
             }
             (QueueGeometry::Shared(shape), VnicDescriptors::Shared(parts)) => {
                 let geometry = shm::Geometry { slots: shape.slots, data: shape.data };

@@ -344,6 +344,8 @@ pub struct Geometry {
     pub runs: u32,
     /// Buffers in each run.
     pub run_chunks: u32,
+    /// The host's end leaves the checksums of TCP and UDP unfinished: the sum of the pseudo-header is in their place.
+    pub unfinished_checksums: bool,
 }
 
 /// The shape of both regions of a shared-memory VNIC (`docs/spec/shm-link.md`).

@@ -33,7 +33,7 @@ use crate::listener::{Embryo, Listener, Slab};
 use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
-use crate::packet::{Address, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
+use crate::packet::{Address, Checks, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
 use crate::path_mtu::PathMtus;
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
@@ -206,6 +206,8 @@ pub struct Engine {
 
     /// The medium makes checksums of TCP and UDP unnecessary.
     pub(crate) unchecked: bool,
+    /// What of those that arrive.
+    pub(crate) checks: Checks,
     /// The time of this turn, and the same in milliseconds for timestamps.
     pub(crate) now: u64,
     pub(crate) now_ms: u32,
@@ -286,6 +288,7 @@ impl Engine {
             ecn: config.ecn,
             pacing: config.pacing,
             unchecked: false,
+            checks: Checks::Verify,
             now: 0,
             now_ms: 0,
             directory: Directory::new(secret),
@@ -339,7 +342,8 @@ impl Engine {
     #[inline]
     pub fn receive<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> (usize, bool) {
         self.set_time(now);
-        self.unchecked = queue.offloads().checksums;
+        let offloads = queue.offloads();
+        (self.unchecked, self.checks) = (offloads.checksums, Checks::of(offloads));
         let received = queue.receive(&mut self.batch, RECEIVE_BATCH);
         if received > 0 {
             self.take_frames(queue);
@@ -496,11 +500,11 @@ impl Engine {
             return self.receive_part_v4(&origin, &header, payload, packet);
         }
         match header.protocol {
-            ipv4::TCP => match tcp::Segment::parse(payload, &remote, &local, self.unchecked) {
+            ipv4::TCP => match tcp::Segment::parse(payload, &remote, &local, self.checks) {
                 Ok(segment) => self.dispatch_segment(&origin, &segment),
                 Err(reason) => return self.malformed(reason),
             },
-            ipv4::UDP => match udp::Datagram::parse(payload, &remote, &local, self.unchecked) {
+            ipv4::UDP => match udp::Datagram::parse(payload, &remote, &local, self.checks) {
                 Ok(datagram) => self.receive_datagram(&origin, &datagram, packet),
                 Err(reason) => return self.malformed(reason),
             },

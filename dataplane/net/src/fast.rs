@@ -55,7 +55,7 @@ impl Engine {
             return false;
         }
         let Some(wire) = packet[12..].first_chunk() else { return false };
-        if !self.unchecked && !tcp::is_whole(network, segment, tail) {
+        if !self.unchecked && !tcp::is_whole(network, segment, tail, self.checks) {
             return false;
         }
         let Some(index) = self.directory.find_flow(wire) else { return false };

@@ -1,6 +1,6 @@
 //! Wire formats: what is read leniently is a parsed value that borrows the frame; what is written is legal by
 //! construction. Nothing here panics on any received byte. Every checksum is verified, but for those of TCP and UDP on a medium that
-//! makes them unnecessary ([`sietch_nic::Offloads`]).
+//! makes them unnecessary ([`Checks`]).
 
 pub mod address;
 pub mod arp;
@@ -18,6 +18,44 @@ pub mod udp;
 pub use address::Address;
 pub use payload::Payload;
 pub use template::{Path, Template};
+
+/// What is to be done about the checksum of a TCP segment or UDP datagram that came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// It must be right.
+    #[default]
+    Verify,
+    /// It must be right, or the sum of the pseudo-header: then a kernel of this machine made the packet or verified it
+    /// ([`sietch_nic::Offloads::unfinished`]).
+    Unfinished,
+    /// Nothing: the medium vouches for it.
+    Trust,
+}
+
+impl Checks {
+    /// What a medium asks for.
+    pub const fn of(offloads: sietch_nic::Offloads) -> Self {
+        match offloads {
+            sietch_nic::Offloads { checksums: true, .. } => Self::Trust,
+            sietch_nic::Offloads { unfinished: true, .. } => Self::Unfinished,
+            _ => Self::Verify,
+        }
+    }
+
+    /// Whether a packet with this checksum `field` passes; `pseudo` is the sum of its pseudo-header.
+    #[inline]
+    pub(crate) fn pass(self, field: [u8; 2], pseudo: u64, packet: &Payload<'_>) -> bool {
+        (self == Self::Unfinished && checksum::fold(pseudo).to_ne_bytes() == field)
+            || checksum::is_valid(pseudo + packet.sum())
+    }
+}
+
+impl From<bool> for Checks {
+    /// `true`: the medium vouches.
+    fn from(trusted: bool) -> Self {
+        if trusted { Self::Trust } else { Self::Verify }
+    }
+}
 
 /// Why a packet was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

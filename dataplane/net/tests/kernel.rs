@@ -213,7 +213,14 @@ fn a_hundred_megabytes_both_ways_across_a_veth_behind_its_filters() {
             return;
         }
         let rates = Rates { loss: 10, duplication: 10, reordering: 10 };
-        let plan = Plan { host: KERNEL, address: ENGINE, ipv6: None, ports: PORT..=PORT, mtu: 1500 };
+        let plan = Plan {
+            host: KERNEL,
+            address: ENGINE,
+            ipv6: None,
+            ports: PORT..=PORT,
+            mtu: 1500,
+            unfinished: false,
+        };
         let mut veth = match Veth::new(&plan, rates, 0x5eed) {
             Ok(veth) => veth,
             Err(error) => {

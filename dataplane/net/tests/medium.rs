@@ -44,7 +44,7 @@ proptest! {
         writes in prop::collection::vec(1usize..40_000, 1..20),
     ) {
         let medium = if tails { Medium::SHARED_MEMORY } else { Medium::default() };
-        let medium = Medium { offloads: sietch_nic::Offloads { checksums }, ..medium };
+        let medium = Medium { offloads: sietch_nic::Offloads { checksums, unfinished: false }, ..medium };
         let [mut client, mut server] = sides(mtu, medium);
         server.engine.listen(7, 4).expect("the port is free");
         let remote = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7);

@@ -33,6 +33,10 @@ pub struct Offloads {
     /// The medium is memory: what arrives is what was sent. Checksums of TCP and UDP need be neither filled in (they are
     /// zero) nor verified, as on Linux' loopback. Those of IPv4 headers and of ICMP are filled in as everywhere.
     pub checksums: bool,
+    /// The other end is a kernel of this machine that may leave the checksums of TCP and UDP unfinished, counting on a receiver that knows
+    /// (`CHECKSUM_PARTIAL`): in place of the checksum there is the sum of the pseudo-header, not inverted. A packet with that in it has not been on
+    /// any wire since it was made or verified. All others carry true checksums, and so must what is sent.
+    pub unfinished: bool,
 }
 
 /// Ownership of one buffer of a queue's pool, and where in it the bytes of a frame lie.

@@ -33,7 +33,8 @@ pub struct Medium {
 
 impl Medium {
     /// As shared memory is: checksums are unnecessary, and large frames have a tail.
-    pub const SHARED_MEMORY: Self = Self { offloads: Offloads { checksums: true }, head: Some(LEAST_HEAD) };
+    pub const SHARED_MEMORY: Self =
+        Self { offloads: Offloads { checksums: true, unfinished: false }, head: Some(LEAST_HEAD) };
 }
 
 /// Frames in flight in one direction.

@@ -133,6 +133,31 @@ fn large_and_small_frames() {
 }
 
 #[test]
+fn frames_of_sixty_four_kilobytes() {
+    for (family, mtu) in [(Family::V4, 65_535), (Family::V6, 65_264), (Family::V4, 9000)] {
+        for unfinished in [true, false] {
+            let plain = Conditions { family, mtu, unfinished, ..Conditions::default() };
+            let lossy = Conditions {
+                family,
+                mtu,
+                unfinished,
+                seed: mtu as u64,
+                ..over(Direction { loss: 5, ..path() })
+            };
+            for conditions in [plain, lossy] {
+                let name = format!("frames_of_sixty_four_kilobytes {family:?} {mtu} {unfinished}");
+                let Some(outcome) = cell(&name, &conditions, MEGABYTES) else { return };
+                let metrics = &outcome.metrics;
+                assert_eq!(metrics.bad_checksum + metrics.malformed, 0, "{name}: {metrics:?}");
+                // Some of them are large.
+                let mean = metrics.bytes_received / metrics.frames_received;
+                assert!(conditions.link.is_some() || mean > 2000, "{name}: {mean} bytes a frame");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_router_on_the_path_takes_smaller_packets_only() {
     for family in [Family::V4, Family::V6] {
         // Only on Sietch's way out: what a router says to the kernel would have to pass the VNIC's filter, which takes it for a forgery.
@@ -186,6 +211,7 @@ fn draw(seed: u64) -> (Conditions, Load) {
         (Family::V4, 576),
         (Family::V6, 1280),
         (Family::V6, 3400),
+        (Family::V4, 65_264),
     ]);
     let mut link = link;
     if family == Family::V6
@@ -197,6 +223,8 @@ fn draw(seed: u64) -> (Conditions, Load) {
     let conditions = Conditions {
         family,
         mtu,
+        // A damaged packet with such a checksum would be taken.
+        unfinished: link.is_none(),
         link,
         seed: random.word(),
         sack,

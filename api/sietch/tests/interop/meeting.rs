@@ -94,6 +94,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Conditions {
     pub family: Family,
     pub mtu: usize,
+    /// The kernel leaves checksums unfinished, as behind a VNIC without an uplink.
+    pub unfinished: bool,
     /// The path; none is the bare veth.
     pub link: Option<LinkConfig>,
     pub seed: u64,
@@ -118,6 +120,7 @@ impl Default for Conditions {
         Self {
             family: Family::V4,
             mtu: 1500,
+            unfinished: false,
             link: None,
             seed: 1,
             sack: true,
@@ -210,6 +213,7 @@ where
             ipv6: (conditions.mtu >= 1280).then_some((KERNEL.1, SIETCH.1)),
             ports: 1..=u16::MAX,
             mtu: conditions.mtu,
+            unfinished: conditions.unfinished,
         };
         let pair = match Pair::new(&plan) {
             Ok(pair) => pair,

@@ -1,7 +1,8 @@
 //! The AF_XDP socket and the XDP programs of one VNIC, in the terms of `sietch-nic`.
 //!
 //! 1. The MTU decides whether the socket and the filters are made for frames in several buffers.
-//! 2. Opening: checksum offload off on the host's end, the socket bound to the application's end, then the filters on both ends. The
+//! 2. Opening: with an uplink, checksum offload off on the host's end, for it joins what comes from other machines; without, the application is
+//!    told that the host leaves checksums unfinished. Then the socket bound to the application's end, then the filters on both ends. The
 //!    descriptors leave this process only after the filters stand.
 //! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
 //! 4. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
@@ -85,8 +86,10 @@ pub(super) fn open(
     application: u32,
     uplink: Option<&mut Uplink>,
 ) -> Result<(OpenedVnic, Programs), DeviceError> {
-    xdp::offload::disable_transmit_checksum(host)
-        .map_err(|error| fail(of(plan), "switch checksum offload off", error))?;
+    if uplink.is_some() {
+        xdp::offload::disable_transmit_checksum(host)
+            .map_err(|error| fail(of(plan), "switch checksum offload off", error))?;
+    }
     let buffers = if plan.mtu > MAX_SINGLE_MTU { Buffers::Several } else { Buffers::One };
     let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
     let geometry = af_xdp::Geometry::for_mtu(application, QUEUE, mtu)
@@ -128,6 +131,7 @@ pub(super) fn open(
             transmit: geometry.transmit,
             runs: geometry.runs,
             run_chunks: geometry.run_chunks,
+            unfinished_checksums: !behind_uplink,
         },
         mtu: plan.mtu,
         gateway_mac: (!behind_uplink).then_some(plan.host_mac),

@@ -3,7 +3,8 @@
 //! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says whose it is.
 //! 2. IPv6 is switched off before they come up, or the kernel would send router solicitations from them: on the application's end always, on the
 //!    host's end unless the VNIC has an IPv6 address. Then that end makes up no address, tries out none, and hears no router.
-//! 3. Transmit checksumming is switched off on the host's end: its frames would else carry unfinished checksums.
+//! 3. Without transmit checksumming the host's end cannot send a packet that lies in pieces: each would be copied into one. It stays on, so the
+//!    frames carry unfinished checksums, and the application knows. Behind an uplink it is switched off.
 //! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC and permanent neighbour entries: the VNIC need not
 //!    answer questions about itself. The application's end gets no address and no ARP.
 //! 5. `remove`: deleting one end deletes the pair.

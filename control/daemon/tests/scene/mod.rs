@@ -55,8 +55,15 @@ impl VnicDevices for FileDevices {
             transmit: 32,
             runs: 0,
             run_chunks: 0,
+            unfinished_checksums: false,
         };
-        Ok(OpenedVnic { xsk: memory(), umem: memory(), geometry, gateway_mac: Some(plan.host_mac), mtu: plan.mtu })
+        Ok(OpenedVnic {
+            xsk: memory(),
+            umem: memory(),
+            geometry,
+            gateway_mac: Some(plan.host_mac),
+            mtu: plan.mtu,
+        })
     }
 
     async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {

@@ -65,18 +65,15 @@ impl Engine {
         }
         let (remote, local) = (&header.source, &header.destination);
         match upper.protocol {
-            ipv4::TCP if !to_group => match tcp::Segment::parse(upper.payload, remote, local, self.unchecked)
-            {
+            ipv4::TCP if !to_group => match tcp::Segment::parse(upper.payload, remote, local, self.checks) {
                 Ok(segment) => self.dispatch_segment(&origin, &segment),
                 Err(reason) => return self.malformed(reason),
             },
-            ipv4::UDP if !to_group => {
-                match udp::Datagram::parse(upper.payload, remote, local, self.unchecked) {
-                    Ok(datagram) => self.receive_datagram(&origin, &datagram, packet),
-                    Err(reason) => return self.malformed(reason),
-                }
-            }
-            ipv4::UDP if joined => match udp::Datagram::parse(upper.payload, remote, local, self.unchecked) {
+            ipv4::UDP if !to_group => match udp::Datagram::parse(upper.payload, remote, local, self.checks) {
+                Ok(datagram) => self.receive_datagram(&origin, &datagram, packet),
+                Err(reason) => return self.malformed(reason),
+            },
+            ipv4::UDP if joined => match udp::Datagram::parse(upper.payload, remote, local, self.checks) {
                 Ok(datagram) => self.receive_group_datagram(&origin, &datagram),
                 Err(reason) => return self.malformed(reason),
             },

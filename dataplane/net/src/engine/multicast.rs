@@ -81,7 +81,7 @@ impl Engine {
         match header.protocol {
             _ if header.fragment => self.metrics.fragments += 1,
             IGMP => self.receive_igmp(payload),
-            ipv4::UDP => match udp::Datagram::parse(payload, &remote, &group, self.unchecked) {
+            ipv4::UDP => match udp::Datagram::parse(payload, &remote, &group, self.checks) {
                 Ok(datagram) => self.receive_group_datagram(&origin, &datagram),
                 Err(reason) => return self.malformed(reason),
             },

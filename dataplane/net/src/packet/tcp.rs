@@ -7,7 +7,7 @@
 
 use sietch_nic::Foreign;
 
-use super::{Address, Malformed, Payload, Template, checksum, ipv4};
+use super::{Address, Checks, Malformed, Payload, Template, checksum, ipv4};
 use crate::sequence::Seq;
 
 mod options;
@@ -59,7 +59,7 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a segment between two addresses. `verified`: the medium vouches for it, and its checksum is not looked at.
+    /// Reads a segment between two addresses; `checks` says what its checksum must be.
     ///
     /// # Errors
     /// Too short, a data offset that does not fit, or a wrong checksum. Malformed options are skipped: what
@@ -69,7 +69,7 @@ impl<'a> Segment<'a> {
         packet: impl Into<Payload<'a>>,
         source: &Address,
         destination: &Address,
-        verified: bool,
+        checks: impl Into<Checks>,
     ) -> Result<Self, Malformed> {
         let packet = packet.into();
         let bytes = packet.head;
@@ -79,9 +79,10 @@ impl<'a> Segment<'a> {
         if offset < HEADER || offset > bytes.len() {
             return Err(Malformed::Header);
         }
-        if !verified {
+        let checks = checks.into();
+        if checks != Checks::Trust {
             let pseudo = checksum::pseudo_header(source, destination, ipv4::TCP, u32::from(length));
-            if !checksum::is_valid(pseudo + packet.sum()) {
+            if !checks.pass([header[16], header[17]], pseudo, &packet) {
                 return Err(Malformed::Checksum);
             }
         }
@@ -163,13 +164,14 @@ impl<'a> Plain<'a> {
 
 /// Whether the checksum of a segment in an IPv4 packet with this header holds.
 #[inline]
-pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Foreign<'_>) -> bool {
+pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Foreign<'_>, checks: Checks) -> bool {
     let [.., a, b, c, d, e, f, g, h] = *network;
     let word = |bytes| u64::from(u32::from_ne_bytes(bytes));
     let length = (segment.len() + tail.len()) as u32;
     let pseudo =
         word([a, b, c, d]) + word([e, f, g, h]) + word([0, 0, 0, ipv4::TCP]) + word(length.to_be_bytes());
-    checksum::is_valid(pseudo + Payload { head: segment, tail }.sum())
+    let field = segment.get(16..18).and_then(|field| field.first_chunk()).copied().unwrap_or_default();
+    checks.pass(field, pseudo, &Payload { head: segment, tail })
 }
 
 impl<'a> Segment<'a> {

@@ -5,7 +5,7 @@
 //!  | source | destination | length | checksum | payload
 //! ```
 
-use super::{Address, Malformed, Payload, checksum, ipv4};
+use super::{Address, Checks, Malformed, Payload, checksum, ipv4};
 
 /// Bytes in a UDP header.
 pub const HEADER: usize = 8;
@@ -23,7 +23,7 @@ pub struct Datagram<'a> {
 
 impl<'a> Datagram<'a> {
     /// Reads a datagram between two addresses. A checksum of zero means that its sender made none, which
-    /// IPv6 forbids (RFC 8200 section 8.1); with `verified` the medium vouches for it, and its checksum is not looked at.
+    /// IPv6 forbids (RFC 8200 section 8.1); `checks` says what it must be otherwise.
     ///
     /// # Errors
     /// Too short, or a wrong checksum.
@@ -31,7 +31,7 @@ impl<'a> Datagram<'a> {
         packet: impl Into<Payload<'a>>,
         source: &Address,
         destination: &Address,
-        verified: bool,
+        checks: impl Into<Checks>,
     ) -> Result<Self, Malformed> {
         let packet = packet.into();
         let header = packet.head.first_chunk::<HEADER>().ok_or(Malformed::Header)?;
@@ -40,9 +40,10 @@ impl<'a> Datagram<'a> {
             return Err(Malformed::Header);
         }
         let packet = packet.take(usize::from(length));
-        if !verified && (header[6..8] != [0, 0] || !source.is_v4()) {
+        let checks = checks.into();
+        if checks != Checks::Trust && (header[6..8] != [0, 0] || !source.is_v4()) {
             let pseudo = checksum::pseudo_header(source, destination, ipv4::UDP, u32::from(length));
-            if !checksum::is_valid(pseudo + packet.sum()) {
+            if !checks.pass([header[6], header[7]], pseudo, &packet) {
                 return Err(Malformed::Checksum);
             }
         }

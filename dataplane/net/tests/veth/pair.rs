@@ -28,6 +28,8 @@ pub struct Plan {
     /// The TCP ports that it may use.
     pub ports: RangeInclusive<u16>,
     pub mtu: usize,
+    /// The kernel leaves checksums unfinished, and the queue says so.
+    pub unfinished: bool,
 }
 
 /// A pair with its queue. The filters stay attached as long as it lives.
@@ -80,7 +82,9 @@ impl Pair {
         }
         let (own, peer) = (index("vn0")?, index(HOST_END)?);
         let other = |cause: &dyn std::fmt::Display| io::Error::other(cause.to_string());
-        offload::disable_transmit_checksum(peer).map_err(|e| other(&e))?;
+        if !plan.unfinished {
+            offload::disable_transmit_checksum(peer).map_err(|e| other(&e))?;
+        }
         let geometry = Geometry::for_mtu(own, 0, *mtu).map_err(|e| other(&e))?;
         let granted = af_xdp::create(geometry).map_err(|e| other(&e))?;
         let spec = VnicSpec {
@@ -100,7 +104,9 @@ impl Pair {
         let buffers = if geometry.runs > 0 { Buffers::Several } else { Buffers::One };
         let programs = VnicPrograms::install(&spec, own, peer, (granted.socket.as_fd(), 0), buffers)
             .map_err(|e| other(&e))?;
-        let queue = af_xdp::Queue::open(granted, MAC, *mtu).map_err(|e| other(&e))?;
+        let queue = af_xdp::Queue::open(granted, MAC, *mtu)
+            .map_err(|e| other(&e))?
+            .with_unfinished_checksums(plan.unfinished);
         Ok(Self { queue, filters: Filters(programs) })
     }
 }

@@ -32,7 +32,7 @@ use super::error::{Named, OpenError};
 use super::rings::{FrameDescriptor, Rings};
 use super::runs::Runs;
 use super::{Geometry, Granted};
-use crate::queue::{ETHERNET_HEADER, Frame, NicQueue, TransmitError};
+use crate::queue::{ETHERNET_HEADER, Frame, NicQueue, Offloads, TransmitError};
 
 /// The bit of a frame's chunk that says that it is the first of a chain.
 const CHAIN: u32 = 1 << 31;
@@ -97,6 +97,8 @@ pub struct Queue {
     chains: Chains,
     /// Frames sent from several chunks.
     runs: Runs,
+    /// Checksums may be unfinished.
+    unfinished: bool,
     /// The kernel took no more at the last flush, and nothing tells when it does again.
     stuck: bool,
     /// The error after which nothing works any more.
@@ -142,6 +144,7 @@ impl Queue {
             filled: 0,
             chains: Chains::new(if geometry.runs > 0 { single } else { 0 }),
             runs: Runs::new(&geometry),
+            unfinished: false,
             stuck: false,
             gone: None,
             unpublished_frames: 0,
@@ -155,6 +158,13 @@ impl Queue {
         };
         queue.top_up();
         Ok(queue)
+    }
+
+    /// The other end is a kernel that may leave checksums unfinished: see [`Offloads::unfinished`].
+    #[must_use]
+    pub fn with_unfinished_checksums(mut self, unfinished: bool) -> Self {
+        self.unfinished = unfinished;
+        self
     }
 
     /// What the grant said.
@@ -444,6 +454,10 @@ impl NicQueue for Queue {
 
     fn mtu(&self) -> usize {
         self.mtu
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads { checksums: false, unfinished: self.unfinished }
     }
 
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {

@@ -427,7 +427,7 @@ impl NicQueue for Endpoint {
     }
 
     fn offloads(&self) -> Offloads {
-        Offloads { checksums: true }
+        Offloads { checksums: true, unfinished: false }
     }
 
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
