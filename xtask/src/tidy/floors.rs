@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
-const HOUSE: [(&str, &str, u32); 17] = [
+const HOUSE: [(&str, &str, u32); 18] = [
     ("sietch-ring", "device/ring/Cargo.toml", 0),
     ("sietch-protocol", "control/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
@@ -11,6 +11,7 @@ const HOUSE: [(&str, &str, u32); 17] = [
     ("sietch-socket", "device/socket/Cargo.toml", 1),
     ("sietch-net", "dataplane/net/Cargo.toml", 2),
     ("sietch-persist", "dataplane/persist/Cargo.toml", 2),
+    ("sietch-volume", "control/volume/Cargo.toml", 2),
     ("sietch-service", "dataplane/service/Cargo.toml", 3),
     ("sietch", "api/sietch/Cargo.toml", 3),
     ("sietch-daemon", "control/daemon/Cargo.toml", 4),
