@@ -50,6 +50,34 @@ pub enum AppendError {
     },
 }
 
+/// Why a queue did not do something. Nothing has changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum QueueError {
+    /// Its log refused the record.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// It holds as much as it may in memory.
+    #[error(
+        "queue: full, {entries} entries with {bytes} of {limit} bytes wait to be acknowledged; consume, or allow more memory"
+    )]
+    Full {
+        /// Entries in the queue.
+        entries: usize,
+        /// Bytes of their payloads.
+        bytes: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The receipt is of an earlier delivery.
+    #[error(
+        "queue: entry {id} was acknowledged, or was delivered again since; drop what came of this delivery"
+    )]
+    Stale {
+        /// The entry.
+        id: u64,
+    },
+}
+
 /// Why the head of a log was not given up.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TruncateError {

@@ -294,11 +294,17 @@ pub(crate) struct Content {
 impl Content {
     /// Records of an application.
     pub const LOG: Self = Self { kind: 0, version: 0 };
+    /// A queue.
+    pub const QUEUE: Self = Self { kind: u32::from_le_bytes(*b"QUEU"), version: crate::queue::QUEUE_VERSION };
+    /// A map.
+    pub const MAP: Self = Self { kind: u32::from_le_bytes(*b"HMAP"), version: crate::map::MAP_VERSION };
 
     /// What it is called in messages.
     pub fn name(self) -> String {
         match self.kind {
-            0 => "log".to_owned(),
+            kind if kind == Self::LOG.kind => "log".to_owned(),
+            kind if kind == Self::QUEUE.kind => "queue".to_owned(),
+            kind if kind == Self::MAP.kind => "map".to_owned(),
             kind => kind.to_le_bytes().iter().map(|byte| char::from(*byte).to_ascii_lowercase()).collect(),
         }
     }

@@ -1,4 +1,4 @@
-//! A persistent log on a storage area.
+//! Persistent structures on a storage area: a log, and over it a [`Queue`] and a [`Map`].
 //!
 //! An application appends payloads, learns up to where they are durable, and gets them back in order after a crash. From time to
 //! time it writes a snapshot of its state, which takes the place of the log before it, so that the area never fills.
@@ -27,15 +27,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The format is described in `docs/spec/log.md`.
+//! The formats are described in `docs/spec/log.md`, `queue.md` and `map.md`.
 
 #![forbid(unsafe_code)]
 
+mod compaction;
 mod error;
 mod follow;
 mod layout;
 mod limits;
 mod log;
+mod map;
+mod queue;
 mod scan;
 mod space;
 mod stream;
@@ -43,8 +46,8 @@ mod typed;
 mod walk;
 
 pub use error::{
-    AppendError, Failure, FollowError, FormatError, OpenError, ReadError, SnapshotError, TruncateError,
-    TypeError,
+    AppendError, Failure, FollowError, FormatError, OpenError, QueueError, ReadError, SnapshotError,
+    TruncateError, TypeError,
 };
 pub use follow::Follower;
 pub use layout::{HEADER, VERSION};
@@ -52,5 +55,7 @@ pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_READS, MAX_RECORD, MI
 pub use log::{
     Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check, is_formatted,
 };
+pub use map::{MAP_VERSION, Map, MapMetrics};
+pub use queue::{Delivery, MAX_ENTRIES, QUEUE_VERSION, Queue, QueueMetrics, QueueOptions, Receipt};
 pub use scan::{Applied, Entry, RecoveryReport, TornTail};
 pub use typed::{Record, TYPE_HEADER, read_record, type_of, typed};

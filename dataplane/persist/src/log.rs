@@ -189,7 +189,15 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// As [`Log::append`].
     pub fn append_shrinking(&mut self, payload: &[u8]) -> Result<Sequence, AppendError> {
-        self.append_within(&[payload], self.space.budget())
+        self.append_shrinking_parts(&[payload])
+    }
+
+    /// As [`Log::append_shrinking`], for a payload that lies in several pieces.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_shrinking_parts(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
+        self.append_within(payload, self.space.budget())
     }
 
     fn append_within(&mut self, payload: &[&[u8]], limit: u32) -> Result<Sequence, AppendError> {
@@ -352,6 +360,19 @@ impl<D: DiskQueue> Log<D> {
         let large = log > snapshot.max(1) && live * 2 > budget;
         let nearly_full = log > 1 + budget as usize / 32 && live * 8 >= budget * 7;
         self.headless || large || nearly_full || self.superblock.runs.len() >= MANY_RUNS
+    }
+
+    /// Whether a snapshot of `bytes` in `records` would free half of what is used, and that is a quarter of the room or more; when `pressed`
+    /// for room, whether it would free anything.
+    pub(crate) fn is_mostly_dead(&self, bytes: usize, records: usize, pressed: bool) -> bool {
+        if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
+            return false;
+        }
+        let bytes = bytes as u64 + (records as u64 + 1) * crate::layout::record_size(0) as u64;
+        let (live, budget) = (u64::from(self.live_segments()), u64::from(self.space.budget()));
+        // The snapshot, the segment where it ends, and the one where the log goes on.
+        let after = bytes.div_ceil(u64::from(self.superblock.segment_bytes)) + 1;
+        after < live && (pressed || after * 2 <= live && live * 4 >= budget)
     }
 
     /// What the log has done since it was opened.

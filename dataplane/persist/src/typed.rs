@@ -71,15 +71,23 @@ pub fn type_of(payload: &[u8]) -> Option<(u32, u16)> {
 /// # Errors
 /// See [`TypeError`].
 pub fn read_record<R: Record>(payload: &[u8]) -> Result<(&R, &[u8]), TypeError> {
-    let short = TypeError::Short { name: R::NAME, length: payload.len() };
-    let Some((kind, version)) = type_of(payload) else { return Err(short) };
+    check_type::<R>(payload)?;
+    R::ref_from_prefix(&payload[TYPE_HEADER..])
+        .map_err(|_| TypeError::Short { name: R::NAME, length: payload.len() })
+}
+
+/// Whether a payload is of type `R`, of the version that is known.
+pub(crate) fn check_type<R: Record>(payload: &[u8]) -> Result<(), TypeError> {
+    let Some((kind, version)) = type_of(payload) else {
+        return Err(TypeError::Short { name: R::NAME, length: payload.len() });
+    };
     if kind != R::TYPE {
         return Err(TypeError::Type { name: R::NAME, found: kind, known: R::TYPE });
     }
     if version != R::VERSION {
         return Err(TypeError::Version { name: R::NAME, found: version, known: R::VERSION });
     }
-    R::ref_from_prefix(&payload[TYPE_HEADER..]).map_err(|_| short)
+    Ok(())
 }
 
 impl<D: DiskQueue> Log<D> {

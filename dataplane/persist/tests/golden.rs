@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use sietch_disk::MemoryQueue;
-use sietch_persist::{Entry, FormatOptions, Log, OpenError, Options};
+use sietch_persist::{Entry, FormatOptions, Log, Map, OpenError, Options, Queue, QueueOptions};
 
 const SECTOR: usize = 512;
 const CAPACITY: usize = 16384 + 24 * 16384;
@@ -48,6 +48,12 @@ fn golden(name: &str, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 fn payload(n: u32) -> Vec<u8> {
     let mut bytes = n.to_le_bytes().to_vec();
     bytes.resize(4 + (n as usize * 531) % 1200, n as u8);
+    bytes
+}
+
+fn short(n: u32) -> Vec<u8> {
+    let mut bytes = payload(n);
+    bytes.truncate(300);
     bytes
 }
 
@@ -123,4 +129,106 @@ fn an_unknown_version_is_refused_by_name() {
     let error = error.map(|_| ()).expect_err("nobody knows it");
     assert!(matches!(error, OpenError::Version { found: 7, known: 1 }), "{error}");
     assert!(error.to_string().contains("version 7"), "{error}");
+}
+
+fn poll_queue(queue: &mut Queue<MemoryQueue>) {
+    for _ in 0..20 {
+        queue.poll(0).expect("a disk that works");
+    }
+}
+
+/// Entries sent, delivered, acknowledged and left, before a snapshot and after it.
+fn make_queue() -> Vec<u8> {
+    let mut disk = MemoryQueue::new(CAPACITY);
+    Queue::format(&mut disk, FormatOptions::new(0x5157_4349)).expect("large enough");
+    let (mut queue, _) = Queue::open(disk, QueueOptions::default()).expect("formatted");
+    for n in 0..120u32 {
+        queue.send(&short(n)).expect("room");
+        poll_queue(&mut queue);
+        if n % 10 != 3 {
+            // Entry 3, 13, ... are given back and stay.
+            while let Some(delivery) = queue.receive(1, 0, 100) {
+                let receipt = delivery.receipt;
+                if delivery.payload[..4] == n.to_le_bytes() {
+                    queue.acknowledge(&[receipt]).expect("it is ours");
+                    break;
+                }
+            }
+            queue.release(1);
+        }
+    }
+    poll_queue(&mut queue);
+    assert!(queue.log().metrics().snapshots > 0, "no snapshot in it");
+    queue.send(b"last").expect("room");
+    poll_queue(&mut queue);
+    queue.into_disk().into_bytes()
+}
+
+#[test]
+fn a_queue_of_version_1_opens() {
+    let area = golden("queue-v1", make_queue);
+    let (queue, report) =
+        Queue::open(MemoryQueue::from_bytes(area), QueueOptions::default()).expect("it opens");
+    assert!(report.snapshot_records > 0 && report.records > 0);
+    let found: Vec<(Vec<u8>, u32)> = queue.iter().map(|(_, bytes, count)| (bytes.to_vec(), count)).collect();
+    let mut expected: Vec<Vec<u8>> = (0..12).map(|n| short(n * 10 + 3)).collect();
+    expected.push(b"last".to_vec());
+    assert!(found.iter().map(|(payload, _)| payload).eq(&expected), "{} entries", found.len());
+    assert!(found.windows(2).all(|w| w[0].1 > w[1].1), "the oldest were delivered most often");
+}
+
+/// Values put, put again and deleted, before a snapshot and after it.
+fn make_map() -> Vec<u8> {
+    let mut disk = MemoryQueue::new(CAPACITY);
+    Map::format(&mut disk, FormatOptions::new(0x5157_434a)).expect("large enough");
+    let (mut map, _) = Map::open(disk, Options::default()).expect("formatted");
+    for n in 0..200u32 {
+        map.put(format!("key {}", n % 30).as_bytes(), &short(n)).expect("room");
+        map.poll().expect("a disk that works");
+    }
+    for _ in 0..20 {
+        map.poll().expect("a disk that works");
+    }
+    assert!(map.log().metrics().snapshots > 0, "no snapshot in it");
+    for n in [4, 25] {
+        map.delete(format!("key {n}").as_bytes()).expect("room");
+    }
+    map.put(b"", b"an empty key").expect("room");
+    map.put(b"empty", b"").expect("room");
+    for _ in 0..20 {
+        map.poll().expect("a disk that works");
+    }
+    map.into_disk().into_bytes()
+}
+
+#[test]
+fn a_map_of_version_1_opens() {
+    let area = golden("map-v1", make_map);
+    let (map, report) = Map::open(MemoryQueue::from_bytes(area), Options::default()).expect("it opens");
+    assert!(report.snapshot_records > 0 && report.records > 0);
+    for n in 0..30u32 {
+        let last = if n < 20 { 180 + n } else { 150 + n };
+        let expected = (n != 4 && n != 25).then(|| short(last));
+        assert_eq!(
+            map.get(format!("key {n}").as_bytes()).map(<[u8]>::len),
+            expected.map(|p| p.len()),
+            "key {n}"
+        );
+    }
+    assert_eq!((map.get(b""), map.get(b"empty")), (Some(&b"an empty key"[..]), Some(&b""[..])));
+    assert_eq!(map.len(), 30);
+}
+
+#[test]
+fn an_unknown_version_of_a_structure_is_refused_by_name() {
+    let mut area = golden("map-v1", make_map);
+    for copy in 0..4 {
+        let at = copy * 4096;
+        area[at + 3948] = 9;
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &area[at + 12..at + 4096]) as u32;
+        area[at + 8..at + 12].copy_from_slice(&crc.to_le_bytes());
+    }
+    let error = Map::open(MemoryQueue::from_bytes(area), Options::default());
+    let error = error.map(|_| ()).expect_err("nobody knows it").to_string();
+    assert!(error.contains("map") && error.contains("version 9"), "{error}");
 }

@@ -59,6 +59,25 @@ impl<D: DiskQueue> Log<D> {
         self.truncate_and(keep, false)
     }
 
+    /// Whether giving up everything before `keep`, the snapshot included, would free half of what is used, and that is a quarter of the
+    /// room or more.
+    pub(crate) fn is_worth_truncating(&self, keep: Sequence) -> bool {
+        let live = self.live_segments();
+        if self.truncation.is_some() || !self.snapshot.is_idle() || live * 4 < self.space.budget() {
+            return false;
+        }
+        let marks = self.stream.marks();
+        let mark = marks.get(marks.partition_point(|mark| mark.first <= keep).wrapping_sub(1));
+        let segments = self.stream.segments();
+        let kept = match mark {
+            _ if keep > self.last() => 1,
+            Some(mark) => segments.iter().rev().take_while(|&&segment| segment != mark.segment).count() + 1,
+            None => segments.len(),
+        };
+        // Segments have 32 bits.
+        live > 1 && kept as u32 * 2 <= live
+    }
+
     /// Whether a truncation is on its way.
     pub fn is_truncating(&self) -> bool {
         self.truncation.is_some()

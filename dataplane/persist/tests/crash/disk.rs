@@ -44,6 +44,7 @@ pub enum Phase {
     Format,
     Open,
     Run,
+    #[allow(dead_code, reason = "structures truncate when they like")]
     Truncate,
     Close,
 }
