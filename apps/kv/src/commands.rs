@@ -1,7 +1,6 @@
 //! The command table and what a command handler sees.
 //!
-//! 1. Every family file has a `pub const COMMANDS: &[Command]`. [`Table::new`] puts them into one hash table
-//!    keyed by the lower-cased name; [`Table::find`] lowers at most [`LONGEST_NAME`] bytes on the stack.
+//! 1. Every family file has a `pub const COMMANDS: &[Command]`. [`Table`] finds a row by its name.
 //! 2. The shard checks arity, subscribe mode, MULTI, memory and a failed log before it calls a handler, so handlers
 //!    do not. A handler gets a [`Context`] and the arguments (`arguments[0]` is the name) and either
 //!    writes exactly one reply into `context.reply` or returns a [`Fault`]; on a fault whatever it had
@@ -25,8 +24,6 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use hashbrown::HashTable;
-
 use crate::client::{Client, TimeoutReply};
 use crate::keyspace::{Data, Random};
 use crate::resp::Reply;
@@ -43,10 +40,10 @@ pub mod server;
 pub mod set;
 pub mod sorted_set;
 pub mod string;
+mod table;
 pub mod transaction;
 
-/// Longest name of a command, in bytes. Anything longer is unknown.
-pub const LONGEST_NAME: usize = 32;
+pub use table::Table;
 
 /// What a handler returns; see the module's account.
 pub type Outcome = Result<(), Fault>;
@@ -282,58 +279,12 @@ const FAMILIES: &[&[Command]] = &[
     transaction::COMMANDS,
 ];
 
-/// The command table, and counters per command.
-pub struct Table {
-    index: HashTable<u16>,
-    commands: Vec<Command>,
-}
-
-impl Table {
-    /// The table of all families.
-    pub fn new() -> Self {
-        let commands: Vec<Command> = FAMILIES.iter().flat_map(|family| family.iter().copied()).collect();
-        let mut index = HashTable::with_capacity(2 * commands.len());
-        for (number, command) in commands.iter().enumerate() {
-            index.insert_unique(name_hash(command.name.as_bytes()), number as u16, |&other| {
-                name_hash(commands[other as usize].name.as_bytes())
-            });
-        }
-        Self { index, commands }
-    }
-
-    /// The number and the row of this name, in whatever case.
-    pub fn find(&self, name: &[u8]) -> Option<(u16, Command)> {
-        if name.len() > LONGEST_NAME {
-            return None;
-        }
-        let mut lowered = [0; LONGEST_NAME];
-        let lowered = &mut lowered[..name.len()];
-        lowered.copy_from_slice(name);
-        lowered.make_ascii_lowercase();
-        let number = *self
-            .index
-            .find(name_hash(lowered), |&number| self.commands[number as usize].name.as_bytes() == lowered)?;
-        Some((number, self.commands[number as usize]))
-    }
-
-    /// All rows.
-    pub fn commands(&self) -> &[Command] {
-        &self.commands
-    }
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// FNV-1a: names are short, and the table is fixed, so no attacker chooses its keys.
-fn name_hash(name: &[u8]) -> u64 {
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash ^ hash >> 29
+/// Whether a command's effects hold values that are stored already under the keys that it names.
+fn writes_what_is_stored(name: &str) -> bool {
+    matches!(name, "rename" | "renamenx" | "copy" | "move" | "bitop" | "sort" | "zrangestore")
+        || name.ends_with("unionstore")
+        || name.ends_with("interstore")
+        || name.ends_with("diffstore")
 }
 
 /// What a handler sees of the shard while it runs.
@@ -351,7 +302,7 @@ pub struct Context<'a> {
     /// The command table.
     pub table: &'a Table,
     /// The row of the command that runs.
-    pub command: Command,
+    pub command: &'static Command,
     /// Why the log failed, if it has: commands that write are refused.
     pub failed: Option<&'a str>,
     /// Whether the command runs inside EXEC (or a replay) and must not block.

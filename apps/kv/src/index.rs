@@ -86,6 +86,7 @@ fn in_table(hash: u64) -> u64 {
     hash.rotate_left(32)
 }
 
+#[inline]
 fn hash_bytes(seed: u64, key: &[u8]) -> u64 {
     let mut hasher = FixedState::with_seed(seed).build_hasher();
     hasher.write(key);
@@ -130,6 +131,7 @@ impl<T: Keyed> Index<T> {
             + self.table_bytes
     }
 
+    #[inline]
     fn slot(&self, hash: u64) -> usize {
         if self.depth == 0 { 0 } else { (hash >> (64 - self.depth)) as usize }
     }
@@ -142,6 +144,13 @@ impl<T: Keyed> Index<T> {
     pub fn get(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
         self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key)
+    }
+
+    /// An element that may be that of this key, for its bytes are not compared: a look at the table and nothing else.
+    #[inline]
+    pub fn probable(&self, key: &[u8]) -> Option<&T> {
+        let hash = hash_bytes(self.seed, key);
+        self.segment_of(hash).table.find(in_table(hash), |_| true)
     }
 
     /// Whether there is an element of this key.

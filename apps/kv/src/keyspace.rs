@@ -18,17 +18,20 @@ use crate::index::{Index, Keyed};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use crate::value::Value;
+use crate::value::{StringValue, Value};
 
 mod data;
 mod eviction;
+mod key;
 
 pub use data::Data;
+
+use key::Key;
 
 /// The expiry of a key that has none.
 pub const NEVER: u64 = u64::MAX;
 
-/// Bytes that an entry takes beside its key and its value: itself, its share of the index (load 7/16 on the average) and
+/// Bytes that an entry takes beside a long key and its value: itself, its share of the index (load 7/16 on the average) and
 /// the allocator's headers.
 const ENTRY_OVERHEAD: usize = size_of::<Entry>() + size_of::<Entry>() / 2 + 16;
 
@@ -69,7 +72,7 @@ impl Random {
 
 /// A key and what belongs to it.
 pub struct Entry {
-    key: Box<[u8]>,
+    key: Key,
     /// The value.
     pub value: Value,
     /// Unix time in milliseconds, or [`NEVER`].
@@ -107,7 +110,7 @@ impl Entry {
 
     fn weigh(&self) -> usize {
         let expiry = if self.expire_at == NEVER { 0 } else { EXPIRY_OVERHEAD + self.key.len() };
-        ENTRY_OVERHEAD + self.key.len() + self.value.memory() + expiry
+        ENTRY_OVERHEAD + self.key.memory() + self.value.memory() + expiry
     }
 }
 
@@ -231,10 +234,14 @@ impl Store {
     }
 
     /// Notes that a key was changed.
+    #[inline]
     fn signal(&mut self, database: usize, key: &[u8]) {
-        if self.watched.is_empty() && self.waiting.is_empty() {
-            return;
+        if !self.watched.is_empty() || !self.waiting.is_empty() {
+            self.tell_watchers(database, key);
         }
+    }
+
+    fn tell_watchers(&mut self, database: usize, key: &[u8]) {
         let place = (database, key.into());
         if let Some(watched) = self.watched.get_mut(&place) {
             self.version += 1;
@@ -325,6 +332,9 @@ impl Store {
         let access = self.fresh_access(now);
         let Database { index, expires, bytes } = &mut self.databases[database];
         if let Some(entry) = index.get_mut(key) {
+            if !self.settings.policy.counts_frequency() {
+                entry.access = access;
+            }
             let old = std::mem::replace(&mut entry.value, value);
             if old.free_effort() > HUGE {
                 self.dead.push(old);
@@ -339,6 +349,33 @@ impl Store {
         let mut entry = Entry { key: key.into(), value, expire_at: NEVER, charged: 0, ticket: 0, access };
         entry.reweigh(bytes, &mut self.data_bytes);
         index.insert(entry);
+    }
+
+    /// As [`Store::put`] with a string; one of the same length without an expiry is written over where it is.
+    fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
+        if let Some(entry) = self.databases[database].index.get_mut(key)
+            && entry.expire_at == NEVER
+            && entry.value.overwrite(bytes)
+        {
+            if !self.settings.policy.counts_frequency() {
+                entry.access = eviction::access_time(now);
+            }
+            return;
+        }
+        self.put(database, key, Value::String(StringValue::new(bytes)), false, now);
+    }
+
+    /// Touches what commands on these keys will look for: table, entry and value. Nothing depends on what is read, so that the processor
+    /// fetches all of it at the same time.
+    pub fn touch<'a>(&self, database: usize, keys: impl Iterator<Item = &'a &'a [u8]>) {
+        let Some(database) = self.databases.get(database) else { return };
+        let mut touched = 0;
+        for key in keys {
+            if let Some(entry) = database.index.probable(key) {
+                touched ^= entry.key.touch() ^ entry.value.touch();
+            }
+        }
+        std::hint::black_box(touched);
     }
 
     /// Deletes a key whose time is over and records it.
@@ -376,6 +413,7 @@ impl Store {
     }
 
     /// Records an effect for the log.
+    #[inline]
     pub fn record(&mut self, database: usize, arguments: &[&[u8]]) {
         if self.records() {
             self.metrics.effects += 1;

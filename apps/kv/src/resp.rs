@@ -10,7 +10,10 @@ use crate::commands::Fault;
 
 mod request;
 
-pub use request::{Arguments, Limits, Parser, Progress, ProtocolError};
+pub use request::{Ahead, Arguments, Limits, Parser, Progress, ProtocolError};
+
+/// Bytes of a header with any count, and of the end of a line.
+const LONGEST_HEADER: usize = 32;
 
 /// Writes replies for one client.
 #[derive(Debug, Default)]
@@ -32,12 +35,20 @@ impl Reply {
         Self { bytes, resp3 }
     }
 
+    #[inline]
     fn header(&mut self, kind: u8, count: i64) {
         // Small counts are most of them.
-        if let 0..=9 = count {
-            self.bytes.extend_from_slice(&[kind, b'0' + count as u8, b'\r', b'\n']);
-            return;
+        match count {
+            0..=9 => self.bytes.extend_from_slice(&[kind, b'0' + count as u8, b'\r', b'\n']),
+            10..=99 => {
+                let (tens, ones) = (b'0' + count as u8 / 10, b'0' + count as u8 % 10);
+                self.bytes.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+            }
+            _ => self.long_header(kind, count),
         }
+    }
+
+    fn long_header(&mut self, kind: u8, count: i64) {
         let mut digits = [0; 24];
         let at = print_integer(count, &mut digits);
         self.bytes.push(kind);
@@ -81,8 +92,9 @@ impl Reply {
 
     /// A bulk string.
     pub fn bulk(&mut self, text: &[u8]) {
+        // One look at the room for all of it.
+        self.bytes.reserve(text.len() + LONGEST_HEADER);
         self.header(b'$', text.len() as i64);
-        self.bytes.reserve(text.len() + 2);
         self.bytes.extend_from_slice(text);
         self.end();
     }

@@ -91,6 +91,24 @@ impl Value {
         }
     }
 
+    /// Writes a string of the same length over the one that this is, where that is stored as bytes; whether it could.
+    #[inline]
+    pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
+        match self {
+            Self::String(string) => string.overwrite(bytes),
+            _ => false,
+        }
+    }
+
+    /// A byte of where its bytes lie: nothing more than a look there.
+    #[inline]
+    pub fn touch(&self) -> u8 {
+        match self {
+            Self::String(string) => string.touch(),
+            _ => 0,
+        }
+    }
+
     /// Whether this is a collection without elements, which no key may hold. A string never is.
     pub fn is_empty(&self) -> bool {
         !matches!(self, Self::String(_)) && self.len() == 0

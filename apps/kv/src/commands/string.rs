@@ -82,7 +82,7 @@ fn get(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 /// Puts a string under a key and records it. `deadline` is [`NEVER`] for none.
 fn store(context: &mut Context<'_>, key: &[u8], value: &[u8], deadline: u64) {
-    context.data.insert(key, Value::String(StringValue::new(value)));
+    context.data.insert_string(key, value);
     if deadline == NEVER {
         context.data.effect(&[b"SET", key, value]);
         return;

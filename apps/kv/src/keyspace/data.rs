@@ -115,6 +115,13 @@ impl<'a> Data<'a> {
         self.store.signal(self.database, key);
     }
 
+    /// The same with a string, which may take the place of another without an allocation.
+    #[inline]
+    pub fn insert_string(&mut self, key: &[u8], bytes: &[u8]) {
+        self.store.put_string(self.database, key, bytes, self.now);
+        self.store.signal(self.database, key);
+    }
+
     /// The same, but the key keeps its expiry.
     pub fn insert_keeping_expiry(&mut self, key: &[u8], value: Value) {
         self.expire_if_due(key);
@@ -153,6 +160,7 @@ impl<'a> Data<'a> {
     }
 
     /// Records an effect; see `commands.rs`.
+    #[inline]
     pub fn effect(&mut self, arguments: &[&[u8]]) {
         self.store.record(self.database, arguments);
     }
@@ -220,7 +228,7 @@ impl<'a> Data<'a> {
         for _ in 0..100 {
             let Store { databases, random, .. } = &mut *self.store;
             let entry = databases[self.database].index.random(&mut || random.next())?;
-            let key: Box<[u8]> = entry.key.clone();
+            let key: Box<[u8]> = entry.key[..].into();
             if self.exists(&key) {
                 return Some(key);
             }

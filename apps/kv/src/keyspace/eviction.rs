@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     key: Box<[u8]>,
 }
 
-fn access_time(now: Now) -> u32 {
+pub(super) fn access_time(now: Now) -> u32 {
     (now.unix_ms >> 6) as u32
 }
 
@@ -135,7 +135,7 @@ impl Store {
                 entry.idle_ms(now)
             },
             database,
-            key: entry.key.clone(),
+            key: entry.key[..].into(),
         };
         if !policy.volatile() {
             return index.random(&mut || random.next()).map(candidate);

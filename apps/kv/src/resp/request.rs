@@ -7,7 +7,9 @@
 //!    buffer, and the ranges are in that.
 //! 3. Limits are Redis': length of an inline command and of a header line, number and length of
 //!    arguments. A header that announces much allocates nothing: ranges grow with the bytes that arrive.
-//! 4. After a [`ProtocolError`] the client is to be closed; its parser is of no more use.
+//! 4. A pipeline is read many commands at a time ([`Ahead`]), as far as they are whole and ordinary: few arguments of less than a
+//!    thousand bytes, written as every client writes them. What is not is left to the parser.
+//! 5. After a [`ProtocolError`] the client is to be closed; its parser is of no more use.
 
 use std::ops::Range;
 
@@ -15,6 +17,10 @@ use std::ops::Range;
 const LINE_LIMIT: usize = 64 << 10;
 /// Most arguments of a command: 2^20, so that the ranges of a hostile command stay below 16 MiB.
 const ARGUMENT_LIMIT: i64 = 1 << 20;
+/// Commands that are read ahead: the depth of an ordinary pipeline.
+const AHEAD: usize = 16;
+/// Arguments of all of them together: three each.
+const AHEAD_ARGUMENTS: usize = 48;
 /// Ranges kept allocated between commands.
 const KEPT_RANGES: usize = 1024;
 
@@ -70,6 +76,87 @@ pub struct Parser {
     inline: bool,
 }
 
+/// Whole commands at the beginning of some input.
+#[derive(Debug)]
+pub struct Ahead<'a> {
+    arguments: [&'a [u8]; AHEAD_ARGUMENTS],
+    /// Of each command: where its arguments end, and where its bytes do.
+    ends: [(usize, usize); AHEAD],
+    count: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// Reads as many as are whole and ordinary. `input` begins with a command.
+    #[inline]
+    pub fn read(input: &'a [u8]) -> Self {
+        let mut ahead = Self { arguments: [&[]; AHEAD_ARGUMENTS], ends: [(0, 0); AHEAD], count: 0 };
+        let (mut taken, mut used) = (0, 0);
+        for end in &mut ahead.ends {
+            let Some(found) = ordinary(&input[used..], &mut ahead.arguments[taken..]) else { break };
+            taken += found.0;
+            used += found.1;
+            *end = (taken, used);
+            ahead.count += 1;
+        }
+        ahead
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The arguments of each, at least one, and the position where its bytes end.
+    pub fn commands(&self) -> impl Iterator<Item = (&[&'a [u8]], usize)> {
+        let mut from = 0;
+        self.ends[..self.count].iter().map(move |&(to, end)| {
+            let arguments = &self.arguments[from..to];
+            from = to;
+            (arguments, end)
+        })
+    }
+}
+
+/// The arguments of the command at the beginning of `input` if it is whole, has one digit of arguments and each three digits of bytes at
+/// most (which every limit allows): how many arguments, and how many bytes it takes.
+#[inline]
+fn ordinary<'a>(input: &'a [u8], into: &mut [&'a [u8]]) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte - b'0');
+    let [b'*', count @ b'1'..=b'9', b'\r', b'\n', rest @ ..] = input else { return None };
+    let mut rest = rest;
+    let count = digit(*count);
+    for slot in into.get_mut(..count)? {
+        let (length, body) = match rest {
+            [b'$', ones @ b'0'..=b'9', b'\r', b'\n', body @ ..] => (digit(*ones), body),
+            [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', body @ ..] => {
+                (digit(*tens) * 10 + digit(*ones), body)
+            }
+            [
+                b'$',
+                hundreds @ b'1'..=b'9',
+                tens @ b'0'..=b'9',
+                ones @ b'0'..=b'9',
+                b'\r',
+                b'\n',
+                body @ ..,
+            ] => (digit(*hundreds) * 100 + digit(*tens) * 10 + digit(*ones), body),
+            _ => return None,
+        };
+        // What ends an argument is passed, not looked at.
+        if body.len() < length + 2 {
+            return None;
+        }
+        *slot = &body[..length];
+        rest = &body[length + 2..];
+    }
+    Some((count, input.len() - rest.len()))
+}
+
 /// The arguments of the command that was read last.
 #[derive(Debug, Clone, Copy)]
 pub struct Arguments<'a> {
@@ -100,6 +187,12 @@ impl Parser {
     pub fn arguments<'a>(&'a self, input: &'a [u8]) -> Arguments<'a> {
         let bytes = if self.inline { &self.scratch } else { input };
         Arguments { bytes, ranges: &self.ranges }
+    }
+
+    /// Whether no part of a command has been read.
+    #[inline]
+    pub fn is_between_commands(&self) -> bool {
+        self.state == State::Start && self.searched == 0
     }
 
     /// Bytes that the argument which is arriving still lacks: how much input it is worth to make room for.

@@ -148,3 +148,51 @@ fn a_deferred_header_stands_before_its_elements() {
     });
     assert_eq!(text, "+OK\r\n*2\r\n:1\r\n:2\r\n");
 }
+
+proptest! {
+    /// What is read ahead is what the parser reads, command by command; it may stop earlier.
+    #[test]
+    fn what_is_read_ahead_is_what_the_parser_reads(
+        commands in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1200), 1..12), 1..20),
+        noise in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        damaged in any::<bool>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut input = Vec::new();
+        for command in &commands {
+            input.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+            for argument in command {
+                input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+                input.extend_from_slice(argument);
+                input.extend_from_slice(b"\r\n");
+            }
+        }
+        if damaged {
+            let at = noise.index(input.len());
+            input[at] = byte;
+        }
+        input.truncate(cut.index(input.len() + 1));
+        let ahead = Ahead::read(&input);
+        let mut parser = Parser::default();
+        let mut used = 0;
+        for (arguments, end) in ahead.commands() {
+            let progress = parser.next(&input[used..], Limits { bulk: 1 << 20 });
+            prop_assert_eq!(progress, Ok(Progress::Command(end - used)));
+            let read: Vec<&[u8]> = parser.arguments(&input[used..]).iter().collect();
+            prop_assert_eq!(arguments, &read[..]);
+            used = end;
+        }
+        prop_assert!(ahead.len() <= 16 && ahead.is_empty() == (used == 0));
+    }
+}
+
+#[test]
+fn an_ordinary_pipeline_is_read_at_once() {
+    let input = b"*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n".repeat(16);
+    assert_eq!(Ahead::read(&input).len(), 16);
+    let input = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n".repeat(20);
+    assert_eq!(Ahead::read(&input).len(), 16);
+    // Cut off in the last one.
+    assert_eq!(Ahead::read(&input[..input.len() / 20 * 3 - 1]).len(), 2);
+}

@@ -2,16 +2,18 @@
 //!
 //! 1. [`Shard::receive`] parses where the bytes arrived: in the event loop's buffer if the client had nothing left over,
 //!    else in its own input. What is not used up is kept.
-//! 2. A client's commands run one after the other until its input is used up, it blocks, is to be closed, or
+//! 2. The whole commands of a pipeline are read first and what they will look for is touched ([`crate::keyspace::Store::touch`]): the
+//!    processor fetches the memory of all of them at once instead of waiting for one after the other.
+//! 3. A client's commands run one after the other until its input is used up, it blocks, is to be closed, or
 //!    has more output waiting than the soft limit.
-//! 3. [`Shard::execute`] looks a command up and refuses what may not run, in Redis' order of checks; inside MULTI it
+//! 4. [`Shard::execute`] looks a command up and refuses what may not run, in Redis' order of checks; inside MULTI it
 //!    queues. [`Shard::call`] builds the [`Context`] and runs the handler.
 
 use super::Shard;
 use crate::client::{Client, Closing, ReplyMode};
 use crate::commands::{Command, Context, Fault, flag, refuse_subcommand, text_before_zero, transaction};
 use crate::keyspace::Data;
-use crate::resp::{Limits, Parser, Progress, ProtocolError, Reply};
+use crate::resp::{Ahead, Limits, Parser, Progress, ProtocolError, Reply};
 
 /// Arguments that stand on the stack; more need an allocation.
 const STACK_ARGUMENTS: usize = 16;
@@ -66,6 +68,13 @@ impl Shard {
         let limits = Limits { bulk: self.store.settings.proto_max_bulk_len };
         let mut used = 0;
         while used < input.len() && self.may_run(client) {
+            if parser.is_between_commands() {
+                let ran = self.run_ahead(client, &input[used..]);
+                if ran > 0 {
+                    used += ran;
+                    continue;
+                }
+            }
             match parser.next(&input[used..], limits) {
                 Ok(Progress::More) => break,
                 Ok(Progress::Nothing(length)) => used += length,
@@ -78,6 +87,25 @@ impl Shard {
                     return input.len();
                 }
             }
+        }
+        used
+    }
+
+    /// Runs the ordinary commands at the beginning of `input`, a batch of them at most; the bytes used. The first one may run.
+    fn run_ahead(&mut self, client: &mut Client, input: &[u8]) -> usize {
+        let ahead = Ahead::read(input);
+        if ahead.len() > 1 {
+            let keys = ahead.commands().filter_map(|(arguments, _)| arguments.get(1));
+            self.store.touch(client.database, keys);
+        }
+        let mut used = 0;
+        for (arguments, end) in ahead.commands() {
+            if used > 0 && !self.may_run(client) {
+                break;
+            }
+            self.execute(client, arguments);
+            self.serve_others(client);
+            used = end;
         }
         used
     }
@@ -102,13 +130,14 @@ impl Shard {
             let heap: Vec<&[u8]> = arguments.iter().collect();
             self.execute(client, &heap);
         }
-        if !self.store.ready.is_empty() || self.peers.has_unblock_requests() {
-            self.serve_others(client);
-        }
+        self.serve_others(client);
     }
 
     /// Serves clients that wait for keys which this client has just changed.
     fn serve_others(&mut self, client: &mut Client) {
+        if self.store.ready.is_empty() && !self.peers.has_unblock_requests() {
+            return;
+        }
         // The client being served is not blocked on what it changed itself unless it blocked just
         // now; then it is served when it has been put back.
         if client.blocked.is_none() {
@@ -179,7 +208,7 @@ impl Shard {
             }
             return self.reject(client, Some(number), &fault);
         }
-        if let Err(fault) = self.admit(client, command, arguments) {
+        if let Err(fault) = self.admit(client, number, command, arguments) {
             if command.name == "exec" && client.in_transaction() {
                 let fault = self.abort_transaction(client, &fault);
                 return self.reject(client, Some(number), &fault);
@@ -191,7 +220,7 @@ impl Shard {
                 let fault = Fault::of("ERR Command not allowed inside a transaction");
                 return self.reject(client, Some(number), &fault);
             }
-            if let Some(fault) = refuse_subcommand(&command, arguments) {
+            if let Some(fault) = refuse_subcommand(command, arguments) {
                 return self.reject(client, Some(number), &fault);
             }
             return self.queue(client, arguments);
@@ -205,7 +234,14 @@ impl Shard {
     }
 
     /// Redis' checks between the arity of a command and its execution.
-    fn admit(&mut self, client: &Client, command: Command, arguments: &[&[u8]]) -> Result<(), Fault> {
+    #[inline]
+    fn admit(
+        &mut self,
+        client: &Client,
+        number: u16,
+        command: &Command,
+        arguments: &[&[u8]],
+    ) -> Result<(), Fault> {
         let writes = command.flags.has(flag::WRITE);
         if self.store.settings.maxmemory > 0
             && !self.store.make_room(self.now)
@@ -223,7 +259,9 @@ impl Shard {
         {
             return Err(Fault::new(format!("MISCONF {reason}")));
         }
-        self.check_log_room(client, command, arguments)?;
+        if self.log_room != u64::MAX {
+            self.check_log_room(client, number, command, arguments)?;
+        }
         if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
             return Err(Fault::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
@@ -234,12 +272,12 @@ impl Shard {
     }
 
     /// About how many bytes of effects a command makes, and rather more than less.
-    fn bytes_to_log(&self, database: usize, command: Command, arguments: &[&[u8]]) -> usize {
+    fn bytes_to_log(&self, database: usize, number: u16, command: &Command, arguments: &[&[u8]]) -> usize {
         if !command.flags.has(flag::WRITE) {
             return 0;
         }
         let given = arguments.iter().map(|argument| argument.len() + 16).sum();
-        if !writes_what_is_stored(command.name) {
+        if !self.table.copies(number) {
             return given;
         }
         let Some(database) = self.store.databases().get(database) else { return given };
@@ -248,17 +286,23 @@ impl Shard {
     }
 
     /// Refuses what brings more bytes than the log takes for this batch: once run, it could neither be logged nor undone.
-    fn check_log_room(&self, client: &Client, command: Command, arguments: &[&[u8]]) -> Result<(), Fault> {
+    fn check_log_room(
+        &self,
+        client: &Client,
+        number: u16,
+        command: &Command,
+        arguments: &[&[u8]],
+    ) -> Result<(), Fault> {
         let bytes = match &client.transaction {
             Some(transaction) if command.name == "exec" => {
                 let queued = transaction.queue.iter().filter_map(|queued| {
                     let borrowed: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
-                    let (_, command) = self.table.find(borrowed.first()?)?;
-                    Some(self.bytes_to_log(client.database, command, &borrowed))
+                    let (number, command) = self.table.find(borrowed.first()?)?;
+                    Some(self.bytes_to_log(client.database, number, command, &borrowed))
                 });
                 queued.sum()
             }
-            _ => self.bytes_to_log(client.database, command, arguments),
+            _ => self.bytes_to_log(client.database, number, command, arguments),
         };
         if bytes == 0 || (bytes + self.store.journal.len()) as u64 <= self.log_room {
             return Ok(());
@@ -270,7 +314,7 @@ impl Shard {
     }
 
     /// Whether this is an EXEC of a transaction with a command that memory forbids.
-    fn holds_denied_command(&self, client: &Client, command: Command) -> bool {
+    fn holds_denied_command(&self, client: &Client, command: &Command) -> bool {
         command.name == "exec"
             && client.transaction.as_ref().is_some_and(|transaction| {
                 transaction.queue.iter().any(|arguments| {
@@ -310,7 +354,13 @@ impl Shard {
     }
 
     /// Runs a handler for a client.
-    pub(super) fn call(&mut self, client: &mut Client, number: u16, command: Command, arguments: &[&[u8]]) {
+    pub(super) fn call(
+        &mut self,
+        client: &mut Client,
+        number: u16,
+        command: &'static Command,
+        arguments: &[&[u8]],
+    ) {
         let start = client.output.bytes.len();
         let reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
         let database = client.database;
@@ -359,14 +409,6 @@ impl Context<'_> {
             self.reply.error(&fault);
         }
     }
-}
-
-/// Whether a command's effects hold values that are stored already under the keys that it names.
-fn writes_what_is_stored(name: &str) -> bool {
-    matches!(name, "rename" | "renamenx" | "copy" | "move" | "bitop" | "sort" | "zrangestore")
-        || name.ends_with("unionstore")
-        || name.ends_with("interstore")
-        || name.ends_with("diffstore")
 }
 
 fn allowed_to_subscribers(name: &str) -> bool {

@@ -31,6 +31,28 @@ impl StringValue {
         Self::Fixed(bytes.into())
     }
 
+    /// Writes `bytes` over those of a value that SET has made, if they have the same length and are no integer either: what
+    /// [`StringValue::new`] makes of them then takes no allocation. Whether it could.
+    #[inline]
+    pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Fixed(old) if old.len() == bytes.len() && number::parse_integer(bytes).is_none() => {
+                old.copy_from_slice(bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The first and the last byte in one, for a look at where they lie.
+    #[inline]
+    pub fn touch(&self) -> u8 {
+        match self {
+            Self::Fixed(bytes) => bytes.first().unwrap_or(&0) ^ bytes.last().unwrap_or(&0),
+            _ => 0,
+        }
+    }
+
     /// The bytes; an integer's are written to `digits`.
     pub fn bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
         match self {

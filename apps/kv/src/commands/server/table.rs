@@ -96,14 +96,14 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             context.reply.array(arguments.len() - 2);
             for name in &arguments[2..] {
                 match table.find(name) {
-                    Some((_, command)) => describe(context, &command),
+                    Some((_, command)) => describe(context, command),
                     None => context.reply.nil(),
                 }
             }
         }
         (b"docs", count) => {
             let named = arguments[2..].iter().filter_map(|name| table.find(name));
-            let shown: Vec<Command> = if count == 2 {
+            let shown: Vec<&Command> = if count == 2 {
                 table.commands().to_vec()
             } else {
                 named.map(|(_, command)| command).collect()

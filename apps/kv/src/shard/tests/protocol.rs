@@ -133,3 +133,82 @@ fn clients_can_be_killed() {
     assert_eq!(bench.ask(killer, "CLIENT KILL ID 1 SKIPME no"), ":1\r\n");
     assert!(bench.shard.wants_close(killer));
 }
+
+/// Whatever a command in the middle does to its client, a pipeline is answered as the same commands one by one.
+#[test]
+fn a_pipeline_is_answered_as_its_commands_one_by_one() {
+    let words = [
+        "SET a 1",
+        "GET a",
+        "APPEND a xyz",
+        "GET a",
+        "MULTI",
+        "INCR n",
+        "GET n",
+        "EXEC",
+        "SELECT 1",
+        "GET a",
+        "SET a 2",
+        "SELECT 0",
+        "NOPE",
+        "GET",
+        "CLIENT REPLY SKIP",
+        "GET a",
+        "GET a",
+        "LPUSH list 1 2 3",
+        "BLPOP list 0",
+        "SWAPDB 0 1",
+        "GET a",
+        "SUBSCRIBE news",
+        "GET a",
+        "PING",
+        "UNSUBSCRIBE news",
+        "HELLO 3",
+        "GET none",
+        "RESET",
+        "SET a 300000",
+        "GET a",
+        "FLUSHALL",
+        "GET a",
+        "SET b 2 EX 100",
+        "SET b 3",
+        "TTL b",
+        "BLPOP none 0",
+        "GET b",
+        "QUIT",
+    ];
+    let encoded: Vec<Vec<u8>> = words
+        .iter()
+        .map(|command| {
+            let words: Vec<&str> = command.split(' ').collect();
+            let word = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
+            let words: String =
+                std::iter::once(format!("*{}\r\n", words.len())).chain(words.iter().map(word)).collect();
+            words.into_bytes()
+        })
+        .collect();
+    let answers = |cuts: usize| {
+        let mut bench = Bench::new();
+        let (client, other) = (bench.connect(), bench.connect());
+        let mut said = String::new();
+        let pieces: Vec<Vec<u8>> = if cuts == 0 {
+            encoded.clone()
+        } else {
+            encoded.concat().chunks(cuts).map(<[u8]>::to_vec).collect()
+        };
+        for piece in pieces {
+            bench.shard.feed(client, &piece, bench.now);
+            said += &bench.output(client);
+        }
+        // It waits for a list, with more behind it.
+        assert!(!said.contains("+OK\r\n$1\r\n3"), "{said}");
+        bench.ask(other, "RPUSH none 1");
+        bench.pass(1);
+        said + &bench.output(client)
+    };
+    let one_by_one = answers(0);
+    assert!(one_by_one.ends_with("$4\r\nnone\r\n$1\r\n1\r\n$1\r\n3\r\n+OK\r\n"), "{one_by_one}");
+    for cuts in [100_000, 1000, 333, 64, 7, 1] {
+        assert_eq!(answers(cuts), one_by_one, "in pieces of {cuts} bytes");
+    }
+}
