@@ -53,6 +53,8 @@ impl Vnic {
     pub fn engine_config(&self, secret: [u8; 16]) -> Config {
         let mut config = Config::new(self.description.address, self.description.prefix, secret);
         config.gateway = self.description.gateway;
+        // Who had these addresses before may have had another MAC.
+        config.announce = true;
         let gateway = self.description.gateway6;
         let v6 = |network: Network6| Ipv6 { addresses: vec![(network.address, network.prefix)], gateway };
         config.ipv6 = self.description.address6.map(v6);

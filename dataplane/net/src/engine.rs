@@ -42,6 +42,7 @@ use crate::timing_wheel::TimingWheel;
 use crate::transmit::Reply;
 use errors::Report;
 
+mod announce;
 mod api;
 mod datagrams;
 mod errors;
@@ -91,6 +92,9 @@ pub struct Config {
     /// Spread what a window lets out over the round trip, instead of sending it at once: shorter queues in the network and fairer
     /// shares of it, for a timer now and then. (TIMELY, which works by rates, is always paced.)
     pub pacing: bool,
+    /// Tell the link at the start whose our addresses are, and again when somebody else says that one is his: for VNICs whose peers may have known
+    /// a former holder of the address.
+    pub announce: bool,
 }
 
 /// When marks of congestion (RFC 3168) are agreed on with a peer.
@@ -124,6 +128,7 @@ impl Config {
             congestion: Kind::Cubic,
             ecn: Ecn::Passive,
             pacing: false,
+            announce: false,
         }
     }
 }
@@ -234,6 +239,7 @@ pub struct Engine {
     pub(crate) path_mtus: PathMtus,
     pub(crate) fragments: Fragments,
     pub(crate) groups: Groups,
+    pub(crate) announcer: announce::Announcer,
 
     /// Flows with something to send.
     pub(crate) dirty: Vec<u32>,
@@ -301,7 +307,8 @@ impl Engine {
             embryo_timers: Timers::default(),
             paced: TimingWheel::default(),
             time_wait_timers: Timers::default(),
-            neighbours: Neighbours::new(),
+            // Announcements are due by the clock of questions.
+            neighbours: Neighbours::new(if config.announce { 0 } else { limits::NEVER }),
             unresolved: Vec::new(),
             ports: Vec::new(),
             outgoing: std::collections::VecDeque::new(),
@@ -309,6 +316,7 @@ impl Engine {
             path_mtus: PathMtus::default(),
             fragments: Fragments::new(),
             groups: Groups::default(),
+            announcer: announce::Announcer::new(config.announce),
             dirty: Vec::new(),
             ready: Vec::new(),
             starved: Vec::new(),

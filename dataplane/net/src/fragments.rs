@@ -7,8 +7,12 @@
 //! 4. Everything is bounded (RFC 8900 section 3.7): packets, packets of one source, parts of a packet, bytes, time. The oldest makes place,
 //!    that of the same source first: a flood from one address costs that address its own packets.
 //!
+//! 5. Whoever sent the first part of a packet that did not come whole in time is told so (RFC 792, RFC 8200 section 4.5): the beginning of that part is kept
+//!    for it. Of packets that are void or made place nothing is said.
+//!
 //! We send no fragments, and ask nobody for them: our segments fit the path, and DF is set.
 
+use crate::engine::Origin;
 use crate::limits::{
     FRAGMENT_LIFETIME, FRAGMENT_MEMORY, FRAGMENT_PARTS, FRAGMENTED, FRAGMENTED_OF_SOURCE, NEVER,
 };
@@ -43,6 +47,8 @@ struct Partial {
     total: Option<usize>,
     protocol: u8,
     void: bool,
+    /// Whence the first part came, and how its packet began.
+    first: Option<(Origin, Vec<u8>)>,
 }
 
 /// Bytes beside the payload that a part is taken to cost.
@@ -122,14 +128,20 @@ impl Fragments {
         self.packets.first().map_or(NEVER, |packet| packet.began + FRAGMENT_LIFETIME)
     }
 
-    /// Forgets what is too old; returns how many packets that were.
-    pub fn expire(&mut self, now: u64) -> usize {
-        let mut count = 0;
-        while self.deadline() <= now {
+    /// Forgets the oldest if its time is over. Returns whence its first part came and how that began, if it is to be told.
+    pub fn expire(&mut self, now: u64) -> Option<Option<(Origin, Vec<u8>)>> {
+        (self.deadline() <= now).then(|| {
+            let first = self.packets[0].first.take().filter(|_| !self.packets[0].void);
             self.forget(0);
-            count += 1;
+            first
+        })
+    }
+
+    /// Remembers how the packet began whose first part was just taken.
+    pub fn note_first(&mut self, key: &Key, origin: &Origin, begin: &[u8]) {
+        if let Some(packet) = self.packets.iter_mut().find(|packet| packet.key == *key) {
+            packet.first.get_or_insert_with(|| (*origin, begin.to_vec()));
         }
-        count
     }
 
     /// Takes a part.
@@ -181,6 +193,7 @@ impl Fragments {
             total: None,
             protocol: 0,
             void: false,
+            first: None,
         });
         self.packets.len() - 1
     }

@@ -64,4 +64,4 @@ pub use flow::{FlowId, State};
 pub use metrics::Metrics;
 pub use owned::{Lent, Received};
 pub use sequence::Seq;
-pub use udp::{Datagram, DatagramError};
+pub use udp::{Codepoint, Datagram, DatagramError};

@@ -61,6 +61,12 @@ pub const NEIGHBOUR_LIFETIME: u64 = 60 * SECOND;
 pub const ARP_INTERVAL: u64 = SECOND;
 /// ARP requests before an address counts as unreachable.
 pub const ARP_TRIES: u8 = 3;
+/// Announcements of our addresses, and nanoseconds between them (RFC 5227 section 1.1: ANNOUNCE_NUM, ANNOUNCE_INTERVAL; within what RFC 4861 section 7.2.6 allows).
+pub const ANNOUNCEMENTS: u8 = 2;
+/// See [`ANNOUNCEMENTS`].
+pub const ANNOUNCE_INTERVAL: u64 = 2 * SECOND;
+/// Least time between two answers to who claims our address (RFC 5227 section 1.1: DEFEND_INTERVAL).
+pub const DEFEND_INTERVAL: u64 = 10 * SECOND;
 /// How long a neighbour that only told of itself is used before it is asked (RFC 4861 section 10: DELAY_FIRST_PROBE_TIME).
 pub const DELAY_FIRST_PROBE: u64 = 5 * SECOND;
 /// Our own addresses of both families: one IPv4, one link-local, and a few more for prefixes in use at once.

@@ -52,6 +52,10 @@ counters! {
     neighbour_advertisements,
     /// Reports of the groups that are wanted.
     group_reports,
+    /// Addresses of ours that the link was told of unasked.
+    announcements,
+    /// Claims of others to an address of ours.
+    address_conflicts,
     /// IPv6 packets whose extension headers forbid to take them.
     refused_headers,
     /// ICMP errors sent.

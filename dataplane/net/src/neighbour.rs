@@ -58,8 +58,14 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    pub fn new() -> Self {
-        Self { entries: HashMap::default(), next: NEVER }
+    /// A cache that has nothing to ask before `next`.
+    pub fn new(next: u64) -> Self {
+        Self { entries: HashMap::default(), next }
+    }
+
+    /// Makes the deadline no later than `at`.
+    pub fn no_later(&mut self, at: u64) {
+        self.next = self.next.min(at);
     }
 
     /// When something is to be asked next.

@@ -14,6 +14,8 @@ pub struct Datagram {
     pub remote: SocketAddr,
     /// What it carries.
     pub payload: Vec<u8>,
+    /// The ECN field with which it arrived.
+    pub ecn: Codepoint,
 }
 
 /// Why a datagram was not taken for sending.
@@ -45,12 +47,49 @@ pub(crate) struct Port {
     pub ready: bool,
     /// The only peer whose datagrams are taken, if there is one.
     pub connected: Option<(Address, u16)>,
+    /// What its datagrams say of their sender.
+    pub ecn: Codepoint,
     pub error: Option<CloseReason>,
 }
 
 impl Port {
     pub fn new(port: u16) -> Self {
-        Self { port, inbox: Inbox::default(), ready: false, connected: None, error: None }
+        Self {
+            port,
+            inbox: Inbox::default(),
+            ready: false,
+            connected: None,
+            ecn: Codepoint::NotEct,
+            error: None,
+        }
+    }
+}
+
+/// The ECN field of a packet (RFC 3168 section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Codepoint {
+    /// Its sender does not heed marks.
+    #[default]
+    NotEct = 0,
+    /// Its sender heeds marks, in the way of L4S (RFC 9331).
+    Ect1 = 1,
+    /// Its sender heeds marks.
+    Ect0 = 2,
+    /// It met congestion.
+    Ce = 3,
+}
+
+impl Codepoint {
+    /// What two bits mean.
+    #[inline]
+    pub const fn of(bits: u8) -> Self {
+        match bits & 3 {
+            1 => Self::Ect1,
+            2 => Self::Ect0,
+            3 => Self::Ce,
+            _ => Self::NotEct,
+        }
     }
 }
 
@@ -58,6 +97,7 @@ impl Port {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     remote: (Address, u16),
+    ecn: Codepoint,
     at: usize,
     length: usize,
 }
@@ -96,6 +136,12 @@ impl Inbox {
         Some((place.remote, &self.bytes[place.at..place.at + place.length]))
     }
 
+    /// The ECN field of the oldest.
+    #[inline]
+    pub fn oldest_ecn(&self) -> Option<Codepoint> {
+        self.places.front().map(|place| place.ecn)
+    }
+
     /// Drops the oldest.
     #[inline]
     pub fn pop(&mut self) {
@@ -104,7 +150,7 @@ impl Inbox {
 
     /// Keeps a datagram. False if there is no room.
     #[inline]
-    pub fn push(&mut self, remote: (Address, u16), payload: Payload<'_>) -> bool {
+    pub fn push(&mut self, remote: (Address, u16), ecn: Codepoint, payload: Payload<'_>) -> bool {
         if self.places.len() >= UDP_RECEIVE_QUEUE {
             return false;
         }
@@ -117,7 +163,7 @@ impl Inbox {
             },
         };
         payload.copy_to(0, &mut self.bytes[at..at + length]);
-        self.places.push_back(Place { remote, at, length });
+        self.places.push_back(Place { remote, ecn, at, length });
         true
     }
 
@@ -177,6 +223,7 @@ pub(crate) enum Body {
     Datagram {
         source: u16,
         destination: u16,
+        ecn: Codepoint,
         payload: Vec<u8>,
     },
     /// A report of groups.

@@ -50,6 +50,50 @@ fn part(six: bool, id: u8, whole: &[u8], offset: usize, length: usize) -> Vec<u8
 }
 
 #[test]
+fn who_sent_the_first_part_of_what_does_not_come_whole_is_told() {
+    for six in [false, true] {
+        let mut host = Host::new(2, speak_ipv6);
+        let whole = datagram(six, &[7; 3000]);
+        let first = part(six, 1, &whole, 0, 1400);
+        // Of another packet the first part is missing, and a third is void.
+        for frame in [&first, &part(six, 2, &whole, 1400, 1400), &part(six, 3, &whole, 0, 1400)] {
+            assert!(host.tap.deliver(frame));
+        }
+        assert!(host.tap.deliver(&part(six, 3, &whole, 1392, 1400)));
+        host.poll(SECOND);
+        assert!(host.tap.take_transmitted().is_none());
+        host.poll(31 * SECOND);
+        let frame = host.tap.take_transmitted().expect("an error");
+        assert!(host.tap.take_transmitted().is_none());
+        let (kind, quoted) = if six { (54, 62) } else { (34, 42) };
+        assert_eq!((frame[kind], frame[kind + 1]), (if six { 3 } else { 11 }, 1));
+        assert_eq!(frame[..6], PEER_MAC);
+        assert_eq!(frame[quoted..], first[14..14 + frame.len() - quoted]);
+        assert!(frame.len() <= 14 + 1280 && (six || frame.len() == 14 + 20 + 8 + 28));
+        assert_eq!(host.engine.metrics().icmp_errors_sent, 1);
+        // A flood of them is answered at the rate of errors.
+        for id in 0..50 {
+            for second in 0..8 {
+                let mut other = part(six, id, &whole, 0, 1400);
+                if six {
+                    other[22 + 15] = second + 20;
+                } else {
+                    other[29] = second + 20;
+                    other[24..26].fill(0);
+                    let check = checksum::finish(checksum::sum(&other[14..34]));
+                    other[24..26].copy_from_slice(&check);
+                }
+                host.tap.deliver(&other);
+                host.poll(40 * SECOND);
+            }
+        }
+        host.poll(80 * SECOND);
+        let errors = std::iter::from_fn(|| host.tap.take_transmitted()).count();
+        assert!((1..=100).contains(&errors), "{errors}");
+    }
+}
+
+#[test]
 fn a_datagram_in_parts_arrives_whole_or_not_at_all() {
     for six in [false, true] {
         let mut host = Host::new(2, speak_ipv6);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use sietch_net::{CloseReason, Datagram, DatagramError};
+use sietch_net::{CloseReason, Codepoint, Datagram, DatagramError};
 
 use super::Net;
 use super::tasks::Waiting;
@@ -42,7 +42,22 @@ impl UdpSocket {
     /// # Errors
     /// The peer to which the socket is connected refuses its datagrams, or cannot be reached.
     pub async fn receive(&mut self) -> io::Result<Datagram> {
-        self.look(|remote, payload| Datagram { remote, payload: payload.to_vec() }).await
+        std::future::poll_fn(|context| self.poll_arrived(context)).await?;
+        // It is there, and nobody else can take it.
+        let arrived = self.net.0.engine.borrow_mut().udp_receive(self.bound.port);
+        arrived.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Sets the ECN field of what is sent from now on. The field of what arrives is in [`Datagram::ecn`]; for [`UdpSocket::look`],
+    /// [`UdpSocket::next_ecn`] tells it before.
+    pub fn set_ecn(&mut self, ecn: Codepoint) {
+        // The port is bound for as long as this socket lives.
+        let _ = self.net.0.engine.borrow_mut().udp_set_ecn(self.bound.port, ecn);
+    }
+
+    /// The ECN field of the next datagram, if it has arrived.
+    pub fn next_ecn(&self) -> Option<Codepoint> {
+        self.net.0.engine.borrow().udp_peek_ecn(self.bound.port)
     }
 
     /// Lets `look` see the next datagram where it lies, and who sent it, waiting for it; then it is gone. `look` must not use the network.

@@ -16,13 +16,14 @@ use crate::events::CloseReason;
 use crate::limits::{UDP_PORTS, UDP_SEND_QUEUE};
 use crate::neighbour::Resolution;
 use crate::packet::{Address, Payload, ethernet, icmp, ipv4, udp as format};
-use crate::udp::{Body, Datagram, DatagramError, NextHop, Outgoing, Port};
+use crate::udp::{Body, Codepoint, Datagram, DatagramError, NextHop, Outgoing, Port};
 
-/// The way of a datagram: from which of our addresses, and where first.
+/// The way of a datagram: from which of our addresses, where first, and with which ECN field.
 struct Way {
     local: Address,
     remote: Address,
     hop: Address,
+    ecn: Codepoint,
 }
 
 impl Engine {
@@ -70,8 +71,9 @@ impl Engine {
 
     /// Takes a copy of the oldest datagram that waits at a bound port.
     pub fn udp_receive(&mut self, port: u16) -> Option<Datagram> {
+        let ecn = self.udp_peek_ecn(port)?;
         let (remote, payload) = self.udp_peek(port)?;
-        let datagram = Datagram { remote, payload: payload.to_vec() };
+        let datagram = Datagram { remote, payload: payload.to_vec(), ecn };
         self.udp_pop(port);
         Some(datagram)
     }
@@ -82,6 +84,23 @@ impl Engine {
         let place = self.port_place(port).ok()?;
         let (remote, payload) = self.ports[place].inbox.oldest()?;
         Some((SocketAddr::new(remote.0.into(), remote.1), payload))
+    }
+
+    /// The ECN field with which the oldest datagram that waits at a bound port arrived.
+    #[inline]
+    pub fn udp_peek_ecn(&self, port: u16) -> Option<Codepoint> {
+        let place = self.port_place(port).ok()?;
+        self.ports[place].inbox.oldest_ecn()
+    }
+
+    /// Sets the ECN field of what is sent from a bound port from now on. Who says that it heeds marks must do so (RFC 8085 section 3.1.7).
+    ///
+    /// # Errors
+    /// The port is not bound.
+    pub fn udp_set_ecn(&mut self, port: u16, ecn: Codepoint) -> Result<(), DatagramError> {
+        let place = self.port_place(port).map_err(|_| DatagramError::NotBound(port))?;
+        self.ports[place].ecn = ecn;
+        Ok(())
     }
 
     /// Lets go of the oldest datagram.
@@ -125,7 +144,7 @@ impl Engine {
             && let Resolution::Known(mac) = self.resolve_hop(way.hop)
         {
             self.unchecked = queue.offloads().checksums;
-            let ports = (source, remote.port());
+            let ports = (source, remote.port(), way.ecn);
             if self.emit_payload(queue, mac, (&way.local, &way.remote), ports, payload).is_ok() {
                 self.pending = true;
                 return Ok(());
@@ -143,20 +162,24 @@ impl Engine {
         let address = Address::from(remote);
         if address.is_multicast() {
             let place = self.addresses.source_for(&address).ok_or(DatagramError::NoRoute(remote))?;
-            return Ok(Way { local: self.addresses.get(place), remote: address, hop: address });
+            return Ok(Way {
+                local: self.addresses.get(place),
+                remote: address,
+                hop: address,
+                ecn: Codepoint::NotEct,
+            });
         }
         let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
         let way = way.filter(|_| self.addresses.may_be_source(&address));
         let (hop, place) = way.ok_or(DatagramError::NoRoute(remote))?;
-        Ok(Way { local: self.addresses.get(place), remote: address, hop })
+        Ok(Way { local: self.addresses.get(place), remote: address, hop, ecn: Codepoint::NotEct })
     }
 
     #[inline]
     fn check_datagram(&self, source: u16, remote: SocketAddr, length: usize) -> Result<Way, DatagramError> {
-        if self.port_place(source).is_err() {
-            return Err(DatagramError::NotBound(source));
-        }
-        let way = self.way_to(remote.ip())?;
+        let bound = self.port_place(source).map_err(|_| DatagramError::NotBound(source))?;
+        let mut way = self.way_to(remote.ip())?;
+        way.ecn = self.ports[bound].ecn;
         let limit = self.path_mtu(&way.remote) - network_header(&way.remote) - format::HEADER;
         if length > limit {
             return Err(DatagramError::TooLong { limit });
@@ -185,7 +208,7 @@ impl Engine {
         let mut payload = self.spare.pop().unwrap_or_default();
         payload.clear();
         payload.extend_from_slice(bytes);
-        let body = Body::Datagram { source, destination, payload };
+        let body = Body::Datagram { source, destination, ecn: way.ecn, payload };
         let group = way.hop.is_multicast();
         let next_hop = if group { NextHop::Link(way.hop.group_mac()) } else { NextHop::Address(way.hop) };
         self.outgoing.push_back(Outgoing { local: way.local, remote: way.remote, next_hop, body });
@@ -210,7 +233,7 @@ impl Engine {
             self.report(origin, Report::port_unreachable(&origin.remote), packet);
             return;
         }
-        if !port.inbox.push(from, datagram.payload) {
+        if !port.inbox.push(from, Codepoint::of(origin.ecn), datagram.payload) {
             self.metrics.datagrams_dropped += 1;
             return;
         }
@@ -226,7 +249,7 @@ impl Engine {
         if port.connected.is_some_and(|peer| peer != from) {
             return;
         }
-        if port.inbox.push(from, datagram.payload) {
+        if port.inbox.push(from, Codepoint::of(origin.ecn), datagram.payload) {
             self.metrics.datagrams_received += 1;
             port.ready = true;
         } else {

@@ -37,7 +37,20 @@ pub(super) struct Report {
     pub rest: u32,
 }
 
+/// What an error quotes of a packet: the header and eight bytes are what RFC 792 asks for; RFC 4443 wants as much as fits the smallest MTU.
+pub(super) fn error_quote<'a>(remote: &Address, packet: Payload<'a>) -> &'a [u8] {
+    let most =
+        if remote.is_v4() { ipv4::HEADER + 8 } else { ipv6::MINIMUM_MTU - ipv6::HEADER - icmpv6::HEADER };
+    &packet.head[..packet.head.len().min(most)]
+}
+
 impl Report {
+    /// Not all parts of a packet came in time: code 1 of both families.
+    pub const fn reassembly_time_exceeded(remote: &Address) -> Self {
+        let kind = if remote.is_v4() { icmp::TIME_EXCEEDED } else { icmpv6::TIME_EXCEEDED };
+        Self { kind, code: 1, rest: 0 }
+    }
+
     /// Nobody listens at that port.
     pub const fn port_unreachable(remote: &Address) -> Self {
         if remote.is_v4() {
@@ -143,13 +156,7 @@ impl Engine {
             self.metrics.rate_limited += 1;
             return;
         }
-        // The header and eight bytes are what RFC 792 asks for; RFC 4443 wants as much as fits the smallest MTU.
-        let most = if origin.remote.is_v4() {
-            ipv4::HEADER + 8
-        } else {
-            ipv6::MINIMUM_MTU - ipv6::HEADER - icmpv6::HEADER
-        };
-        let payload = packet.head[..packet.head.len().min(most)].to_vec();
+        let payload = error_quote(&origin.remote, packet).to_vec();
         let Report { kind, code, rest } = report;
         self.metrics.icmp_errors_sent += 1;
         self.outgoing.push_back(Outgoing {

@@ -15,10 +15,14 @@ impl Engine {
             return Disposition::Release;
         };
         let (own, sender) = (self.addresses.v4(), Address::v4(packet.sender));
-        // A group address or our own as the sender is a forgery, or a conflict that we cannot solve.
+        // A group address or our own as the sender is a forgery or a conflict.
         let sane = packet.sender_mac[0] & 1 == 0 && packet.sender_mac != self.mac && sender != own;
         if !sane {
             self.metrics.foreign_address += 1;
+            let claims = sender == own && !own.is_unspecified() && packet.sender_mac != self.mac;
+            if claims && packet.sender_mac[0] & 1 == 0 {
+                self.address_conflict();
+            }
             return Disposition::Release;
         }
         let asks_us = packet.request && Address::v4(packet.target) == own && !own.is_unspecified();
@@ -69,6 +73,7 @@ impl Engine {
         }
         let mut failed = Vec::new();
         self.neighbours.due(self.now, &mut self.questions, &mut failed);
+        self.neighbours.no_later(self.announcer.deadline());
         self.pending |= !self.questions.is_empty();
         for hop in failed {
             let waiting = std::mem::take(&mut self.unresolved);

@@ -45,6 +45,9 @@ impl Engine {
         let honest = nobody || self.addresses.may_be_source(&header.source);
         if !honest || (place.is_none() && !to_group) {
             self.metrics.foreign_address += 1;
+            if link.source != self.mac && self.addresses.index_of(&header.source).is_some() {
+                self.address_conflict();
+            }
             return Disposition::Release;
         }
         // Place 1 is the link-local address.
@@ -181,7 +184,7 @@ impl Engine {
     }
 
     /// Says that `target` is ours.
-    fn advertisement(&self, target: &Address, flags: u32) -> Body {
+    pub(super) fn advertisement(&self, target: &Address, flags: u32) -> Body {
         let (kind, hop_limit) = (icmpv6::NEIGHBOUR_ADVERTISEMENT, icmpv6::LINK_HOP_LIMIT);
         let payload = icmpv6::neighbour_payload(kind, target, self.mac);
         Body::Icmp { kind, code: 0, rest: flags, hop_limit, payload }
@@ -196,6 +199,9 @@ impl Engine {
         // Whoever claims our own address is wrong; so is who claims one that is not on the link.
         if self.addresses.index_of(&answer.target).is_some() || !self.addresses.on_link(&answer.target) {
             self.metrics.foreign_address += 1;
+            if answer.mac.is_some() && self.addresses.index_of(&answer.target).is_some() {
+                self.address_conflict();
+            }
             return;
         }
         let told = Advertisement { mac: answer.mac, solicited, replaces: flags & icmpv6::OVERRIDE != 0 };

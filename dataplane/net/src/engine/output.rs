@@ -14,7 +14,7 @@ use crate::limits::RECEIVE_BATCH;
 use crate::neighbour::{Question, Resolution};
 use crate::packet::{Address, arp, ethernet, icmp, icmpv6, ipv4, ipv6, udp};
 use crate::transmit::Stalled;
-use crate::udp::{Body, NextHop, Outgoing};
+use crate::udp::{Body, Codepoint, NextHop, Outgoing};
 
 /// Turns through the marked flows in one emission: bounds the time between two receives.
 const ROUNDS: usize = 4;
@@ -186,8 +186,8 @@ impl Engine {
     ) -> Result<(), Stalled> {
         let addresses = (&out.local, &out.remote);
         match &out.body {
-            Body::Datagram { source, destination, payload } => {
-                self.emit_payload(queue, mac, addresses, (*source, *destination), payload)
+            Body::Datagram { source, destination, ecn, payload } => {
+                self.emit_payload(queue, mac, addresses, (*source, *destination, *ecn), payload)
             }
             Body::Report { message } => {
                 let packet = Self::report_packet(&out.local, &out.remote, message);
@@ -226,7 +226,7 @@ impl Engine {
         queue: &mut Q,
         mac: [u8; 6],
         addresses: (&Address, &Address),
-        ports: (u16, u16),
+        (source, destination, ecn): (u16, u16, Codepoint),
         payload: &[u8],
     ) -> Result<(), Stalled> {
         let end = ethernet::HEADER + network_header(addresses.1);
@@ -236,7 +236,10 @@ impl Engine {
         // To a group one hop, unless somebody asks for more (RFC 1112 section 6.1).
         let hops = if addresses.1.is_multicast() { 1 } else { ipv6::HOP_LIMIT };
         self.write_headers(headers, mac, addresses, (ipv4::UDP, hops), length);
-        udp::emit(body, addresses, ports, payload, !self.unchecked);
+        if ecn != Codepoint::NotEct {
+            mark(&mut headers[ethernet::HEADER..], ecn);
+        }
+        udp::emit(body, addresses, (source, destination), payload, !self.unchecked);
         self.queue_frame(queue, frame)?;
         self.metrics.datagrams_sent += 1;
         Ok(())
@@ -263,6 +266,15 @@ impl Engine {
                 ipv4::set_ttl(network, hop_limit);
             }
         }
+    }
+}
+
+/// Sets the ECN field of a network header that was just written.
+fn mark(network: &mut [u8], ecn: Codepoint) {
+    if let Some(network) = network.first_chunk_mut::<{ ipv6::HEADER }>() {
+        network[1] |= (ecn as u8) << 4;
+    } else if let Some(network) = network.first_chunk_mut() {
+        ipv4::set_ecn(network, ecn as u8);
     }
 }
 

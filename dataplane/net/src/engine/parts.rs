@@ -1,9 +1,11 @@
 //! Packets in parts as they arrive, and what is done with a packet once it is whole ([`crate::fragments`] has the rules).
 //!
 //! 1. A part that is all of its packet (RFC 6946) is not kept, and disturbs no others.
-//! 2. TCP and UDP are delivered as if they had come whole. Echo requests are not answered: the answer would not fit a frame. Extension headers behind
+//! 2. Who sent the first part of a packet that does not come whole in time is told (RFC 792, RFC 4443 section 3.3).
+//! 3. TCP and UDP are delivered as if they had come whole. Echo requests are not answered: the answer would not fit a frame. Extension headers behind
 //!    the fragment header are not followed.
 
+use super::errors::{Report, error_quote};
 use super::{Disposition, Engine, Origin};
 use crate::fragments::{Key, Outcome, Part};
 use crate::packet::{Address, Payload, ipv4, ipv6, tcp, udp};
@@ -66,7 +68,12 @@ impl Engine {
             return self.deliver(origin, &key.destination, part.protocol, part.payload, packet);
         }
         match self.fragments.take(key, part, self.now) {
-            Outcome::Waiting => Disposition::Release,
+            Outcome::Waiting => {
+                if part.offset == 0 {
+                    self.fragments.note_first(&key, origin, error_quote(&origin.remote, packet));
+                }
+                Disposition::Release
+            }
             Outcome::Refused => {
                 self.metrics.fragments_refused += 1;
                 Disposition::Release
@@ -100,11 +107,21 @@ impl Engine {
         Disposition::Release
     }
 
-    /// Forgets packets whose parts did not come in time.
+    #[cold]
+    fn forget_parts(&mut self) {
+        while let Some(first) = self.fragments.expire(self.now) {
+            self.metrics.fragments_refused += 1;
+            if let Some((origin, begin)) = first {
+                self.report(&origin, Report::reassembly_time_exceeded(&origin.remote), Payload::from(&begin));
+            }
+        }
+    }
+
+    /// Forgets packets whose parts did not come in time, and tells who sent them.
     #[inline]
     pub(crate) fn run_fragments(&mut self) {
         if self.fragments.deadline() <= self.now {
-            self.metrics.fragments_refused += self.fragments.expire(self.now) as u64;
+            self.forget_parts();
         }
     }
 }

@@ -22,7 +22,7 @@ fn ask(cache: &mut Neighbours, now: u64) -> (Vec<Question>, Vec<Address>) {
 
 #[test]
 fn a_question_is_answered_and_the_answer_holds_for_its_lifetime() {
-    let (mut cache, who) = (Neighbours::new(), address(1));
+    let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     assert_eq!(cache.resolve(who, SECOND), Resolution::Pending);
     assert_eq!(ask(&mut cache, SECOND).0, [Question { address: who, mac: None }]);
     assert!(cache.advertised(who, &told(HONEST, true, true), SECOND));
@@ -40,7 +40,7 @@ fn a_question_is_answered_and_the_answer_holds_for_its_lifetime() {
 
 #[test]
 fn who_does_not_answer_is_forgotten() {
-    let (mut cache, who) = (Neighbours::new(), address(1));
+    let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     cache.resolve(who, SECOND);
     for second in 1..=3 {
         assert_eq!(ask(&mut cache, second * SECOND).0.len(), 1);
@@ -51,7 +51,7 @@ fn who_does_not_answer_is_forgotten() {
 
 #[test]
 fn what_nobody_asked_for_makes_no_entry_and_confirms_none() {
-    let (mut cache, who) = (Neighbours::new(), address(1));
+    let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     assert!(!cache.advertised(who, &told(THIEF, true, true), SECOND));
     assert!(cache.heard(who, HONEST));
     // Without the override flag nothing changes; with it the address does, but it will be asked about.
@@ -68,7 +68,7 @@ fn what_nobody_asked_for_makes_no_entry_and_confirms_none() {
 
 #[test]
 fn a_flood_of_solicitations_displaces_itself() {
-    let (mut cache, who) = (Neighbours::new(), address(1));
+    let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     cache.resolve(who, SECOND);
     ask(&mut cache, SECOND);
     cache.advertised(who, &told(HONEST, true, true), SECOND);

@@ -90,6 +90,14 @@ pub fn emit(out: &mut [u8; HEADER], source: u32, destination: u32, protocol: u8,
     out[11] = check[1];
 }
 
+/// Sets the ECN field (RFC 3168 section 5) of a header without options.
+pub fn set_ecn(header: &mut [u8; HEADER], ecn: u8) {
+    header[1] = header[1] & !3 | ecn & 3;
+    header[10..12].fill(0);
+    let check = checksum::finish(checksum::sum(header));
+    header[10..12].copy_from_slice(&check);
+}
+
 /// Gives a header without options another number of hops.
 pub fn set_ttl(header: &mut [u8; HEADER], hops: u8) {
     header[8] = hops;

@@ -28,6 +28,7 @@ impl Engine {
         self.run_neighbours();
         self.run_fragments();
         self.run_groups();
+        self.run_announcements();
     }
 
     fn flow_due(&mut self, index: usize) {
