@@ -8,8 +8,9 @@
 //!    spins for one part in three hundred of its time.
 //! 3. Two loops that wait for each other can put each other to sleep: each finds its pauses long because the other has to be woken. So
 //!    every [`TRIAL`]th long pause is followed by the longest spin. If that meets the answer, both are awake from then on.
-//! 4. While it spins it yields the core every few looks ([`YIELD_EVERY`]): where others are runnable (on a machine with two
-//!    cores: the very peer that is waited for) they run at once; where nobody is, yielding costs less than a microsecond.
+//! 4. While it spins it yields the core now and then ([`YIELD_EVERY`]): where others are runnable (on a machine with two
+//!    cores: the very peer that is waited for) they run at once; where nobody is, yielding costs less than a microsecond. It does not yield
+//!    before an answer from memory can have come, or that would be looked at late.
 //! 5. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
@@ -18,8 +19,9 @@ pub const LONGEST: u64 = 50_000;
 /// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
 pub const SHORTEST: u64 = 3_000;
 
-/// Looks between two yields.
-pub const YIELD_EVERY: u32 = 16;
+/// Nanoseconds from the beginning of a pause to the first yield, and between two: more than a round trip over shared memory to somebody
+/// who is awake, a fifth of what sleeping and waking cost.
+pub const YIELD_EVERY: u64 = 2_000;
 
 /// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of a percent of the core.
 pub const TRIAL: u32 = 16;
@@ -41,7 +43,8 @@ pub struct Spin {
     budget: u64,
     most: u64,
     idle_since: Option<u64>,
-    looks: u32,
+    /// When the core was last given away, or the pause began.
+    yielded: u64,
     long_pauses: u32,
     /// During a trial: the budget to go back to.
     kept: Option<u64>,
@@ -56,7 +59,7 @@ impl Default for Spin {
 impl Spin {
     /// Spins for `most` nanoseconds at most; 0 sleeps at once.
     pub const fn up_to(most: u64) -> Self {
-        Self { budget: most, most, idle_since: None, looks: 0, long_pauses: 0, kept: None }
+        Self { budget: most, most, idle_since: None, yielded: 0, long_pauses: 0, kept: None }
     }
 
     /// Spins without an end, giving the core away now and then: for measurements, and for who has cores to spare.
@@ -68,7 +71,6 @@ impl Spin {
     #[inline]
     pub fn busy(&mut self, now: u64) {
         let Some(since) = self.idle_since.take() else { return };
-        self.looks = 0;
         if self.most == u64::MAX {
             return;
         }
@@ -94,12 +96,21 @@ impl Spin {
     /// Nothing happened in the turn that began at `now`.
     #[inline]
     pub fn idle(&mut self, now: u64) -> Idle {
-        let since = *self.idle_since.get_or_insert(now);
+        let since = match self.idle_since {
+            Some(since) => since,
+            None => {
+                (self.idle_since, self.yielded) = (Some(now), now);
+                now
+            }
+        };
         if now.saturating_sub(since) >= self.budget {
             return Idle::Sleep;
         }
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(YIELD_EVERY) { Idle::Yield } else { Idle::Look }
+        if now.saturating_sub(self.yielded) < YIELD_EVERY {
+            return Idle::Look;
+        }
+        self.yielded = now;
+        Idle::Yield
     }
 
     /// Nanoseconds for which it would spin now.

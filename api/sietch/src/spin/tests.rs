@@ -44,8 +44,12 @@ fn after_long_pauses_traffic_is_noticed_again() {
 #[test]
 fn the_core_is_given_away_while_spinning() {
     let mut spin = Spin::up_to(LONGEST);
-    let yields = (0..64).filter(|look| spin.idle(look * 10) == Idle::Yield).count();
-    assert_eq!(yields, 4);
+    let yields: Vec<u64> =
+        (1..=900).map(|look| look * 10).filter(|now| spin.idle(*now) == Idle::Yield).collect();
+    assert_eq!(yields, [2010, 4010, 6010, 8010]);
+    spin.busy(9_500);
+    assert_eq!(spin.idle(9_600), Idle::Look, "the next pause begins anew");
+    assert_eq!(spin.idle(11_600), Idle::Yield);
 }
 
 #[test]
