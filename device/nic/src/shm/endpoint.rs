@@ -224,6 +224,7 @@ impl Endpoint {
         self.gone.is_some()
     }
 
+    #[inline]
     fn note_violations(&mut self) {
         let violations = self.producer.violations() + self.consumer.violations();
         if violations > self.counters.ring_violations {
@@ -284,6 +285,7 @@ impl Endpoint {
         (size <= rest && used + size <= data).then_some((position as u32, self.head + size))
     }
 
+    #[inline]
     fn reserve(&mut self, length: usize) -> Option<u32> {
         let size = length.max(1).next_multiple_of(ALIGNMENT as usize) as u64;
         if self.next.wrapping_sub(self.oldest) >= self.geometry.slots / 2 || self.head - self.tail >= WARM / 2
@@ -307,6 +309,7 @@ impl Endpoint {
         Some(number)
     }
 
+    #[inline]
     fn queue(&mut self, number: u32, length: u32) -> bool {
         let allocation = &mut self.allocations[number as usize];
         let descriptor = u64::from(allocation.offset) | u64::from(length) << 32;
@@ -351,6 +354,32 @@ impl Endpoint {
         self.consumer.release_oldest(self.returned.wrapping_sub(before));
     }
 
+    /// Takes `ready` frames, which are there.
+    fn receive_some(&mut self, out: &mut Vec<Frame>, ready: u32) -> usize {
+        if self.is_over() {
+            return 0;
+        }
+        let before = out.len();
+        for _ in 0..ready.min(self.geometry.slots) {
+            let Some(chunk) = self.pool.take(Owner::Engine) else { break };
+            let Some(descriptor) = self.consumer.pop() else {
+                let _ = self.pool.put(chunk, Owner::Engine);
+                break;
+            };
+            let index = self.popped;
+            self.popped = index.wrapping_add(1);
+            match self.accept(descriptor, chunk, index) {
+                Some(frame) => out.push(frame),
+                None => {
+                    let _ = self.pool.put(chunk, Owner::Engine);
+                }
+            }
+        }
+        self.settle_slots();
+        self.note_violations();
+        out.len() - before
+    }
+
     /// The frame that `descriptor` announces, in private chunk `chunk`, or `None` if it is nonsense.
     #[inline]
     fn accept(&mut self, descriptor: u64, chunk: u32, index: u32) -> Option<Frame> {
@@ -379,6 +408,7 @@ impl Endpoint {
     ///
     /// # Panics
     /// If the frame is not the engine's, or not of this queue: then its bytes may be on their way to the peer.
+    #[inline]
     fn locate(&self, frame: &Frame) -> std::ops::Range<usize> {
         let allocation = &self.allocations[((frame.chunk & !OURS) & self.mask()) as usize];
         assert!(allocation.state == State::Engine, "frame {frame:?} is not the engine's");
@@ -387,6 +417,7 @@ impl Endpoint {
     }
 
     /// The private bytes of a received frame.
+    #[inline]
     fn chunk(&self, frame: &Frame) -> std::ops::Range<usize> {
         assert!(self.pool.owner(frame.chunk) == Some(Owner::Engine), "frame {frame:?} is not the engine's");
         let start = frame.chunk as usize * COPIED;
@@ -418,6 +449,7 @@ impl AsFd for Endpoint {
 }
 
 impl NicQueue for Endpoint {
+    #[inline]
     fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -426,40 +458,23 @@ impl NicQueue for Endpoint {
         self.mtu
     }
 
+    #[inline]
     fn offloads(&self) -> Offloads {
         Offloads { checksums: true, unfinished: false }
     }
 
+    #[inline]
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
-        if self.is_over() {
+        let wanted = u32::try_from(limit).unwrap_or(u32::MAX);
+        let ready = self.consumer.ready(wanted).min(wanted);
+        if ready == 0 {
+            self.note_violations();
             return 0;
         }
-        let before = out.len();
-        let wanted = u32::try_from(limit).unwrap_or(u32::MAX).min(self.geometry.slots);
-        self.consumer.ready(wanted);
-        for _ in 0..self.geometry.slots {
-            if out.len() - before >= limit {
-                break;
-            }
-            let Some(chunk) = self.pool.take(Owner::Engine) else { break };
-            let Some(descriptor) = self.consumer.pop() else {
-                let _ = self.pool.put(chunk, Owner::Engine);
-                break;
-            };
-            let index = self.popped;
-            self.popped = index.wrapping_add(1);
-            match self.accept(descriptor, chunk, index) {
-                Some(frame) => out.push(frame),
-                None => {
-                    let _ = self.pool.put(chunk, Owner::Engine);
-                }
-            }
-        }
-        self.settle_slots();
-        self.note_violations();
-        out.len() - before
+        self.receive_some(out, ready)
     }
 
+    #[inline]
     fn bytes(&self, frame: &Frame) -> &[u8] {
         if frame.chunk & OURS == 0 {
             return &self.chunks[self.chunk(frame)];
@@ -469,6 +484,7 @@ impl NicQueue for Endpoint {
         unsafe { self.mine.bytes(self.locate(frame)) }
     }
 
+    #[inline]
     fn tail(&self, frame: &Frame) -> Foreign<'_> {
         if frame.chunk & OURS != 0 || frame.tail_len() == 0 {
             return Foreign::EMPTY;
@@ -483,6 +499,7 @@ impl NicQueue for Endpoint {
         self.theirs.bytes(start + from as usize..start + to as usize)
     }
 
+    #[inline]
     fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         if frame.chunk & OURS == 0 {
             let range = self.chunk(frame);
@@ -492,6 +509,7 @@ impl NicQueue for Endpoint {
         unsafe { self.mine.bytes_mut(self.locate(frame)) }
     }
 
+    #[inline]
     fn allocate(&mut self, length: usize) -> Option<Frame> {
         let limit = self.mtu + ETHERNET_HEADER;
         assert!(length <= limit, "a frame of {length} bytes exceeds the {limit} that the MTU allows");
@@ -499,6 +517,7 @@ impl NicQueue for Endpoint {
         self.reserve(length).map(|number| Frame::from_parts(number | OURS, 0, length as u32))
     }
 
+    #[inline]
     fn release(&mut self, frame: Frame) {
         if frame.chunk & OURS != 0 {
             let allocation =
@@ -519,6 +538,7 @@ impl NicQueue for Endpoint {
         }
     }
 
+    #[inline]
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError> {
         if frame.len() < ETHERNET_HEADER {
             self.counters.tx_runts += 1;
@@ -538,6 +558,7 @@ impl NicQueue for Endpoint {
         if self.queue(number, length) { Ok(()) } else { Err(TransmitError::RingFull(frame)) }
     }
 
+    #[inline]
     fn flush(&mut self) -> io::Result<()> {
         if self.is_over() {
             return Err(self.gone.unwrap_or(Errno::NETDOWN).into());
