@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use sietch_protocol::connection::DEFAULT_TIMEOUT;
-use sietch_protocol::{Connection, HeldGrant, VnicDescriptors, VnicGrant, VsaGrant, Welcome};
+use sietch_protocol::{AreaStatus, Connection, HeldGrant, VnicDescriptors, VnicGrant, VsaGrant, Welcome};
 
 use crate::error::Error;
 use crate::grant::Grant;
@@ -101,6 +101,52 @@ impl Client {
         let grant = Grant::new(held, description.name.clone(), description.protection.clone());
         self.parts.grants.push(grant.clone());
         Ok(VsaParts { grant, description, file })
+    }
+
+    /// Makes the storage area `name` (`/VOLUME/NAME`, or `NAME` on the volume `main`) of `size` zeroed bytes, for this process' user.
+    /// That takes a quota on the volume.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused (the volume is full, the quota is spent, the name is taken), or the daemon is gone.
+    pub fn create_vsa(&mut self, name: &str, size: u64) -> Result<AreaStatus, Error> {
+        Ok(self.parts.connection.create_vsa(name, size, None)?)
+    }
+
+    /// Gives the storage area `vsa`, which this process holds, another size: its blocks stay where they are, what is added is zeros.
+    /// Its queue is made anew, and must be idle.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, and the area is as before; [`Error::Area`]: its queue has requests in flight, or cannot be made anew.
+    pub fn resize_vsa(&mut self, vsa: &mut Vsa, size: u64) -> Result<(), Error> {
+        vsa.check_idle()?;
+        let area = self.parts.connection.resize_vsa(&vsa.description.name, size)?;
+        vsa.reopen(area.size)
+    }
+
+    /// Makes a range of the storage area `vsa`, which this process holds, read as zeros, without a length up to its end, and
+    /// gives its blocks back where the volume can.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone.
+    pub fn trim_vsa(&mut self, vsa: &Vsa, offset: u64, length: Option<u64>) -> Result<(), Error> {
+        self.parts.connection.trim_vsa(&vsa.description.name, offset, length)?;
+        Ok(())
+    }
+
+    /// Removes the storage area `name`, which nobody holds, and its data.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, or the daemon is gone.
+    pub fn delete_vsa(&mut self, name: &str) -> Result<(), Error> {
+        Ok(self.parts.connection.delete_vsa(name)?)
+    }
+
+    /// The storage areas of this process' user, in the order of their paths.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: the daemon is gone.
+    pub fn vsas(&mut self) -> Result<Vec<AreaStatus>, Error> {
+        Ok(self.parts.connection.vsas()?)
     }
 
     /// Shows the daemon a page of counters; it reads them when somebody asks.

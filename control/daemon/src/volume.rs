@@ -7,7 +7,9 @@
 //! 3. Everything here may block for as long as writing an area takes. The control task calls what only looks ([`Volume::find`],
 //!    [`Volume::list`], [`Volume::room`]) itself, and the rest on a blocking thread, one call an area at a time.
 
-pub(crate) mod directory;
+mod directory;
+mod extents;
+mod memory;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,6 +20,8 @@ use sietch_protocol::{ErrorKind, ErrorReply, MAIN_VOLUME, MemoryModel, Protectio
 use crate::Error;
 use crate::configuration::volumes::Volume as Definition;
 use directory::Directory;
+use extents::Extents;
+use memory::Memory;
 
 /// Where an area lies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +79,8 @@ pub(crate) enum Work {
 
 enum Backend {
     Directory(Directory),
+    Extents(Box<Extents>),
+    Memory(Memory),
     Broken(String),
 }
 
@@ -82,7 +88,7 @@ enum Backend {
 pub(crate) struct Volume {
     /// As `sietch.toml` says.
     pub(crate) definition: Definition,
-    backend: Backend,
+    backend: Arc<Backend>,
 }
 
 /// All volumes.
@@ -101,10 +107,12 @@ impl Volumes {
         for definition in definitions {
             let backend = former.and_then(|former| former.get(&definition.name));
             let volume = match backend {
-                Some(open) if same(&open.definition, definition) => Volume::redefined(open, definition),
-                _ => Arc::new(Volume::open(data, definition)?),
+                Some(open) if same(&open.definition, definition) && open.trouble().is_none() => {
+                    Volume { definition: definition.clone(), backend: Arc::clone(&open.backend) }
+                }
+                _ => Volume::open(data, definition)?,
             };
-            list.push(volume);
+            list.push(Arc::new(volume));
         }
         Ok(Self { list })
     }
@@ -136,39 +144,37 @@ impl Volumes {
 
 /// Whether two definitions are of one open volume: quotas may differ.
 pub(crate) fn same(a: &Definition, b: &Definition) -> bool {
-    (&a.name, a.kind, &a.path, a.size) == (&b.name, b.kind, &b.path, b.size)
+    // The size of a volume of extents is that with which it was made.
+    let size = |volume: &Definition| volume.size.filter(|_| volume.kind != VolumeKind::Extents);
+    (&a.name, a.kind, &a.path, size(a)) == (&b.name, b.kind, &b.path, size(b))
 }
 
 impl Volume {
     fn open(data: &Path, definition: &Definition) -> Result<Self, Error> {
-        let broken = |why: &str| Backend::Broken(why.to_owned());
-        let backend = match (definition.kind, &definition.path) {
+        let Definition { name, kind, path, size, .. } = definition;
+        let backend = match (kind, path) {
             // Without the main volume there is no daemon.
             (VolumeKind::Directory, None) => {
-                Backend::Directory(Directory::open(&definition.name, data.join("areas"), definition.size)?)
+                Backend::Directory(Directory::open(name, data.join("areas"), *size)?)
             }
-            (VolumeKind::Directory, Some(path)) => {
-                match Directory::open(&definition.name, path.clone(), definition.size) {
-                    Ok(directory) => Backend::Directory(directory),
-                    Err(error) => Backend::Broken(error.to_string()),
-                }
-            }
+            (VolumeKind::Directory, Some(path)) => match Directory::open(name, path.clone(), *size) {
+                Ok(directory) => Backend::Directory(directory),
+                Err(error) => Backend::Broken(error.to_string()),
+            },
+            (VolumeKind::Extents, Some(path)) => match Extents::open(name, path, *size) {
+                Ok(extents) => Backend::Extents(Box::new(extents)),
+                Err(why) => Backend::Broken(why),
+            },
+            (VolumeKind::Memory, _) => Backend::Memory(Memory::new(name, size.unwrap_or(0))),
             (VolumeKind::Dax, Some(path)) => Backend::Broken(refuse_dax(path)),
-            _ => broken("this kind is not available yet; use kind = \"directory\""),
+            (VolumeKind::Extents | VolumeKind::Dax, None) => {
+                Backend::Broken("it has no path; say where it lies".to_owned())
+            }
         };
-        Ok(Self { definition: definition.clone(), backend })
-    }
-
-    /// The same volume with other quotas.
-    fn redefined(open: &Arc<Self>, definition: &Definition) -> Arc<Self> {
-        if open.definition == *definition {
-            return Arc::clone(open);
+        if let Backend::Broken(why) = &backend {
+            tracing::warn!(volume = name, why, "a volume cannot be used");
         }
-        let backend = match &open.backend {
-            Backend::Directory(directory) => Backend::Directory(directory.clone()),
-            Backend::Broken(why) => Backend::Broken(why.clone()),
-        };
-        Arc::new(Self { definition: definition.clone(), backend })
+        Ok(Self { definition: definition.clone(), backend: Arc::new(backend) })
     }
 
     fn broken(&self, why: &str) -> ErrorReply {
@@ -182,24 +188,26 @@ impl Volume {
     }
 
     /// Why it cannot be used, if so.
-    pub(crate) fn trouble(&self) -> Option<&str> {
-        match &self.backend {
-            Backend::Directory(_) => None,
-            Backend::Broken(why) => Some(why),
+    pub(crate) fn trouble(&self) -> Option<String> {
+        match &*self.backend {
+            Backend::Directory(_) | Backend::Memory(_) => None,
+            Backend::Extents(extents) => extents.trouble(),
+            Backend::Broken(why) => Some(why.clone()),
         }
     }
 
     /// What becomes of its data when the power fails.
     pub(crate) fn promise(&self) -> &'static str {
-        match &self.backend {
-            Backend::Directory(_) => "durable as its file system and device are",
+        match &*self.backend {
+            Backend::Directory(_) | Backend::Extents(_) => "durable as what it lies on",
+            Backend::Memory(_) => "memory, lost at power off and when the daemon ends",
             Backend::Broken(_) => "",
         }
     }
 
     /// Where the volume lies, for display.
     pub(crate) fn place(&self) -> String {
-        match (&self.backend, &self.definition.path) {
+        match (&*self.backend, &self.definition.path) {
             (Backend::Directory(directory), _) => directory.location(),
             (_, Some(path)) => path.display().to_string(),
             (_, None) => String::new(),
@@ -213,60 +221,84 @@ impl Volume {
 
     /// What keeps a holder inside its area.
     pub(crate) fn protection(&self) -> Protection {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.protection(),
+            Backend::Memory(_) => Protection::KernelEnforced,
+            Backend::Extents(_) => Protection::None("cannot be acquired: no broker yet".to_owned()),
             Backend::Broken(why) => Protection::None(why.clone()),
         }
     }
 
     /// Where the area `name` lies, for display.
     pub(crate) fn location(&self, name: &str) -> String {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.path(name).display().to_string(),
+            Backend::Memory(_) => "memory".to_owned(),
+            Backend::Extents(_) => format!("{} in {}", name, self.place()),
             Backend::Broken(_) => String::new(),
         }
     }
 
     /// The area `name`, if it has been made.
     pub(crate) fn find(&self, name: &str) -> Option<Found> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.find(name),
+            Backend::Memory(memory) => memory.find(name),
+            Backend::Extents(extents) => extents.find(name),
             Backend::Broken(_) => None,
         }
     }
 
     /// Every area.
     pub(crate) fn list(&self) -> Vec<Found> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.list(),
+            Backend::Memory(memory) => memory.list(),
+            Backend::Extents(extents) => extents.list(),
             Backend::Broken(_) => Vec::new(),
         }
     }
 
     /// Bytes for areas in all, and how many of them are free.
     pub(crate) fn room(&self) -> (u64, u64) {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.room(),
+            Backend::Memory(memory) => memory.room(),
+            Backend::Extents(extents) => extents.room(),
             Backend::Broken(_) => (0, 0),
         }
     }
 
     /// A descriptor for user `uid` that reaches the area `name` and nothing else. Makes an area of `size` bytes that does not exist.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.prepare(name, uid, size),
+            Backend::Memory(memory) => memory.prepare(name, uid, size),
+            Backend::Extents(_) => Err(self.broken(Extents::REFUSAL)),
             Backend::Broken(why) => Err(self.broken(why)),
         }
     }
 
     /// Does `work` to the area `name`.
     pub(crate) fn work(&self, name: &str, work: Work) -> Result<(), ErrorReply> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => match work {
                 Work::Create { uid, size } => directory.create(name, uid, size),
                 Work::Resize { size } => directory.resize(name, size),
                 Work::Trim { offset, length } => directory.trim(name, offset, length),
                 Work::Delete => directory.delete(name),
+            },
+            Backend::Memory(memory) => match work {
+                Work::Create { uid, size } => memory.create(name, uid, size),
+                Work::Resize { size } => memory.resize(name, size),
+                Work::Trim { offset, length } => memory.trim(name, offset, length),
+                Work::Delete => memory.delete(name),
+            },
+            Backend::Extents(extents) => match work {
+                Work::Create { uid, size } => extents.create(name, uid, size),
+                Work::Resize { size } => extents.resize(name, size),
+                Work::Trim { offset, length } => extents.trim(name, offset, length),
+                Work::Delete => extents.delete(name),
             },
             Backend::Broken(why) => Err(self.broken(why)),
         }
@@ -274,17 +306,20 @@ impl Volume {
 
     /// Takes writing away from whoever has the area open. Says what now stops them, or what does not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.fence(name),
+            Backend::Memory(memory) => memory.fence(name),
+            Backend::Extents(_) => Ok("nobody can have it open".to_owned()),
             Backend::Broken(why) => Err(why.clone()),
         }
     }
 
     /// Looks whether a holder has changed its area's size, and mends it; says what it found.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Directory(directory) => directory.check_size(name, size),
-            Backend::Broken(_) => None,
+            // Sealed, and not open to anybody.
+            Backend::Memory(_) | Backend::Extents(_) | Backend::Broken(_) => None,
         }
     }
 }

@@ -236,6 +236,84 @@ fn a_name_of_the_configuration_leads_to_its_volume() {
     connection.restore("/else/log").unwrap();
 }
 
+#[test]
+fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
+    let scene = Scene::new("areas-memory", own_uid());
+    scene.configure(
+        "[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"4MiB\"\nread_ns = 300\nbytes_per_second = \"2GiB\"\n",
+    );
+    let _daemon = scene.start();
+    life_of_an_area(&scene, "/ram/data");
+    let mut connection = scene.connect();
+    let ram = connection.volumes().unwrap().remove(1);
+    assert!(ram.promise.contains("lost at power off"), "{ram:?}");
+    assert_eq!((ram.model.unwrap().read_ns, ram.capacity, ram.free), (300, 4 * MIB, 4 * MIB));
+    assert_eq!(kind(connection.create_vsa("/ram/big", 5 * MIB, None)).0, ErrorKind::Full);
+    connection.create_vsa("/ram/x", MIB, None).unwrap();
+    let (grant, file) = connection.acquire_vsa("/ram/x").unwrap();
+    assert!(rustix::fs::ftruncate(&file, 2 * MIB).is_err(), "its holder takes no more than it was given");
+    assert!(rustix::fs::ftruncate(&file, 0).is_err());
+    write(&file, 0, 5);
+    assert_eq!(kind(connection.resize_vsa("/ram/x", 2 * MIB)).0, ErrorKind::Busy);
+    connection.revoke(sietch_protocol::Target::Grant(grant.grant)).unwrap();
+    write(&file, 0, 6);
+    connection.restore("/ram/x").unwrap();
+    let (_, next) = connection.acquire_vsa("/ram/x").unwrap();
+    assert_eq!(read(&next, 0), [5; 4096], "what a revoked holder writes reaches nobody");
+}
+
+#[test]
+fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
+    let scene = Scene::new("areas-extents", own_uid());
+    let path = scene.root.join("volume.img");
+    let text = format!(
+        "[[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"16MiB\"\n",
+        path.display()
+    );
+    scene.configure(&text);
+    let daemon = scene.start();
+    let mut connection = scene.connect();
+    let made = connection.create_vsa("/raw/a", MIB, Some(77)).unwrap();
+    assert_eq!((made.size, made.uid, made.extents), (MIB, 77, Some(1)));
+    connection.create_vsa("/raw/b", MIB, None).unwrap();
+    assert_eq!(connection.resize_vsa("/raw/a", 2 * MIB).unwrap().extents, Some(2), "b lies behind it");
+    connection.trim_vsa("/raw/a", 0, None).unwrap();
+    connection.create_vsa("/raw/c", MIB, None).unwrap();
+    connection.delete_vsa("/raw/c").unwrap();
+    let free = connection.volumes().unwrap()[1].free;
+    let (sort, text_of) = kind(connection.create_vsa("/raw/d", free + 4096, None));
+    assert!(sort == ErrorKind::Full && text_of.contains(&format!("{free} are free")), "{text_of}");
+    let (sort, why) = kind(connection.acquire_vsa("/raw/b"));
+    assert!(sort == ErrorKind::Unsupported && why.contains("broker"), "{why}");
+    let before = connection.vsas().unwrap();
+    daemon.crash();
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    assert_eq!(connection.vsas().unwrap(), before);
+    assert_eq!(connection.volumes().unwrap()[1].free, free);
+    drop(connection);
+}
+
+#[test]
+fn a_device_with_something_else_on_it_is_never_formatted() {
+    let scene = Scene::new("areas-foreign", own_uid());
+    let path = scene.root.join("precious.img");
+    let mut bytes = vec![0; 4 << 20];
+    bytes[65_600] = 1;
+    std::fs::write(&path, &bytes).unwrap();
+    scene.configure(&format!(
+        "[[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\n",
+        path.display()
+    ));
+    let _daemon = scene.start();
+    let raw = scene.connect().volumes().unwrap().remove(1);
+    assert!(
+        raw.broken.as_ref().unwrap().contains("precious.img holds something that is no volume"),
+        "{raw:?}"
+    );
+    assert!(std::fs::read(&path).unwrap() == bytes);
+}
+
 const STRANGER: u32 = 61_899;
 
 /// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says of the connection.

@@ -202,7 +202,7 @@ impl<D: VnicDevices> Control<D> {
                 name: volume.definition.name.clone(),
                 kind: volume.definition.kind,
                 path: volume.place(),
-                broken: volume.trouble().map(str::to_owned),
+                broken: volume.trouble(),
                 capacity,
                 free,
                 areas: u32::try_from(areas.len()).unwrap_or(u32::MAX),

@@ -35,7 +35,6 @@ const STAT_BLOCK: u64 = 512;
 const MAP_ALLOWANCE: u64 = 1 << 20;
 
 /// The directory of areas.
-#[derive(Clone)]
 pub(crate) struct Directory {
     volume: String,
     directory: PathBuf,

@@ -1,0 +1,248 @@
+//! A volume that is one file or block device, which Sietch allocates itself (`sietch-volume`, `docs/spec/volume.md`).
+//!
+//! 1. Opening: a file that is not there is made of `size` bytes, reserved, formatted under another name, and renamed. One that is there is opened under
+//!    an exclusive lock. What holds no volume is formatted only if its first [`BLANK`] bytes are zeros: never over something else.
+//! 2. Metadata is under a lock that is held for a few durable writes; zeroing, which takes long, happens without it, on blocks that are reserved.
+//! 3. Nobody is given a descriptor: there is none that could not be moved over the rest of the volume by its holder. That is a broker's work, and there is none yet.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+use sietch_disk::BlockingQueue;
+use sietch_protocol::{ErrorKind, ErrorReply};
+use sietch_volume::limits::BLOCK;
+use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
+
+use super::{Found, full, gone, refuse};
+
+/// How much of a device must be zeros before it is formatted: file systems, partition tables and volume managers announce themselves within.
+const BLANK: usize = 1 << 20;
+
+struct Inner {
+    volume: Volume,
+    queue: BlockingQueue,
+}
+
+/// See the module's account.
+pub(crate) struct Extents {
+    name: String,
+    inner: Mutex<Inner>,
+    /// Holds the lock, and gives queues for zeroing.
+    file: File,
+    capacity: u64,
+}
+
+impl Extents {
+    /// Opens the volume `name` at `path`, made with `size` bytes if there is nothing. Says what is wrong and what to do, if it cannot.
+    pub(crate) fn open(name: &str, path: &Path, size: Option<u64>) -> Result<Self, String> {
+        let shown = path.display();
+        if matches!(path.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            let size =
+                size.ok_or_else(|| format!("{shown} is not there; write its size, and it will be made"))?;
+            make(path, size).map_err(|error| format!("{shown} cannot be made: {error}"))?;
+        }
+        let io =
+            |action: &str, error: io::Error| format!("{shown}: cannot {action}: {error}; see who owns it");
+        let file = File::options().read(true).write(true).open(path).map_err(|e| io("open it", e))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            format!("{shown} is in use by another process; end that process, or name another file")
+        })?;
+        let length = end(&file).map_err(|error| io("read its size", error))?;
+        let capacity = size.map_or(length, |size| size.min(length)) / BLOCK * BLOCK;
+        let mut queue = queue(&file, length / BLOCK * BLOCK).map_err(|error| io("drive it", error))?;
+        let volume = match Volume::open(&mut queue) {
+            Err(OpenError::NotFormatted) => {
+                // Aligned, for the queue has switched the file to direct I/O.
+                let mut start = sietch_disk::Buffer::new(BLANK);
+                let part = (length / BLOCK * BLOCK).min(BLANK as u64) as usize;
+                file.read_exact_at(&mut start[..part], 0).map_err(|error| io("read it", error))?;
+                if start.iter().any(|&byte| byte != 0) {
+                    return Err(format!(
+                        "{shown} holds something that is no volume; name another, or clear its first {BLANK} bytes"
+                    ));
+                }
+                format(&file, capacity).map_err(|error| format!("{shown}: {error}"))?;
+                Volume::open(&mut queue)
+            }
+            opened => opened,
+        };
+        let volume = volume.map_err(|error| format!("{shown}: {error}"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            inner: Mutex::new(Inner { volume, queue }),
+            file,
+            capacity: length / BLOCK * BLOCK,
+        })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A panic in the middle of a change is as a failed write: the next one is refused by the volume, or finds a whole state.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why nothing can be changed any more, if so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.inner().volume.failure().map(ToString::to_string)
+    }
+
+    fn found(area: &Area) -> Found {
+        Found {
+            name: area.name.clone(),
+            uid: Some(area.uid),
+            size: area.size(),
+            recorded: true,
+            allocated: area.size(),
+            extents: u32::try_from(area.extents.len()).ok(),
+        }
+    }
+
+    /// The area `name`, if it has been made.
+    pub(crate) fn find(&self, name: &str) -> Option<Found> {
+        self.inner().volume.find(name).map(Self::found)
+    }
+
+    /// Every area.
+    pub(crate) fn list(&self) -> Vec<Found> {
+        self.inner().volume.areas().map(Self::found).collect()
+    }
+
+    /// Bytes for areas in all, and how many of them are free.
+    pub(crate) fn room(&self) -> (u64, u64) {
+        let inner = self.inner();
+        (inner.volume.capacity(), inner.volume.free())
+    }
+
+    /// Makes the area `name` for `uid`.
+    pub(crate) fn create(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
+        let reserved = self.inner().volume.reserve(name, uid, size);
+        self.finish(name, reserved.map_err(|error| self.of(name, &error))?)
+    }
+
+    /// Gives the area `name` another size.
+    pub(crate) fn resize(&self, name: &str, size: u64) -> Result<(), ErrorReply> {
+        let now = self.find(name).ok_or_else(|| gone(name))?.size;
+        if size <= now {
+            let Inner { volume, queue } = &mut *self.inner();
+            return volume.resize(queue, name, size).map_err(|error| self.of(name, &error));
+        }
+        let reserved = self.inner().volume.reserve_growth(name, size);
+        self.finish(name, reserved.map_err(|error| self.of(name, &error))?)
+    }
+
+    /// Zeroes what was reserved, then makes it the area's.
+    fn finish(&self, name: &str, reservation: Reservation) -> Result<(), ErrorReply> {
+        if let Err(error) = self.zero(name, reservation.extents()) {
+            self.inner().volume.release(reservation);
+            return Err(error);
+        }
+        let Inner { volume, queue } = &mut *self.inner();
+        volume.commit(queue, reservation).map_err(|error| self.of(name, &error))
+    }
+
+    /// Zeroes blocks on a queue of its own, so that nobody waits for it.
+    fn zero(&self, name: &str, extents: &[Extent]) -> Result<(), ErrorReply> {
+        let failed = |cause: String| refuse(ErrorKind::Failed, name, cause, "check the disk");
+        let mut queue = queue(&self.file, self.capacity).map_err(|error| failed(error.to_string()))?;
+        zero(&mut queue, extents).map_err(|failure| failed(failure.to_string()))
+    }
+
+    /// Makes a range of the area `name` read as zeros; gives its blocks back to what lies below the volume where that can.
+    pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
+        let range = self.inner().volume.range(name, offset, length);
+        let extents = range.map_err(|error| self.of(name, &error))?;
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = extents.iter().try_for_each(|extent| {
+            rustix::fs::fallocate(&self.file, punch, extent.start * BLOCK, extent.blocks * BLOCK)
+        });
+        match punched.and_then(|()| rustix::fs::fdatasync(&self.file)) {
+            Ok(()) => Ok(()),
+            Err(_) => self.zero(name, &extents),
+        }
+    }
+
+    /// Removes the area `name`. Its blocks are zeroed before anybody gets them.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), ErrorReply> {
+        let Inner { volume, queue } = &mut *self.inner();
+        volume.delete(queue, name).map_err(|error| self.of(name, &error))
+    }
+
+    /// Why nobody is given a descriptor.
+    pub(crate) const REFUSAL: &str = "areas on a volume of extents cannot be acquired yet: a loop device can be moved over the whole \
+         volume by whoever has it open, and the broker that would stand between is not there; \
+         use a volume of kind \"directory\" for what applications open";
+
+    fn of(&self, name: &str, error: &VolumeError) -> ErrorReply {
+        let kind = match error {
+            VolumeError::Full { asked, free } => return full(&self.name, *asked, *free),
+            VolumeError::Unknown => return gone(name),
+            VolumeError::Exists => ErrorKind::Busy,
+            VolumeError::Fragmented { .. } | VolumeError::MetadataFull { .. } => ErrorKind::Full,
+            VolumeError::Invalid { .. } => ErrorKind::Invalid,
+            VolumeError::Failed(_) => ErrorKind::Failed,
+        };
+        let text = error.to_string();
+        let (cause, mend) = text.rsplit_once("; ").unwrap_or((&text, "see the daemon's log"));
+        refuse(kind, name, format!("volume {}: {cause}", self.name), mend)
+    }
+}
+
+fn queue(file: &File, capacity: u64) -> io::Result<BlockingQueue> {
+    BlockingQueue::open(OwnedFd::from(file.try_clone()?), capacity).map_err(io::Error::other)
+}
+
+/// Bytes of a file or a device.
+fn end(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?)
+}
+
+fn format(file: &File, capacity: u64) -> Result<(), String> {
+    let mut identity = [0; 16];
+    // Blocks until the kernel has randomness, at boot alone; sixteen bytes come at once.
+    let got = rustix::rand::getrandom(&mut identity, rustix::rand::GetRandomFlags::empty());
+    if got != Ok(identity.len()) {
+        return Err("the kernel gives no random bytes; try again later".to_owned());
+    }
+    let mut queue =
+        queue(file, capacity).map_err(|error| format!("cannot be driven: {error}; take a larger one"))?;
+    let options = FormatOptions { identity: u128::from_le_bytes(identity), half_bytes: None };
+    Volume::format(&mut queue, options).map_err(|error| error.to_string())
+}
+
+/// Makes a formatted file of `size` bytes that is there whole or not at all.
+fn make(path: &Path, size: u64) -> Result<(), String> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let work = || -> Result<(), String> {
+        let say = |error: io::Error| format!("{error}; see whether its file system is full");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&partial)
+            .map_err(|error| format!("{error}; see whether its directory is there"))?;
+        rustix::fs::ftruncate(&file, size).map_err(|error| say(error.into()))?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(say(error.into())),
+        }
+        format(&file, size)?;
+        file.sync_all().map_err(say)?;
+        std::fs::rename(&partial, path).map_err(say)?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        File::open(parent).and_then(|directory| directory.sync_all()).map_err(say)
+    };
+    let made = work();
+    if made.is_err() {
+        // The first error is the one to report.
+        drop(std::fs::remove_file(&partial));
+    }
+    made
+}
