@@ -13,7 +13,7 @@
 //!
 //! - [`Stack`] is poll-style: a queue and its engine in the application's own loop.
 //! - [`Runtime`] is `async`: tasks on a small executor of its own, with [`TcpListener`], [`TcpStream`], [`UdpSocket`], timers,
-//!   and storage in the same loop.
+//!   and storage in the same loop: a disk queue ([`Disk`]), and logs, queues and maps ([`Durable`]).
 //!
 //! With both, bytes can be copied, or change hands: received ones stay in the buffer into which they came until it is dropped, sent
 //! ones are shared with the engine until they are acknowledged ([`net::Received`], [`net::Lent`]).
@@ -77,8 +77,8 @@ pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
 pub use ready::{MAX_LINE as READY_MAX_LINE, Ready};
 pub use rest::{Held, Rest};
 pub use runtime::{
-    Aborted, Disk, DurableLog, Elapsed, Interval, JoinHandle, Net, ReadHalf, Runtime, Sleep, TcpListener,
-    TcpStream, UdpSocket, WriteHalf,
+    Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, Elapsed, Interval, JoinHandle, Net,
+    QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket, WriteHalf,
 };
 pub use spin::{Idle, Spin};
 pub use stack::Stack;

@@ -27,12 +27,14 @@ use crate::doorbell::Doorbell;
 use crate::rest::Rest;
 
 mod storage;
+mod structure;
 mod tasks;
 mod tcp;
 mod time;
 mod udp;
 
-pub use storage::{Disk, DurableLog};
+pub use storage::Disk;
+pub use structure::{Durable, DurableLog, DurableMap, DurableQueue, QueueEntry, Structure};
 pub use tasks::{Aborted, JoinHandle};
 pub use tcp::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub use time::{Elapsed, Interval, Sleep};
@@ -154,14 +156,17 @@ impl<Q: NicQueue> Runtime<Q> {
         if core.tasks.is_ready() || core.drivers.borrow().iter().any(|driver| driver.must_turn()) {
             return Some(core.now.get());
         }
-        [core.engine.borrow().next_deadline(), core.deadlines.earliest()].into_iter().flatten().min()
+        let drivers = core.drivers.borrow();
+        let driven = drivers.iter().filter_map(|driver| driver.next_deadline());
+        let rest = [core.engine.borrow().next_deadline(), core.deadlines.earliest()];
+        rest.into_iter().flatten().chain(driven).min()
     }
 }
 
 fn drive(core: &Core) -> io::Result<bool> {
     let mut busy = false;
     for driver in &*core.drivers.borrow() {
-        busy |= driver.turn()?;
+        busy |= driver.turn(core.now.get())?;
     }
     Ok(busy)
 }

@@ -352,6 +352,20 @@ impl<D: DiskQueue> Queue<D> {
         }
     }
 
+    /// Whether [`Queue::receive`] would hand out an entry, leases and delays that are over by then aside.
+    pub fn is_ready(&self) -> bool {
+        self.entries.ready.first().is_some_and(|&id| id <= self.log.durable())
+    }
+
+    /// Asks for everything to be made durable, where the log's durability is deferred; see [`Log::flush`].
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.log.submit()?;
+        self.log.flush()
+    }
+
     /// When [`Queue::poll`] has something to do even if the disk has not, in the time that is passed in.
     pub fn next_deadline(&self) -> Option<u64> {
         self.entries.deadlines.first().map(|&(until, _)| until)

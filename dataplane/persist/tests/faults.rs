@@ -241,6 +241,45 @@ fn a_failed_request_of_a_snapshot_leaves_the_log_whole() {
     }
 }
 
+/// Whatever of a truncation fails, the log begins where it did or where it was told to, with everything behind it.
+#[test]
+fn a_failed_request_of_a_truncation_leaves_the_log_whole() {
+    // The opening flushed once and wrote four superblocks.
+    for (durability, target) in [
+        (Durability::Always, Target::Superblock(4)),
+        (Durability::Always, Target::Superblock(5)),
+        (Durability::Deferred, Target::Flush(1)),
+        (Durability::Deferred, Target::Superblock(5)),
+        (Durability::Deferred, Target::Data(3)),
+    ] {
+        for code in [5, 28] {
+            let (disk, plan) = FaultyDisk::new(formatted());
+            plan.borrow_mut().fault = Some((target, Fault::Error(code)));
+            let options = Options { durability, in_flight: 4 };
+            let (mut log, _) = Log::open(disk, options, &mut nothing).expect("formatted");
+            let mut last = 0;
+            for n in 0..9 {
+                last = log.append(&record(n)).expect("room");
+                log.submit().expect("the fault comes later");
+            }
+            let outcome = log.truncate(last).map_err(|e| e.to_string()).and_then(|()| {
+                while log.is_truncating() {
+                    log.poll().map_err(|e| e.to_string())?;
+                }
+                Ok(())
+            });
+            let error = outcome.expect_err("the truncation met the fault");
+            assert!(error.contains(&format!("os error {code}")), "{target:?}: {error}");
+            assert!(log.truncate(last).is_err() && log.append(b"more").is_err(), "it failed for good");
+            let (found, _) = contents(log.into_disk().inner.bytes()).expect("opens again");
+            let whole = found == records(9) || found == Found(vec![record(8)]);
+            // A write that failed may be missing, and what follows it.
+            let cut = matches!(target, Target::Data(_)) && found == records(found.0.len());
+            assert!(whole || cut, "{target:?}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn rot_in_an_acknowledged_record_is_named_not_dropped() {
     let (disk, plan) = FaultyDisk::new(formatted());

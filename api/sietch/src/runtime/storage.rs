@@ -1,20 +1,16 @@
-//! Storage in the same loop: a disk queue, and a durable log.
+//! Storage in the same loop: a disk queue. Structures over one are in `structure`.
 //!
 //! 1. [`Net::disk`] takes a disk queue. A request's future gives its buffer to the queue and gets it back when it is done. A future
 //!    that is dropped abandons its request: the device finishes it, and the buffer goes then.
-//! 2. [`Net::log`] takes a log. [`DurableLog::append`] resolves when the record survives power loss. Appends of one turn go out as one
-//!    write at its end: group commit without a timer.
-//! 3. The loop looks at what has finished once a turn, and sleeps on the queue's doorbell too.
+//! 2. The loop looks at what has finished once a turn, and sleeps on the queue's doorbell too.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use sietch_disk::{Buffer, Completion, Operation, SubmitError};
-use sietch_persist::{Log, Sequence};
 
 use super::Net;
 use crate::doorbell::DiskDoorbell;
@@ -22,10 +18,15 @@ use crate::doorbell::DiskDoorbell;
 /// What the loop turns beside the network.
 pub(super) trait Driver {
     /// Takes what has finished and hands on what was queued. Returns whether anything has finished.
-    fn turn(&self) -> io::Result<bool>;
+    fn turn(&self, now: u64) -> io::Result<bool>;
 
     /// Requests are in flight, and no doorbell tells when they are done.
     fn must_turn(&self) -> bool;
+
+    /// When it has something to do even if nothing finishes.
+    fn next_deadline(&self) -> Option<u64> {
+        None
+    }
 
     /// Lets `see` have what becomes readable when something has finished.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
@@ -54,7 +55,7 @@ struct DiskState<D> {
 }
 
 impl<D: DiskDoorbell> Driver for DiskState<D> {
-    fn turn(&self) -> io::Result<bool> {
+    fn turn(&self, _now: u64) -> io::Result<bool> {
         let mut completions = std::mem::take(&mut *self.completions.borrow_mut());
         {
             let mut queue = self.queue.borrow_mut();
@@ -231,113 +232,6 @@ impl<D: DiskDoorbell> InFlight<'_, D> {
     }
 }
 
-struct LogState<D: DiskDoorbell> {
-    log: RefCell<Log<D>>,
-    waiting: RefCell<BTreeMap<(Sequence, u64), Waker>>,
-    next: Cell<u64>,
-    doorbell: Option<std::os::fd::OwnedFd>,
-}
-
-impl<D: DiskDoorbell> Driver for LogState<D> {
-    fn turn(&self) -> io::Result<bool> {
-        let mut log = self.log.borrow_mut();
-        if log.failed().is_none() {
-            // A failure is kept by the log, and told to everyone who waits.
-            let _ = log.submit();
-            let _ = log.poll();
-        }
-        let (durable, failed) = (log.durable(), log.failed().is_some());
-        drop(log);
-        let mut woken = false;
-        loop {
-            let mut waiting = self.waiting.borrow_mut();
-            let Some(first) = waiting.first_entry() else { break };
-            if first.key().0 > durable && !failed {
-                break;
-            }
-            first.remove().wake();
-            woken = true;
-        }
-        Ok(woken)
-    }
-
-    fn must_turn(&self) -> bool {
-        self.doorbell.is_none() && !self.log.borrow().is_idle()
-    }
-
-    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd as _;
-        self.doorbell.as_ref().map(|doorbell| doorbell.as_fd())
-    }
-}
-
-/// A log for tasks; see [`Net::log`]. Clones name the same log.
-pub struct DurableLog<D: DiskDoorbell> {
-    state: Rc<LogState<D>>,
-}
-
-impl<D: DiskDoorbell> Clone for DurableLog<D> {
-    fn clone(&self) -> Self {
-        Self { state: Rc::clone(&self.state) }
-    }
-}
-
-impl<D: DiskDoorbell> std::fmt::Debug for DurableLog<D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DurableLog").finish_non_exhaustive()
-    }
-}
-
-impl<D: DiskDoorbell> DurableLog<D> {
-    /// Appends `payload`; done means that it is durable as the log was opened to be. The record is in the log even if the future is dropped.
-    ///
-    /// # Errors
-    /// It does not fit, or the log has failed: then nobody knows whether the record will be there after a restart.
-    pub async fn append(&self, payload: &[u8]) -> io::Result<Sequence> {
-        let sequence = self.state.log.borrow_mut().append(payload).map_err(io::Error::other)?;
-        let mut place = Waits { state: &*self.state, key: None };
-        std::future::poll_fn(|context| place.poll(sequence, context)).await?;
-        Ok(sequence)
-    }
-
-    /// Lets `look` use the log itself, for snapshots and counters.
-    pub fn with<R>(&self, look: impl FnOnce(&mut Log<D>) -> R) -> R {
-        look(&mut self.state.log.borrow_mut())
-    }
-}
-
-/// A place among those who wait for the log.
-struct Waits<'a, D: DiskDoorbell> {
-    state: &'a LogState<D>,
-    key: Option<(Sequence, u64)>,
-}
-
-impl<D: DiskDoorbell> Waits<'_, D> {
-    fn poll(&mut self, sequence: Sequence, context: &Context<'_>) -> Poll<io::Result<()>> {
-        let log = self.state.log.borrow();
-        if log.durable() >= sequence {
-            return Poll::Ready(Ok(()));
-        }
-        if let Some(failure) = log.failed() {
-            return Poll::Ready(Err(io::Error::other(failure.to_string())));
-        }
-        let key = *self.key.get_or_insert_with(|| {
-            self.state.next.set(self.state.next.get() + 1);
-            (sequence, self.state.next.get())
-        });
-        self.state.waiting.borrow_mut().insert(key, context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl<D: DiskDoorbell> Drop for Waits<'_, D> {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            self.state.waiting.borrow_mut().remove(&key);
-        }
-    }
-}
-
 impl Net {
     /// Drives `queue` in this loop.
     ///
@@ -354,21 +248,5 @@ impl Net {
         });
         self.0.drivers.borrow_mut().push(Rc::clone(&state) as Rc<dyn Driver>);
         Ok(Disk { state })
-    }
-
-    /// Drives `log` in this loop.
-    ///
-    /// # Errors
-    /// No file descriptor is left for its doorbell.
-    pub fn log<D: DiskDoorbell + 'static>(&self, log: Log<D>) -> io::Result<DurableLog<D>> {
-        let doorbell = log.disk().doorbell().map(|doorbell| doorbell.try_clone_to_owned()).transpose()?;
-        let state = Rc::new(LogState {
-            log: RefCell::new(log),
-            waiting: RefCell::default(),
-            next: Cell::new(0),
-            doorbell,
-        });
-        self.0.drivers.borrow_mut().push(Rc::clone(&state) as Rc<dyn Driver>);
-        Ok(DurableLog { state })
     }
 }

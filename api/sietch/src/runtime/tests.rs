@@ -9,7 +9,7 @@ use std::time::Duration;
 use sietch_disk::{Buffer, MemoryQueue};
 use sietch_net::Ipv6;
 use sietch_nic::wire::{WireQueue, pair};
-use sietch_persist::{FormatOptions, Log, Options};
+use sietch_persist::{FormatOptions, Log, Map, Options, Queue, QueueOptions};
 
 use super::*;
 
@@ -468,6 +468,46 @@ fn disk_and_log_complete_in_the_loop() {
         log.with(|log| log.durable() >= second && second > first)
     });
     assert!(world.until(&task));
+}
+
+#[test]
+fn queue_and_map_complete_in_the_loop() {
+    let mut world = World::new();
+    let net = world.client.net();
+    let mut area = MemoryQueue::new(1 << 20);
+    Queue::format(&mut area, FormatOptions::new(7)).expect("it fits");
+    let (queue, _) = Queue::open(area, QueueOptions::default()).expect("it was just formatted");
+    let queue = net.queue(queue).expect("it has no doorbell");
+    let mut area = MemoryQueue::new(1 << 20);
+    Map::format(&mut area, FormatOptions::new(7)).expect("it fits");
+    let (map, _) = Map::open(area, Options::default()).expect("it was just formatted");
+    let map = net.map(map).expect("it has no doorbell");
+    let (inbox, counts) = (queue.clone(), map.clone());
+    let consumer = net.spawn(async move {
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            let entry = inbox.receive(1, 1_000_000).await.expect("the queue works");
+            let first = entry.deliveries == 1;
+            counts.put(&entry.payload, &entry.deliveries.to_le_bytes()).await.expect("there is room");
+            if first && entry.payload == b"late" {
+                // Its lease ends, and nobody has acknowledged it.
+                continue;
+            }
+            inbox.acknowledge(&[entry.receipt]).await.expect("it is ours");
+            seen.push((entry.payload, entry.deliveries));
+        }
+        seen
+    });
+    let producer = net.spawn(async move {
+        for payload in [&b"one"[..], b"late", b"two"] {
+            queue.send(payload).await.expect("there is room");
+        }
+        queue
+    });
+    let seen = world.until(&consumer);
+    assert_eq!(seen, [(b"one".to_vec(), 1), (b"two".to_vec(), 1), (b"late".to_vec(), 2)]);
+    assert!(world.until(&producer).with(|queue| queue.is_empty()));
+    assert_eq!(map.with(|map| map.get(b"late").map(<[u8]>::to_vec)), Some(2u32.to_le_bytes().to_vec()));
 }
 
 #[test]

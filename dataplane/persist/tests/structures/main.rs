@@ -82,9 +82,7 @@ struct Run {
 
 impl Run {
     fn new(kind: Kind, seed: u64) -> Self {
-        // A queue hands out what is durable, and has no flush of its own.
-        let deferred = kind == Kind::Map && seed.is_multiple_of(3);
-        let durability = if deferred { Durability::Deferred } else { Durability::Always };
+        let durability = if seed.is_multiple_of(3) { Durability::Deferred } else { Durability::Always };
         Self { kind, seed, durability, ignored: None, steps: STEPS }
     }
 

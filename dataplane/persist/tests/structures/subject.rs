@@ -224,6 +224,7 @@ impl<D: DiskQueue> Subject<D> {
             }
             Operation::Release => drop(queue.release(random.below(3))),
             Operation::Wait => *now += 20,
+            Operation::Flush => queue.flush()?,
             _ => return queue.poll(*now).map(Some),
         }
         Ok(None)
@@ -257,10 +258,11 @@ impl<D: DiskQueue> Subject<D> {
     /// Polls until everything is done, the compaction that is due included.
     pub fn settle(&mut self, known: &mut Knowledge) -> Result<(), Failure> {
         for _ in 0..1000 {
-            if self.durability == Durability::Deferred
-                && let Opened::Map(map) = &mut self.opened
-            {
-                map.flush()?;
+            if self.durability == Durability::Deferred {
+                match &mut self.opened {
+                    Opened::Queue(queue) => queue.flush()?,
+                    Opened::Map(map) => map.flush()?,
+                }
             }
             let durable = match &mut self.opened {
                 Opened::Queue(queue) => queue.poll(self.now)?,
