@@ -242,13 +242,15 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// The log has failed.
     pub fn submit(&mut self) -> Result<(), Failure> {
-        self.check()?;
-        if self.stream.queued() > 0 {
+        let mut result = self.check();
+        if result.is_ok() && self.stream.queued() > 0 {
             self.submit_wanted = true;
-            self.pump()?;
-            self.ring()?;
+            result = self.pump().and_then(|()| self.ring());
         }
-        Ok(())
+        if result.is_err() {
+            self.waiters.tell(self.durable, self.failure.as_ref());
+        }
+        result
     }
 
     /// Asks for everything written so far to be made durable; [`Log::poll`] tells when it is. With
@@ -275,8 +277,7 @@ impl<D: DiskQueue> Log<D> {
     /// # Errors
     /// The log has failed: nothing beyond what was returned before may be acknowledged.
     pub fn poll(&mut self) -> Result<Sequence, Failure> {
-        self.check()?;
-        if self.disk.in_flight() > 0 {
+        if self.failure.is_none() && self.disk.in_flight() > 0 {
             let mut completions = std::mem::take(&mut self.completions);
             self.disk.complete(&mut completions);
             for completion in completions.drain(..) {

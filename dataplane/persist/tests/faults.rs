@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, SubmitError};
 use sietch_persist::{
-    AppendError, Durability, Entry, FormatOptions, Log, OpenError, Options, SnapshotError, check,
+    AppendError, Durability, Entry, FormatOptions, Log, OpenError, Options, SnapshotError, Waiter, check,
 };
 
 const CAPACITY: usize = 16384 + 16 * 16384;
@@ -239,6 +239,64 @@ fn a_failed_request_of_a_snapshot_leaves_the_log_whole() {
         let (found, _) = contents(log.into_disk().inner.bytes()).expect("opens again");
         assert_eq!(found.0.len(), 9, "{target:?}");
     }
+}
+
+/// A queue that breaks when it is rung.
+struct Broken(MemoryQueue, Rc<RefCell<bool>>);
+
+impl DiskQueue for Broken {
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn block_size(&self) -> usize {
+        self.0.block_size()
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+        self.0.submit(token, operation)
+    }
+
+    fn ring(&mut self) -> io::Result<()> {
+        if *self.1.borrow() { Err(io::Error::other("broken")) } else { self.0.ring() }
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        self.0.complete(out)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.0.wait(timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+/// Whoever waits for a record is told of a failure, wherever it was met.
+#[test]
+fn a_failure_is_told_to_whoever_waits() {
+    let broken = Rc::new(RefCell::new(false));
+    let disk = Broken(MemoryQueue::from_bytes(formatted()), Rc::clone(&broken));
+    let (mut log, _) = Log::open(disk, Options::default(), &mut nothing).expect("formatted");
+    let sequence = log.append(b"spice").expect("room");
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = || {
+        let told = std::sync::Arc::clone(&told);
+        Waiter::call(move |result| told.lock().expect("alone").push(result.is_err()))
+    };
+    log.when_durable(sequence, tell());
+    *broken.borrow_mut() = true;
+    log.submit().expect_err("the queue is broken");
+    assert_eq!(*told.lock().expect("alone"), [true]);
+    log.poll().expect_err("and stays so");
+    log.when_durable(sequence, tell());
+    assert_eq!(*told.lock().expect("alone"), [true, true]);
 }
 
 /// Whatever of a truncation fails, the log begins where it did or where it was told to, with everything behind it.
