@@ -379,13 +379,17 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__service)
-            opts="-h -V --run-as --socket --help --version"
+            opts="-h -V --run-as --parent --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --run-as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --parent)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -178,6 +178,7 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv" -l without-io-uring -d
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand kv" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l parent -d 'The supervisor\'s process: end when it ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s V -l version -d 'Print version'

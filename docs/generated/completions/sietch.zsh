@@ -285,6 +285,7 @@ none\:"At once; there is no log\: every key is lost when the store ends"))' \
 (service)
 _arguments "${_arguments_options[@]}" : \
 '--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
+'--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \

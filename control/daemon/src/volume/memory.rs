@@ -171,6 +171,8 @@ impl Memory {
 fn make(size: u64) -> Result<std::fs::File, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("sietch-area", flags)?;
+    // A memfd may be opened anew through /proc by anybody who has it, unless its mode says otherwise: that description would have no lock.
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, size)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

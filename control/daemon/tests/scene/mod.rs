@@ -398,9 +398,85 @@ pub fn be_an_application() {
                 let line = status.lines().find(|line| line.starts_with("CapEff")).unwrap();
                 println!("CAPABILITIES {line}");
             }
+            // Keeps the area and fills it with this byte, over and over, until it is killed or a write fails.
+            other if other.starts_with("storm ") => {
+                let (_, file) = connection.acquire_vsa(&other[6..]).unwrap();
+                println!("DID storm");
+                storm(&file);
+                kept.push(file);
+            }
+            // The sum of all bytes of an area.
+            other if other.starts_with("peek ") => {
+                let (_, file) = connection.acquire_vsa(&other[5..]).unwrap();
+                let mut bytes = Vec::new();
+                std::fs::File::from(file).read_to_end(&mut bytes).unwrap();
+                println!("DID {}", bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+            }
+            other if other.starts_with("escape ") => {
+                let (_, file) = connection.acquire_vsa(&other[7..]).unwrap();
+                println!("DID {}", escape(&file));
+                kept.push(file);
+            }
             other => println!("DID {}", area_command(&mut connection, other)),
         }
     }
+}
+
+/// What [`storm`] writes.
+const STORM: u8 = 0xba;
+
+/// Writes as fast as it can, inside the area, on its edge and far beyond, without any library that checks; ends when it is refused.
+fn storm(file: &OwnedFd) {
+    let size = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
+    let bytes = [STORM; 65536];
+    for round in 0_u64.. {
+        let inside = round * 4096 % size;
+        match rustix::io::pwrite(file, &bytes[..4096], inside) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                println!("STORM {error:?} {:?}", rustix::io::pwrite(file, &bytes[..4096], inside));
+                return;
+            }
+        }
+        if round % 64 == 0 {
+            // Beyond its end: refused, or at the cost of nobody but the writer.
+            for offset in [size - 4096, size, size + (1 << 20), u64::MAX >> 1] {
+                let _ = rustix::io::pwrite(file, &bytes, offset);
+            }
+        }
+    }
+}
+
+/// Tries to make more of a descriptor than was given: what worked, or nothing.
+fn escape(file: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd as _;
+    let mut worked = Vec::new();
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if std::fs::OpenOptions::new().read(true).write(true).open(&own).is_ok() {
+        worked.push("opened anew".to_owned());
+    }
+    if let Ok(path) = std::fs::read_link(&own) {
+        if std::fs::File::open(&path).is_ok() {
+            worked.push("opened by its name".to_owned());
+        }
+        if path.parent().is_some_and(|parent| parent != Path::new("/") && std::fs::read_dir(parent).is_ok()) {
+            worked.push("saw its neighbours".to_owned());
+        }
+    }
+    // Everything but reading and writing: what a block device would take to move its window.
+    for name in ["..", "../victim.vsa"] {
+        let flags = rustix::fs::OFlags::RDWR;
+        if rustix::fs::openat(file, name, flags, rustix::fs::Mode::empty()).is_ok() {
+            worked.push(format!("opened {name}"));
+        }
+    }
+    if rustix::fs::fchown(file, Some(rustix::process::geteuid()), None).is_ok() {
+        worked.push("took it over".to_owned());
+    }
+    if rustix::fs::fchmod(file, rustix::fs::Mode::from_raw_mode(0o666)).is_ok() {
+        worked.push("opened it to everybody".to_owned());
+    }
+    worked.join(", ")
 }
 
 /// `create NAME SIZE`, `create-for UID NAME SIZE`, `resize NAME SIZE`, `trim NAME OFFSET LENGTH`, `delete NAME`, `acquire NAME`, `list`:

@@ -1,0 +1,146 @@
+//! Applications that mean harm to storage areas: they write where they may not, die and are revoked with writes under way. Nothing outside
+//! their own area is read or written, and the others do not notice.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod scene;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use scene::Scene;
+use sietch_protocol::{Protection, Target};
+
+const MIB: u64 = 1 << 20;
+const STRANGER: u32 = 61_897;
+
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn application_process() {
+    scene::be_an_application();
+}
+
+/// Two volumes, each with the area `victim` of this process and `prey` of a stranger; the victim's descriptors.
+fn two_neighbours(name: &str) -> Option<(Scene, Vec<(String, OwnedFd)>, scene::Daemon)> {
+    let own = rustix::process::geteuid().as_raw();
+    if own != 0 {
+        eprintln!("SKIPPED {name}: needs root to become another user");
+        return None;
+    }
+    let scene = Scene::new(name, own);
+    scene.configure("[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"8MiB\"\n");
+    let daemon = scene.start();
+    let mut connection = scene.connect();
+    let mut victims = Vec::new();
+    for volume in ["main", "ram"] {
+        connection.create_vsa(&format!("/{volume}/victim"), MIB, None).unwrap();
+        connection.create_vsa(&format!("/{volume}/prey"), MIB, Some(STRANGER)).unwrap();
+        let (_, file) = connection.acquire_vsa(&format!("/{volume}/victim")).unwrap();
+        for block in 0..MIB / 4096 {
+            assert_eq!(rustix::io::pwrite(&file, &[block as u8; 4096], block * 4096), Ok(4096));
+        }
+        victims.push((volume.to_owned(), file));
+    }
+    // The connection stays with this process: its grants last as long as it does.
+    std::mem::forget(connection);
+    Some((scene, victims, daemon))
+}
+
+/// Whether the victims' areas are what they were.
+fn check_victims(victims: &[(String, OwnedFd)]) {
+    for (volume, file) in victims {
+        assert_eq!(rustix::fs::fstat(file).unwrap().st_size.cast_unsigned(), MIB, "of volume {volume}");
+        for block in 0..MIB / 4096 {
+            let mut bytes = [0; 4096];
+            assert_eq!(rustix::io::pread(file.as_fd(), &mut bytes, block * 4096), Ok(4096));
+            assert!(bytes == [block as u8; 4096], "block {block} of the victim on volume {volume}");
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_reaches_its_area_and_nothing_else() {
+    let Some((scene, victims, _daemon)) = two_neighbours("hostile-escape") else { return };
+    for (volume, _) in &victims {
+        let mut application = scene.application(Some(STRANGER));
+        assert_eq!(application.ask(&format!("escape /{volume}/prey"), "DID"), "", "on volume {volume}");
+    }
+    check_victims(&victims);
+}
+
+#[test]
+fn killed_in_the_middle_of_a_storm_it_has_harmed_nobody() {
+    let Some((scene, victims, _daemon)) = two_neighbours("hostile-killed") else { return };
+    for (volume, _) in &victims {
+        for _ in 0..3 {
+            let mut application = scene.application(Some(STRANGER));
+            application.ask(&format!("storm /{volume}/prey"), "DID");
+            application.kill();
+            scene.wait_for("the grant to end", |status| {
+                status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
+            });
+            check_victims(&victims);
+        }
+        // Whatever it did to its own, the next holder of the same user gets an area of the size that was promised.
+        let mut application = scene.application(Some(STRANGER));
+        assert_eq!(application.ask(&format!("acquire /{volume}/prey"), "DID"), format!("ok {MIB}"));
+        application.kill();
+    }
+}
+
+#[test]
+fn revoked_in_the_middle_of_a_storm_it_writes_no_more() {
+    let Some((scene, victims, _daemon)) = two_neighbours("hostile-revoked") else { return };
+    let mut connection = scene.connect();
+    for (volume, _) in &victims {
+        let path = format!("/{volume}/prey");
+        let label = if volume == "main" { "prey".to_owned() } else { path.clone() };
+        let mut application = scene.application(Some(STRANGER));
+        application.ask(&format!("storm {path}"), "DID");
+        let status = scene.status();
+        let prey = status.vsas.iter().find(|vsa| vsa.name == label).unwrap();
+        let fenced = !matches!(prey.protection, Protection::None(_));
+        connection.revoke(Target::Name(path.clone())).unwrap();
+        check_victims(&victims);
+        if !fenced {
+            eprintln!(
+                "SKIPPED part of revoked_in_the_middle_of_a_storm_it_writes_no_more: needs immutable files"
+            );
+            continue;
+        }
+        if volume == "main" {
+            let refused = application.expect("STORM");
+            assert!(refused.contains("PermissionDenied"), "{refused}");
+        }
+        connection.restore(&path).unwrap();
+        if volume == "ram" {
+            // It still storms, in memory that is nobody's: the area is another's to have, and stays as it is.
+            connection.trim_vsa(&path, 0, None).unwrap();
+            let mut next = scene.application(Some(STRANGER));
+            assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0");
+            next.kill();
+        }
+        application.kill();
+    }
+    check_victims(&victims);
+}
+
+/// Blocks that change hands carry nothing over.
+#[test]
+fn what_an_area_held_is_not_in_the_next_one() {
+    let Some((scene, victims, _daemon)) = two_neighbours("hostile-remains") else { return };
+    let mut connection = scene.connect();
+    for (volume, _) in &victims {
+        let path = format!("/{volume}/prey");
+        let mut application = scene.application(Some(STRANGER));
+        application.ask(&format!("storm {path}"), "DID");
+        application.kill();
+        scene.wait_for("the grant to end", |status| {
+            status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
+        });
+        connection.delete_vsa(&path).unwrap();
+        connection.create_vsa(&path, MIB, Some(STRANGER)).unwrap();
+        let mut next = scene.application(Some(STRANGER));
+        assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0", "on volume {volume}");
+        next.kill();
+    }
+}
