@@ -19,8 +19,11 @@ fn application_process() {
     scene::be_an_application();
 }
 
+/// Volumes, and the descriptor of the victim on each.
+type Victims = Vec<(String, OwnedFd)>;
+
 /// Two volumes, each with the area `victim` of this process and `prey` of a stranger; the victim's descriptors.
-fn two_neighbours(name: &str) -> Option<(Scene, Vec<(String, OwnedFd)>, scene::Daemon)> {
+fn two_neighbours(name: &str) -> Option<(Scene, Victims, scene::Daemon)> {
     let own = rustix::process::geteuid().as_raw();
     if own != 0 {
         eprintln!("SKIPPED {name}: needs root to become another user");
