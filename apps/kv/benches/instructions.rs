@@ -36,7 +36,6 @@ struct Scene {
 }
 
 impl Scene {
-    #[expect(clippy::field_reassign_with_default, reason = "what is only shown is private to the settings")]
     fn new() -> Self {
         let mut settings = Settings::default();
         settings.durability = Durability::None;

@@ -404,6 +404,22 @@ impl<T: Keyed> Index<T> {
         0
     }
 
+    /// Calls `found` with all elements from `cursor` on that share its segment, at most [`SEGMENT_LIMIT`] as a rule, and returns the cursor
+    /// to go on with, 0 at the end. What [`Index::scan`] does in steps that need no order within a segment, and so no sorting and
+    /// no second look at the same elements.
+    pub fn scan_segment(&self, cursor: u64, found: &mut dyn FnMut(&T)) -> u64 {
+        let segment = self.segment_of(cursor << (64 - CURSOR_BITS));
+        let shift = CURSOR_BITS - segment.depth;
+        let whole = cursor == segment.prefix << shift;
+        for element in &segment.table {
+            if whole || position(hash_bytes(self.seed, element.key())) >= cursor {
+                found(element);
+            }
+        }
+        let end = (segment.prefix + 1) << shift;
+        if end < 1 << CURSOR_BITS { end } else { 0 }
+    }
+
     /// Drops about `budget` elements (whole segments) and returns whether nothing is left. For freeing a huge index in
     /// slices: after the first call it may only be released further.
     pub fn release(&mut self, budget: usize) -> bool {

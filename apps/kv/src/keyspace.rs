@@ -135,6 +135,11 @@ impl Database {
         &self.index
     }
 
+    /// Bytes of an entry on the average.
+    pub fn average(&self) -> usize {
+        self.bytes / self.index.len().max(1)
+    }
+
     /// Keys with an expiry.
     pub fn volatile_count(&self) -> usize {
         self.expires.len()

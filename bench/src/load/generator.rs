@@ -3,7 +3,8 @@
 //! 1. Each connection sends a pipeline of requests for random keys and waits for all replies: the shape of redis-benchmark's load.
 //! 2. With a rate it is an open loop: pipelines are due at fixed times and wait for a free connection, and their latency counts from when
 //!    they were due, so that a server that stands still is charged for all whom it kept waiting.
-//! 3. Replies are counted where they lie. An error reply ends the measurement.
+//! 3. It shares the machine with the server, so it works as little as it can: a request is a copy of the one before it with another key, and
+//!    replies are counted where they lie. An error reply ends the measurement.
 
 use std::io;
 
@@ -44,7 +45,8 @@ pub(super) struct Generator {
     transport: Box<dyn Transport>,
     connections: Vec<Connection>,
     seed: u64,
-    request: Vec<u8>,
+    /// A pipeline of requests; each time it is sent the keys alone are new.
+    pipeline: Vec<u8>,
 }
 
 impl Generator {
@@ -52,7 +54,7 @@ impl Generator {
     pub fn new(transport: impl Transport + 'static, connections: usize) -> Self {
         let connections = vec![Connection::default(); connections];
         let transport = Box::new(transport);
-        Self { transport, connections, seed: 0x9e37_79b9_7f4a_7c15, request: Vec::new() }
+        Self { transport, connections, seed: 0x9e37_79b9_7f4a_7c15, pipeline: Vec::new() }
     }
 
     /// Sends for `duration` nanoseconds over the first connections, as many as the shape has; returns the replies and their latencies in
@@ -64,6 +66,7 @@ impl Generator {
         let gap = shape.rate.map(|rate| (shape.pipeline as f64 * 1e9 / rate) as u64);
         let mut due = begin;
         let count = shape.connections.min(self.connections.len());
+        self.pipeline = request(shape).repeat(shape.pipeline);
         let mut idle: Vec<usize> = (0..count).collect();
         let (mut replies, mut news) = (0, Vec::new());
         loop {
@@ -105,15 +108,15 @@ impl Generator {
     }
 
     fn send(&mut self, user: usize, shape: Shape) -> io::Result<()> {
-        self.request.clear();
-        for _ in 0..shape.pipeline {
+        let length = self.pipeline.len() / shape.pipeline.max(1);
+        for request in self.pipeline.chunks_exact_mut(length.max(1)) {
             self.seed ^= self.seed << 13;
             self.seed ^= self.seed >> 7;
             self.seed ^= self.seed << 17;
-            put(&mut self.request, shape, self.seed % shape.keys.max(1));
+            put_key(request, self.seed % shape.keys.max(1));
         }
         self.connections[user].awaited = shape.pipeline;
-        self.transport.send(user, &self.request)
+        self.transport.send(user, &self.pipeline)
     }
 
     /// Takes the whole replies that have arrived; how many there were.
@@ -131,27 +134,48 @@ impl Generator {
     }
 }
 
-fn put(out: &mut Vec<u8>, shape: Shape, key: u64) {
-    out.extend_from_slice(if shape.set { b"*3\r\n$3\r\nSET\r\n" } else { b"*2\r\n$3\r\nGET\r\n" });
-    out.extend_from_slice(b"$16\r\nkey:");
-    let mut digits = [b'0'; 12];
-    let mut rest = key;
-    for digit in digits.iter_mut().rev() {
-        *digit += (rest % 10) as u8;
-        rest /= 10;
-    }
-    out.extend_from_slice(&digits);
-    out.extend_from_slice(b"\r\n");
+/// Where the digits of the key are in a request.
+const KEY: std::ops::Range<usize> = 22..34;
+
+/// A request for the first key, as redis-benchmark writes it.
+fn request(shape: Shape) -> Vec<u8> {
+    let key = "$16\r\nkey:000000000000\r\n";
     if shape.set {
-        out.extend_from_slice(format!("${}\r\n", shape.value).as_bytes());
-        out.resize(out.len() + shape.value, b'x');
-        out.extend_from_slice(b"\r\n");
+        let value = "x".repeat(shape.value);
+        format!("*3\r\n$3\r\nSET\r\n{key}${}\r\n{value}\r\n", shape.value).into_bytes()
+    } else {
+        format!("*2\r\n$3\r\nGET\r\n{key}").into_bytes()
+    }
+}
+
+/// Makes `request` one for this key.
+fn put_key(request: &mut [u8], key: u64) {
+    let mut rest = key;
+    for digit in request[KEY].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
     }
 }
 
 /// Bytes of the whole replies at the beginning of `bytes`, and how many they are.
 fn replies(bytes: &[u8]) -> io::Result<(usize, usize)> {
     let (mut used, mut count) = (0, 0);
+    loop {
+        // What nearly all replies are.
+        let length = match &bytes[used..] {
+            [b'+', b'O', b'K', b'\r', b'\n', ..] => 5,
+            [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', rest @ ..] => {
+                let body = usize::from(tens - b'0') * 10 + usize::from(ones - b'0') + 2;
+                if rest.len() < body {
+                    return Ok((used, count));
+                }
+                5 + body
+            }
+            _ => break,
+        };
+        used += length;
+        count += 1;
+    }
     while let Some(end) = bytes[used..].windows(2).position(|two| two == b"\r\n") {
         let line = &bytes[used..used + end];
         let mut length = end + 2;
@@ -188,8 +212,8 @@ mod tests {
     #[test]
     fn requests_are_those_of_redis_benchmark() {
         let shape = Shape { set: true, connections: 1, pipeline: 1, value: 2, keys: 9, rate: None };
-        let mut out = Vec::new();
-        put(&mut out, shape, 42);
+        let mut out = request(shape);
+        put_key(&mut out, 42);
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$2\r\nxx\r\n");
     }
 }

@@ -104,7 +104,13 @@ proptest! {
                         seen.clear();
                         staying = oracle.keys().cloned().collect();
                     }
-                    cursor = index.scan(cursor, count, &mut |pair: &Pair| { seen.insert(pair.key.clone()); });
+                    let mut found = |pair: &Pair| { seen.insert(pair.key.clone()); };
+                    // Either way of scanning goes on where the other was.
+                    cursor = if count % 2 == 0 {
+                        index.scan(cursor, count, &mut found)
+                    } else {
+                        index.scan_segment(cursor, &mut found)
+                    };
                     if cursor == 0 {
                         prop_assert!(staying.is_subset(&seen));
                     }
@@ -169,6 +175,16 @@ fn a_scan_without_changes_returns_each_element_once() {
         assert!(calls <= 10_000 / count + 2);
     }
     assert_eq!(index.scan(u64::MAX, 10, &mut |_| panic!("past the end")), 0);
+    let (mut cursor, mut seen) = (0, 0);
+    loop {
+        let before = seen;
+        cursor = index.scan_segment(cursor, &mut |_| seen += 1);
+        assert!(seen - before <= SEGMENT_LIMIT);
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen, 10_000);
 }
 
 #[test]

@@ -22,11 +22,13 @@ use foldhash::quality::FixedState;
 use super::Shard;
 use crate::client::{Client, ClientId};
 use crate::commands::{Context, flag};
+use crate::index::SEGMENT_LIMIT;
 use crate::journal::{self, EFFECTS, Reader, ReplayError, SNAPSHOT};
-use crate::keyspace::{Data, Now};
+use crate::keyspace::{Data, Entry, Now};
 use crate::resp::Reply;
 
-/// Keys dumped between two looks at the budget.
+/// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
+/// whole: to cut it in pieces is to look at all its keys for each of them.
 const KEYS_AT_ONCE: usize = 32;
 /// A snapshot record is handed out when it has this many bytes.
 const RECORD_BYTES: usize = 64 << 10;
@@ -178,9 +180,12 @@ impl Shard {
         while snapshot.database < self.store.databases().len() {
             let database = snapshot.database;
             let index = self.store.databases()[database].index();
-            snapshot.cursor = index.scan(snapshot.cursor, KEYS_AT_ONCE, &mut |entry| {
-                entry.rebuild(&mut |arguments| record.effect(database, arguments));
-            });
+            let mut dump = |entry: &Entry| entry.rebuild(&mut |arguments| record.effect(database, arguments));
+            snapshot.cursor = if self.store.databases()[database].average() * SEGMENT_LIMIT <= budget_bytes {
+                index.scan_segment(snapshot.cursor, &mut dump)
+            } else {
+                index.scan(snapshot.cursor, KEYS_AT_ONCE, &mut dump)
+            };
             if snapshot.cursor == 0 {
                 snapshot.database += 1;
             }
