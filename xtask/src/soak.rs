@@ -23,13 +23,15 @@ struct Suite {
 
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
 /// the kernel's TCP (which need root, and say so).
-const SUITES: [Suite; 8] = [
+const SUITES: [Suite; 9] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
     Suite::of("storage", "sietch-sim", "durability"),
     Suite { seconds: "3600", ..Suite::of("nvm", "sietch-sim", "nvm") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "structures") },
+    // Each seed is a process that is killed.
+    Suite { filter: "kill_9", seeds: "1000", ..Suite::of("storage", "sietch-persist", "kill") },
     Suite::of("kv", "sietch-sim", "system"),
     Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-net", "fuzz") },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
