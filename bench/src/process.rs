@@ -163,6 +163,11 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// The name of our end of the pair.
+    pub fn link(&self) -> &str {
+        &self.link
+    }
+
     /// Its name, for `ip netns exec`.
     pub fn name(&self) -> &str {
         &self.name

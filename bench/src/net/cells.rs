@@ -1,5 +1,6 @@
 //! What is measured, by whom, and the stage on which it happens.
 
+use std::cell::OnceCell;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde::Serialize;
 
 use super::measure::Outcome;
-use super::work::{SILENCE, Work};
+use super::work::{FAIR_SECONDS, NARROW, NARROW_BURST, NARROW_QUEUE, SILENCE, Work};
 use crate::error::{Error, system};
 use crate::isolation::Scratch;
 use crate::process::{self, Namespace, Process};
@@ -28,6 +29,8 @@ pub(crate) enum Side {
     Link,
     /// A Sietch server on a VNIC over AF_XDP, a blocking kernel client.
     Vnic,
+    /// Sietch at both ends, on two VNICs of the software switch, the client's with a limit.
+    Switch,
 }
 
 impl Side {
@@ -40,12 +43,13 @@ impl Side {
             Self::VethSpinning => "linux veth, spinning",
             Self::Link => "sietch link",
             Self::Vnic => "sietch af_xdp",
+            Self::Switch => "sietch switch",
         }
     }
 
     /// Whether it is what the others are compared with.
     pub fn is_sietch(self) -> bool {
-        matches!(self, Self::Link | Self::Vnic)
+        matches!(self, Self::Link | Self::Vnic | Self::Switch)
     }
 }
 
@@ -71,7 +75,9 @@ impl Cell {
             Work::Idle { connections } => {
                 format!("{connections} silent connections, then a request every {} ms", SILENCE.as_millis())
             }
-            Work::Fair { bytes, connections } => format!("fair {connections} flows of {bytes} B at 1 Gbit/s"),
+            Work::Fair { bytes, connections } => {
+                format!("fair {connections} flows, requests of {bytes} B through 1 Gbit/s")
+            }
         };
         format!("{}: {what}", self.place)
     }
@@ -84,6 +90,8 @@ const APP_AND_VETH: &[Side] =
     &[Side::LoopbackBlocking, Side::LoopbackSpinning, Side::VethBlocking, Side::VethSpinning, Side::Link];
 /// A kernel client and a server behind a veth pair.
 const BEHIND_VETH: &[Side] = &[Side::VethBlocking, Side::VethSpinning, Side::Vnic];
+/// A client that is limited, on this host: kernel sockets through a token bucket (`tbf`) on a veth pair, Sietch on the switch.
+const LIMITED: &[Side] = &[Side::VethBlocking, Side::VethSpinning, Side::Switch];
 
 /// Every cell.
 pub(super) fn all() -> Vec<Cell> {
@@ -105,6 +113,7 @@ pub(super) fn all() -> Vec<Cell> {
     app(Work::Churn, APP);
     app(Work::Hold { connections: 10_000 }, &[Side::LoopbackBlocking, Side::Link]);
     app(Work::Idle { connections: 10 }, &[Side::LoopbackBlocking, Side::Link]);
+    app(Work::Fair { bytes: 4096, connections: 400 }, LIMITED);
     let mut veth = |work| cells.push(Cell { place: "veth", work, sides: BEHIND_VETH });
     for bytes in [64, 1024] {
         veth(Work::UdpEcho { bytes, window: 32 });
@@ -122,11 +131,30 @@ const FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 const VNIC: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
 const LINK_SERVER: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 2);
+const SWITCH_SERVER: Ipv4Addr = Ipv4Addr::new(10, 87, 0, 2);
 const PORT: u16 = 7100;
 
 /// What the daemon hands out: a VNIC behind a veth pair with its usual MTU (the kernel's own veth pair carries segments of 64 KiB, whatever its
-/// MTU), and both ends of a link whose MTU is about that of the kernel's loopback.
+/// MTU), both ends of a link whose MTU is about that of the kernel's loopback, and two VNICs of the switch with the MTU of Ethernet, one of them
+/// limited to [`NARROW`] and with room for [`NARROW_QUEUE`].
 const CONFIGURATION: &str = r#"
+[[vnic]]
+name = "switch-server"
+kind = "switch"
+uid = 0
+address = "10.87.0.2/24"
+tcp_ports = ["7100"]
+memory = "4MiB"
+
+[[vnic]]
+name = "switch-client"
+kind = "switch"
+uid = 0
+address = "10.87.0.1/24"
+tcp_ports = ["1024-65535"]
+memory = "4MiB"
+rate = "1Gbit/s"
+
 [[vnic]]
 name = "bench"
 uid = 0
@@ -154,7 +182,8 @@ pub(super) struct Stage {
     program: PathBuf,
     out: PathBuf,
     socket: PathBuf,
-    // The daemon ends before its files go.
+    // The switch and the daemon end before its files go.
+    switch: OnceCell<Process>,
     _daemon: Process,
     namespace: Namespace,
     _scratch: Scratch,
@@ -181,7 +210,36 @@ impl Stage {
         let mut daemon = Process::start(&sietch.to_string_lossy(), &words, &out.join("net-daemon.log"))?;
         daemon.wait_for_file(&socket)?;
         let program = std::env::current_exe().map_err(system("finding this program"))?;
-        Ok(Self { program, out: out.to_owned(), socket, _daemon: daemon, namespace, _scratch: scratch })
+        let switch = OnceCell::new();
+        Ok(Self {
+            program,
+            out: out.to_owned(),
+            socket,
+            switch,
+            _daemon: daemon,
+            namespace,
+            _scratch: scratch,
+        })
+    }
+
+    /// Makes the narrow place of work that has one: for the kernel a token bucket behind the client's end of the pair, for Sietch the switch, which
+    /// stays from then on (an idle one uses no processor).
+    fn narrow(&self, work: Work, side: Side) -> Result<Option<Narrow<'_>>, Error> {
+        if !matches!(work, Work::Fair { .. }) {
+            return Ok(None);
+        }
+        if side != Side::Switch {
+            return Narrow::make(&self.namespace).map(Some);
+        }
+        if self.switch.get().is_none() {
+            let sietch = process::sietch_program()?;
+            let words: [&std::ffi::OsStr; 3] =
+                ["--socket".as_ref(), self.socket.as_os_str(), "service".as_ref()];
+            let log = self.out.join("net-switch.log");
+            // The workers ask for its ports until it is there.
+            let _ = self.switch.set(Process::start(&sietch.to_string_lossy(), &words, &log)?);
+        }
+        Ok(None)
     }
 
     /// One block: a fresh server, a fresh client, and what the client saw.
@@ -193,7 +251,10 @@ impl Stage {
             Side::VethSpinning => (FAR, "spinning", "spinning"),
             Side::Link => (LINK_SERVER, "bench-server", "bench-client"),
             Side::Vnic => (VNIC, "bench", "blocking"),
+            Side::Switch => (SWITCH_SERVER, "switch-server", "switch-client"),
         };
+        let _narrow = self.narrow(work, side)?;
+        let seconds = if matches!(work, Work::Fair { .. }) { seconds.max(FAIR_SECONDS) } else { seconds };
         let inside = matches!(side, Side::VethBlocking | Side::VethSpinning);
         let address = SocketAddr::from((listen, PORT));
         let log = self.out.join("net-server.log");
@@ -235,6 +296,29 @@ impl Stage {
             .arg("--socket")
             .arg(&self.socket);
         command
+    }
+}
+
+/// A token bucket on our end of the kernel's pair, as long as this lives.
+struct Narrow<'a>(&'a Namespace);
+
+impl<'a> Narrow<'a> {
+    fn make(namespace: &'a Namespace) -> Result<Self, Error> {
+        let (rate, burst) = (format!("{}bit", NARROW * 8), format!("{NARROW_BURST}b"));
+        let limit = format!("{NARROW_QUEUE}b");
+        let bucket = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit];
+        process::output(
+            "tc",
+            &[&["qdisc", "replace", "dev", namespace.link(), "root"][..], &bucket].concat(),
+        )?;
+        Ok(Self(namespace))
+    }
+}
+
+impl Drop for Narrow<'_> {
+    fn drop(&mut self) {
+        // It goes with the pair at the latest.
+        let _ = process::output("tc", &["qdisc", "del", "dev", self.0.link(), "root"]);
     }
 }
 

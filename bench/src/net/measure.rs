@@ -14,6 +14,34 @@ const WARM_UP: Duration = Duration::from_millis(150);
 /// The longest latency that is told from longer ones, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
 
+/// How evenly flows were served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Shares {
+    /// Operations of the least and of the most served flow.
+    pub least: u64,
+    pub most: u64,
+    /// What the least served got, in parts of an equal share of all operations.
+    pub least_share: f64,
+    /// Jain's index: one if all got the same, one by their number if one got all.
+    pub fairness: f64,
+}
+
+impl Shares {
+    /// From the operations of each flow; `None` of no flows.
+    pub fn of(operations: impl Iterator<Item = u64> + Clone) -> Option<Self> {
+        let (least, most) = operations.clone().min().zip(operations.clone().max())?;
+        let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for each in operations {
+            count += 1.0;
+            sum += each as f64;
+            squares += each as f64 * each as f64;
+        }
+        let (least_share, fairness) =
+            if sum > 0.0 { (least as f64 * count / sum, sum * sum / (count * squares)) } else { (0.0, 0.0) };
+        Some(Self { least, most, least_share, fairness })
+    }
+}
+
 /// What one block showed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -27,8 +55,8 @@ pub(crate) struct Outcome {
     pub stolen: u64,
     /// Latency percentiles in nanoseconds: 50, 99, 99.9. Zero where none was taken.
     pub latency: [u64; 3],
-    /// Operations of the least and of the most served flow, where flows are compared.
-    pub flows: Option<(u64, u64)>,
+    /// How evenly flows were served, where that is compared.
+    pub flows: Option<Shares>,
     /// Bytes a connection costs, where that is what is measured.
     pub bytes: Option<u64>,
     /// Processor time of both processes together while nothing was said, in cores.
@@ -143,5 +171,21 @@ impl Meter {
             bytes: None,
             idle: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_say_how_even_it_was() {
+        let even = Shares::of([5, 5, 5, 5].into_iter()).expect("there are flows");
+        assert!((even.least_share - 1.0).abs() < 1e-9 && (even.fairness - 1.0).abs() < 1e-9);
+        let starved = Shares::of([0, 8].into_iter()).expect("there are flows");
+        assert_eq!((starved.least, starved.most), (0, 8));
+        assert!(starved.least_share < 1e-9 && (starved.fairness - 0.5).abs() < 1e-9);
+        assert_eq!(Shares::of([0, 0].into_iter()), Some(Shares::default()));
+        assert_eq!(Shares::of(std::iter::empty()), None);
     }
 }

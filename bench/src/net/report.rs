@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Measured;
 use super::cells::Side;
-use super::measure::Outcome;
+use super::measure::{Outcome, Shares};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
@@ -22,6 +22,11 @@ fn figure(outcome: &Outcome) -> f64 {
     }
 }
 
+/// What the least served flow got in parts of an equal share, where flows are compared.
+fn least_share(outcome: &Outcome) -> f64 {
+    outcome.flows.map_or(0.0, |shares| shares.least_share)
+}
+
 /// The ratios of Sietch to `side`, round by round.
 fn ratios(result: &Measured, side: usize, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
     let Some((_, sietch)) = result.sides.iter().find(|(side, _)| side.is_sietch()) else { return Vec::new() };
@@ -36,12 +41,14 @@ pub(super) fn progress(result: &Measured) {
         .iter()
         .enumerate()
         .map(|(index, (side, outcomes))| {
-            let value = middle(outcomes, figure);
-            if side.is_sietch() {
-                format!("{} {}", side.name(), short(value))
-            } else {
-                format!("{} {} ({:.2}x)", side.name(), short(value), median(&ratios(result, index, figure)))
+            let mut text = format!("{} {}", side.name(), short(middle(outcomes, figure)));
+            if !side.is_sietch() {
+                text.push_str(&format!(" ({:.2}x)", median(&ratios(result, index, figure))));
             }
+            if outcomes.iter().any(|outcome| outcome.flows.is_some()) {
+                text.push_str(&format!(", least share {:.3}", middle(outcomes, least_share)));
+            }
+            text
         })
         .collect();
     println!("{} [{}]: {}; {} dropped", result.name, result.unit, parts.join(", "), result.dropped);
@@ -71,7 +78,8 @@ pub(super) fn print(results: &[Measured]) {
         "p99.9 us",
         "CPU us/op",
         "Sietch/it",
-        "flows min/max",
+        "least/fair",
+        "Jain",
     ];
     let mut rows = Vec::new();
     for result in results {
@@ -89,11 +97,10 @@ pub(super) fn print(results: &[Measured]) {
                     format!("{:.2}", median(&ratios(result, index, of)))
                 }
             };
-            let shares: Vec<f64> = outcomes
-                .iter()
-                .filter_map(|outcome| outcome.flows)
-                .map(|(least, most)| least as f64 / most.max(1) as f64)
-                .collect();
+            let share = |of: fn(Shares) -> f64| {
+                let shares: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.flows).map(of).collect();
+                if shares.is_empty() { "-".to_owned() } else { format!("{:.3}", median(&shares)) }
+            };
             let cpu = middle(outcomes, Outcome::cpu_us);
             rows.push(vec![
                 if index == 0 { format!("{} [{}]", result.name, result.unit) } else { String::new() },
@@ -106,7 +113,8 @@ pub(super) fn print(results: &[Measured]) {
                 latency(2),
                 if cpu < 0.01 { format!("{:.6}", cpu) } else { format!("{cpu:.3}") },
                 against(Outcome::cpu_us),
-                if shares.is_empty() { "-".into() } else { format!("{:.2}", median(&shares)) },
+                share(|shares| shares.least_share),
+                share(|shares| shares.fairness),
             ]);
         }
     }
@@ -121,10 +129,15 @@ pub(super) fn write(results: &[Measured], out: &Path) -> Result<(), Error> {
     std::fs::write(out.join("net.json"), json).map_err(system("writing net.json"))?;
     let mut bars = Vec::new();
     for result in results {
-        for (index, (side, _)) in result.sides.iter().enumerate() {
+        for (index, (side, outcomes)) in result.sides.iter().enumerate() {
             if matches!(side, Side::LoopbackBlocking | Side::LoopbackSpinning | Side::VethBlocking) {
                 let ratios = ratios(result, index, figure);
                 let name = format!("{} / {}", result.name, side.name());
+                if outcomes.iter().any(|outcome| outcome.flows.is_some()) {
+                    let ratios = self::ratios(result, index, least_share);
+                    let name = format!("{name}, least share");
+                    bars.push(Bar { name, ratio: median(&ratios), range: range(&ratios) });
+                }
                 bars.push(Bar { name, ratio: median(&ratios), range: range(&ratios) });
             }
         }

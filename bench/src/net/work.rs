@@ -20,6 +20,18 @@ pub(super) const SILENCE: std::time::Duration = std::time::Duration::from_millis
 /// Connections that are on their way at once when they come and go.
 pub(super) const CHURN_AT_ONCE: usize = 32;
 
+/// Bytes a second of the narrow place that flows share: 1 Gbit/s.
+pub(super) const NARROW: u64 = 125_000_000;
+
+/// Bytes that may pass it at once: a millisecond's, which is what a grant's token bucket takes.
+pub(super) const NARROW_BURST: u64 = NARROW / 1000;
+
+/// Bytes that may wait before it: more than all flows have outstanding, so that neither side loses anything.
+pub(super) const NARROW_QUEUE: u64 = 4 << 20;
+
+/// Seconds that flows are compared for at least: a flow must be served often enough for one more or less not to tell.
+pub(super) const FAIR_SECONDS: f64 = 2.0;
+
 /// One piece of work; its text form passes it to the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Work {
@@ -35,7 +47,7 @@ pub(crate) enum Work {
     Hold { connections: usize },
     /// Connections that say nothing, then a request now and then.
     Idle { connections: usize },
-    /// Requests of many flows over a link with a limit.
+    /// Requests of many flows through one narrow place, [`NARROW`].
     Fair { bytes: usize, connections: usize },
 }
 

@@ -1,11 +1,17 @@
 //! A token bucket as a clock: the generic cell rate algorithm (ITU-T I.371).
 //!
 //! 1. `empty_at` is the time at which all that was sent will have been paid for at the granted rate.
-//! 2. A frame may pass if paying for it as well would end no later than one burst from now.
+//! 2. A frame may pass if paying for it as well would end no later than one burst from now. One that is longer than the whole burst passes
+//!    when all before it is paid for.
 //! 3. An idle sender's credit does not grow beyond the burst: `empty_at` is never before now.
+//! 4. Who is refused is told when to come again: when the frame may pass, or a little later, so that some leave together.
 
 /// Fractions of a nanosecond: 2^10, so that the cost of a byte at 1 TB/s is still one unit.
 const UNITS: u128 = 1024;
+
+/// The longest that a frame which may pass already waits for others to leave with: a loop that sleeps for it wakes 5,000 times a second at
+/// most. A burst holds a millisecond's frames at least, so nothing of the rate is lost.
+const GATHER: u64 = 200_000;
 
 /// A rate limit. Time is in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -29,15 +35,52 @@ impl Bucket {
         u128::from(bytes) * 1_000_000_000 * UNITS / u128::from(rate)
     }
 
-    /// Whether `bytes` may pass now; if so they are paid for.
+    /// Pays for `bytes` if they may pass now.
+    ///
+    /// # Errors
+    /// The time to come again, later than `now`.
     #[inline]
-    pub(crate) fn take(&mut self, bytes: usize, now: u64) -> bool {
-        let now = u128::from(now) * UNITS;
-        let after = self.empty_at.max(now) + Self::cost(self.rate, bytes as u64);
-        let passes = after <= now + self.window;
-        if passes {
+    pub(crate) fn take(&mut self, bytes: usize, now: u64) -> Result<(), u64> {
+        let cost = Self::cost(self.rate, bytes as u64);
+        let present = u128::from(now) * UNITS;
+        let after = self.empty_at.max(present) + cost;
+        let passes_at = after - self.window.max(cost).min(after);
+        if passes_at <= present {
             self.empty_at = after;
+            return Ok(());
         }
-        passes
+        let due = u64::try_from(passes_at.div_ceil(UNITS)).unwrap_or(u64::MAX);
+        // Never so late that credit is lost: a quarter of the burst is not yet earned.
+        let quarter = u64::try_from(self.window / UNITS / 4).unwrap_or(u64::MAX);
+        Err(due.max(now.saturating_add(quarter.min(GATHER))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_again_when_told_gets_the_whole_rate() {
+        for (rate, burst, frame) in [(125_000_000, 125_000, 1514), (1_250_000, 64 << 10, 60), (1000, 1, 9014)]
+        {
+            let mut bucket = Bucket::new(rate, burst);
+            let (mut now, mut sent) = (0, 0);
+            while sent < 20 * burst.max(frame as u64) {
+                match bucket.take(frame, now) {
+                    Ok(()) => sent += frame as u64,
+                    Err(again) => {
+                        assert!(again > now);
+                        now = again;
+                    }
+                }
+            }
+            let granted = burst + (u128::from(rate) * u128::from(now) / 1_000_000_000) as u64;
+            let slack = frame as u64 + rate * GATHER / 1_000_000_000;
+            assert!(
+                sent <= granted + frame as u64 && sent + slack >= granted,
+                "{sent} of {granted} at {rate}"
+            );
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! 2. While frames flow, turn again; between turns the core is offered to whoever wants it (`sched_yield`), for on a small machine
 //!    the applications that are served may need it.
 //! 3. After [`SPIN`] without a frame arm every doorbell. If nothing has come meanwhile, sleep on all of them and on the command's bell; awake
-//!    again, disarm. An idle switch uses no processor.
+//!    again, disarm. An idle switch uses no processor. A port that waits for its rate rings for nothing: the loop sleeps until it may go on.
 //! 4. What ports have counted is put on a board before the loop sleeps, and every [`NOTED`] while it does not: who shows it wakes nobody.
 //! 5. A port whose peer hung up, or whose link was revoked, is taken out and reported as gone.
 
@@ -12,9 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sietch_nic::shm::{Endpoint, EndpointFds, Geometry};
 use sietch_nic::xdp::VnicSpec;
 
@@ -126,7 +126,7 @@ pub fn run(
             std::thread::yield_now();
             continue;
         }
-        sleep(&mut switch, bell)?;
+        sleep(&mut switch, bell, now)?;
         let over: Vec<PortId> =
             switch.queues_mut().filter_map(|(id, queue)| (!queue.is_alive()).then_some(id)).collect();
         for id in over {
@@ -136,22 +136,25 @@ pub fn run(
     }
 }
 
-/// Arms every doorbell and sleeps until one rings, unless something has come meanwhile.
-fn sleep(switch: &mut Switch<Endpoint>, bell: &OwnedFd) -> io::Result<()> {
+/// Arms the doorbells and sleeps until one rings or a port's rate lets it go on, unless something has come meanwhile.
+fn sleep(switch: &mut Switch<Endpoint>, bell: &OwnedFd, now: u64) -> io::Result<()> {
     let mut waiting = false;
-    for (_, queue) in switch.queues_mut() {
+    for queue in switch.watched_queues_mut() {
         waiting |= queue.arm();
     }
     if !waiting {
+        let limit = switch.held_until().map(|until| Duration::from_nanos(until.saturating_sub(now)));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut entries = vec![PollFd::new(bell, PollFlags::IN)];
         entries.extend(switch.queues().map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN)));
-        match poll(&mut entries, None) {
+        match poll(&mut entries, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         // An eventfd or a socket; whatever is there, it woke us.
         let _ = rustix::io::read(bell, &mut [0_u8; 256]);
     }
+    // Of ports that are not armed too: one may have rung before it had to wait.
     for (_, queue) in switch.queues_mut() {
         queue.disarm();
     }

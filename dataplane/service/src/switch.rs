@@ -4,10 +4,12 @@
 //!
 //! 1. Every port in rotation gets [`QUANTUM`] bytes of credit (deficit round robin). A frame costs its length and
 //!    [`FRAME_COST`], so neither large nor many small frames buy a port more than its share. A port with nothing waiting saves nothing.
-//! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. What passes goes to the port that the control plane's
-//!    table names for its destination MAC. A question to everybody or to a group, of ARP or of neighbour discovery, goes to the port that
-//!    has the address in question, and to no other: who else would hear it could only answer falsely. Nothing is ever learnt from a frame.
-//!    What a port announces of itself (its rules saw to it that it is true) goes to all others, and costs it each copy.
+//! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. One that exceeds the rate waits, and all of that
+//!    port's behind it with it, in the sender's own memory: nothing is lost, and a sender whose ring is full knows that it must wait.
+//!    What passes goes to the port that the control plane's table names for its destination MAC. A question to everybody or to a group, of
+//!    ARP or of neighbour discovery, goes to the port that has the address in question, and to no other: who else would hear it could only
+//!    answer falsely. Nothing is ever learnt from a frame. What a port announces of itself (its rules saw to it that it is true) goes to all
+//!    others, and costs it each copy.
 //! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue. The head that is copied is the very
 //!    bytes that were judged: the sender cannot change them in between.
 //! 4. A port without room loses the frame (it is counted); nobody waits for it.
@@ -70,6 +72,8 @@ struct Port<Q> {
     queue: Q,
     /// Frames received and not yet looked at.
     waiting: VecDeque<Frame>,
+    /// Until when the first of them waits for its sender's rate; zero if it does not.
+    held_until: u64,
     /// Below zero: what copies of an announcement cost more than there was.
     credit: i64,
     /// Something was handed to it since its last flush.
@@ -128,6 +132,7 @@ impl<Q: NicQueue> Switch<Q> {
             spec,
             queue,
             waiting: VecDeque::with_capacity(BATCH),
+            held_until: 0,
             credit: 0,
             touched: false,
             counters: PortCounters::default(),
@@ -146,6 +151,7 @@ impl<Q: NicQueue> Switch<Q> {
         self.check_free(id, &spec, Some(at))?;
         let port = &mut self.ports[at];
         port.bucket = bucket(&spec);
+        port.held_until = 0;
         port.spec = spec;
         self.index();
         Ok(true)
@@ -172,9 +178,14 @@ impl<Q: NicQueue> Switch<Q> {
         self.ports.iter().map(|port| port.id)
     }
 
-    /// The ports' queues, for who sleeps on their doorbells.
+    /// The ports' queues.
     pub fn queues_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Q)> {
         self.ports.iter_mut().map(|port| (port.id, &mut port.queue))
+    }
+
+    /// The queues that are looked at in each turn, for who sleeps on their doorbells: not those of ports that wait for their rate.
+    pub fn watched_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
+        self.ports.iter_mut().filter(|port| port.held_until == 0).map(|port| &mut port.queue)
     }
 
     /// The ports' queues.
@@ -211,7 +222,8 @@ impl<Q: NicQueue> Switch<Q> {
         self.by_address6 = self.ports.iter().enumerate().filter_map(six).flatten().collect();
     }
 
-    /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes back. Returns whether there was anything.
+    /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes back. Returns whether there was anything
+    /// to do but wait.
     pub fn turn(&mut self, now: u64) -> bool {
         let count = self.ports.len();
         if count == 0 {
@@ -227,8 +239,17 @@ impl<Q: NicQueue> Switch<Q> {
         busy
     }
 
+    /// When a port that waits for its rate may go on, if one does: [`Switch::turn`] has nothing to do for it before.
+    pub fn held_until(&self) -> Option<u64> {
+        self.ports.iter().map(|port| port.held_until).filter(|until| *until > 0).min()
+    }
+
     fn serve(&mut self, from: usize, now: u64) -> bool {
         let port = &mut self.ports[from];
+        if port.held_until > now {
+            return false;
+        }
+        port.held_until = 0;
         if port.waiting.is_empty() {
             port.queue.receive(&mut self.batch, BATCH);
             port.waiting.extend(self.batch.drain(..));
@@ -250,30 +271,41 @@ impl<Q: NicQueue> Switch<Q> {
             if port.credit < cost {
                 break;
             }
-            if let Some(frame) = port.waiting.pop_front() {
-                let copies = self.forward(from, frame, now);
-                self.ports[from].credit -= cost * copies.max(1);
+            let Some(frame) = port.waiting.pop_front() else { break };
+            match self.forward(from, frame, now) {
+                Ok(copies) => self.ports[from].credit -= cost * copies.max(1),
+                Err((frame, until)) => {
+                    let port = &mut self.ports[from];
+                    port.waiting.push_front(frame);
+                    (port.held_until, port.credit) = (until, port.credit.min(0));
+                    break;
+                }
             }
         }
         true
     }
 
-    /// Returns how many ports it was for.
-    fn forward(&mut self, from: usize, frame: Frame, now: u64) -> i64 {
+    /// Hands a frame to whom it is for, or drops it. Returns how many ports it was for.
+    ///
+    /// # Errors
+    /// Its sender's rate: the frame, and when to come again.
+    fn forward(&mut self, from: usize, frame: Frame, now: u64) -> Result<i64, (Frame, u64)> {
         let port = &mut self.ports[from];
         let (head, length) = (port.queue.bytes(&frame), frame.len());
-        let allowed = software::transmit(&port.spec, head, length)
-            .and_then(|()| {
-                let passes = port.bucket.as_mut().is_none_or(|bucket| bucket.take(length, now));
-                if passes { Ok(()) } else { Err(Reason::Rate) }
-            })
-            .and_then(|()| match to_group(head) {
-                None => found(self.by_mac.get(&head[..6])),
-                Some(Group::Asks(address)) => found(self.by_address.get(&address)),
-                Some(Group::Asks6(address)) => found(self.by_address6.get(&address)),
-                Some(Group::Tells { six }) => Ok(Way::All { six }),
-                Some(Group::Other) => Err(Reason::Target),
-            });
+        let judged = software::transmit(&port.spec, head, length);
+        if judged.is_ok()
+            && let Some(bucket) = &mut port.bucket
+            && let Err(until) = bucket.take(length, now)
+        {
+            return Err((frame, until));
+        }
+        let allowed = judged.and_then(|()| match to_group(head) {
+            None => found(self.by_mac.get(&head[..6])),
+            Some(Group::Asks(address)) => found(self.by_address.get(&address)),
+            Some(Group::Asks6(address)) => found(self.by_address6.get(&address)),
+            Some(Group::Tells { six }) => Ok(Way::All { six }),
+            Some(Group::Other) => Err(Reason::Target),
+        });
         let copies = match allowed {
             Ok(Way::One(to)) if to != from => {
                 self.hand_over(from, to, &frame);
@@ -290,7 +322,7 @@ impl<Q: NicQueue> Switch<Q> {
             }
         };
         self.ports[from].queue.release(frame);
-        copies
+        Ok(copies)
     }
 
     /// Hands a frame to all others that speak its family.

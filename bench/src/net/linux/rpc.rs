@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, put, take};
 use crate::error::{Error, system};
-use crate::net::measure::{Meter, Outcome};
+use crate::net::measure::{Meter, Outcome, Shares};
 
 /// Bytes that one `read` takes at most.
 const READ: usize = 64 * 1024;
@@ -123,8 +123,7 @@ pub(super) fn load(
     }
     let mut outcome = meter.finish()?;
     if fair {
-        let answered = || clients.iter().map(|client| client.answered);
-        outcome.flows = answered().min().zip(answered().max());
+        outcome.flows = Shares::of(clients.iter().map(|client| client.answered));
     }
     Ok(outcome)
 }

@@ -9,7 +9,7 @@ use sietch::net::{EventKind, FlowId};
 use super::{Stack, connect, failed, turn};
 use crate::error::{Error, system};
 use crate::net::linux::reply_size;
-use crate::net::measure::{Meter, Outcome};
+use crate::net::measure::{Meter, Outcome, Shares};
 
 /// Bytes of replies that are at hand.
 const REPLIES: usize = 64 * 1024;
@@ -92,7 +92,7 @@ pub(super) fn load(
     }
     let mut outcome = meter.finish()?;
     if fair {
-        outcome.flows = answered.iter().copied().min().zip(answered.iter().copied().max());
+        outcome.flows = Shares::of(answered.iter().copied());
     }
     Ok(outcome)
 }
