@@ -145,7 +145,7 @@ pub struct PollResult {
     pub received: usize,
     /// Frames handed to the device.
     pub sent: usize,
-    /// Whether there is more to do at once: frames may be waiting, or something could not be sent for want of room.
+    /// Whether there is more to do at once: frames may be waiting, or not everything could be sent.
     pub more: bool,
 }
 
@@ -258,6 +258,8 @@ pub struct Engine {
     pub(crate) cookies_until: u64,
     /// Something beside `dirty` and `replies` waits for the next emission.
     pub(crate) pending: bool,
+    /// The last emission sent nothing, for the queue was full.
+    pub(crate) stuck: bool,
 
     /// Buffers that applications were handed and hold.
     pub(crate) handed_over: HandedOver,
@@ -328,6 +330,7 @@ impl Engine {
             connects: 0,
             cookies_until: 0,
             pending: false,
+            stuck: false,
             handed_over: HandedOver::default(),
             scratch: Vec::new(),
             batch: Vec::with_capacity(RECEIVE_BATCH),
@@ -417,15 +420,12 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<u64> {
         // Reading and letting go make events and free memory: nothing else would call us for those.
         let events = !self.ready.is_empty() || (!self.starved.is_empty() && self.pool.may_lend_to_sender(1));
-        if self.pending
-            || events
-            || self.handed_over.has_returned()
-            || !self.dirty.is_empty()
-            || !self.replies.is_empty()
-        {
+        let sends = self.pending || !self.dirty.is_empty() || !self.replies.is_empty();
+        if events || self.handed_over.has_returned() || (sends && !self.stuck) {
             return Some(self.now);
         }
-        let earliest = self.earliest();
+        let room = if self.stuck { self.now + limits::LOOK_FOR_ROOM } else { limits::NEVER };
+        let earliest = self.earliest().min(room);
         (earliest != limits::NEVER).then_some(earliest)
     }
 

@@ -89,6 +89,8 @@ pub const FRAGMENT_MEMORY: usize = 1 << 20;
 pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 /// Groups joined: a report of them all has 20 bytes each over IPv6 and fits 1280.
 pub const GROUPS: usize = 48;
+/// How soon a full transmit queue is looked at again: in less time a fast one is not emptied, and who sleeps for it oversleeps by as much.
+pub const LOOK_FOR_ROOM: u64 = 50_000;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
 /// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),

@@ -109,3 +109,33 @@ fn a_long_echo_request_is_turned_around_with_its_tail() {
     assert_eq!((message.kind, message.payload.to_vec()), (icmp::ECHO_REPLY, payload));
     assert_eq!(side.engine.metrics().bad_checksum, 1);
 }
+
+/// Who drives an engine over a queue that stays full, because a rate limit empties it, must not be kept busy by it.
+#[test]
+fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
+    let (queue, tap) = tapped_with(MAC[0], 1500, 4, Medium::default());
+    let mut side = Side::new(queue, MAC[0], 1500);
+    tap.limit_transmitted(0);
+    let mut now = 1;
+    for host in 2..12 {
+        let remote = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 7);
+        side.engine.connect(remote, now).expect("there is a route");
+    }
+    let first = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
+    assert_eq!((first.sent, first.more), (4, true), "four buffers, ten questions");
+    for _ in 0..3 {
+        let stuck = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
+        assert_eq!((stuck.sent, stuck.more), (0, false));
+        let next = side.engine.next_deadline().expect("it looks again");
+        assert!(next > now && next <= now + 100_000, "{next} at {now}");
+        now = next;
+    }
+    tap.limit_transmitted(100);
+    let mut asked = 0;
+    while asked < 10 {
+        assert!(now < 1_000_000, "what is left goes at the next looks");
+        side.engine.poll(&mut side.queue, now).expect("a wire does not break");
+        asked += std::iter::from_fn(|| tap.take_transmitted()).count();
+        now = side.engine.next_deadline().expect("answers are missing");
+    }
+}

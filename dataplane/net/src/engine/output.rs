@@ -32,16 +32,15 @@ impl Engine {
             self.take_back();
         }
         let before = self.metrics.frames_sent;
-        let stalled = self.emit_all(queue).is_err();
+        let full = self.emit_all(queue).is_err();
         queue.flush()?;
-        let stalled = stalled || queue.must_flush_again();
-        self.pending = stalled;
+        let flush_again = queue.must_flush_again();
         let sent = (self.metrics.frames_sent - before) as usize;
-        Ok(PollResult {
-            received: 0,
-            sent,
-            more: stalled || !self.dirty.is_empty() || !self.replies.is_empty(),
-        })
+        // Nothing says when a full queue has room. It is looked at again in a moment, not at once: what empties it may be a rate limit.
+        self.stuck = full && sent == 0 && !flush_again;
+        self.pending = full || flush_again;
+        let more = self.pending || !self.dirty.is_empty() || !self.replies.is_empty();
+        Ok(PollResult { received: 0, sent, more: more && !self.stuck })
     }
 
     #[inline]
