@@ -69,7 +69,7 @@ impl Engine {
     }
 
     fn emit_flows<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
-        // What is marked while these are worked off goes behind them, and so does who has not done.
+        // What is marked while these are worked off goes behind them, and so does who has not done but could send.
         let marked = self.dirty.len();
         let (mut done, mut result) = (0, Ok(()));
         while done < marked && result.is_ok() {
@@ -79,8 +79,13 @@ impl Engine {
                 Ok(false) => {}
                 Ok(true) => self.touch(index),
                 Err(stalled) => {
-                    self.touch(index);
                     result = Err(stalled);
+                    // It is the first again when there is room: to wait for another round would be more than its share.
+                    let flow = &mut self.flows.hot[index];
+                    if !flow.has(flag::DIRTY) {
+                        flow.flags |= flag::DIRTY;
+                        break;
+                    }
                 }
             }
             done += 1;
