@@ -1,24 +1,30 @@
 //! A ring between two regions of memory, each written by one side only.
 //!
 //! ```text
-//!  producer's region:  producer -> | u32 |  ...  slots -> | u64 | u64 | ... |      (read-only for the consumer)
-//!  consumer's region:  consumer -> | u32 |                                        (read-only for the producer)
+//!  producer's region:  producer -> | u32 | 0 | newest u64 |  ...  slots -> | u64 | u64 | ... |      (read-only for the consumer)
+//!  consumer's region:  consumer -> | u32 |                                                        (read-only for the producer)
 //! ```
+//!
+//! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::lead`]).
 //!
 //! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer can lie in its own
 //! words, which [`crate::spsc`] checks, and cannot touch ours.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::lead;
 use crate::mapping::{ForeignMapping, Mapping};
 use crate::spsc::RingMemory;
+
+/// Bytes from the producer word to the newest entry.
+pub const NEWEST: usize = 8;
 
 /// Where the words of a ring lie, in bytes from the start of their regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossedLayout {
-    /// The producer word, in the producer's region.
+    /// The producer word, in the producer's region, and [`NEWEST`] bytes behind it the newest entry.
     pub producer: usize,
     /// The first slot, in the producer's region.
     pub slots: usize,
@@ -32,6 +38,7 @@ pub struct CrossedLayout {
 #[derive(Debug)]
 pub struct CrossedRing {
     producer: NonNull<u32>,
+    newest: NonNull<u64>,
     consumer: NonNull<u32>,
     slots: NonNull<u64>,
     capacity: u32,
@@ -64,6 +71,7 @@ impl CrossedRing {
         let (start, length) = (mine.as_ptr(), mine.len());
         Self::new(
             at(start, length, layout.producer, 4)?,
+            at(start, length, layout.producer.checked_add(NEWEST)?, 8)?,
             at(theirs.as_ptr().cast_mut(), theirs.len(), layout.consumer, 4)?,
             at(start, length, layout.slots, 8 * layout.capacity as usize)?,
             layout.capacity,
@@ -84,6 +92,7 @@ impl CrossedRing {
         let (start, length) = (theirs.as_ptr().cast_mut(), theirs.len());
         Self::new(
             at(start, length, layout.producer, 4)?,
+            at(start, length, layout.producer.checked_add(NEWEST)?, 8)?,
             at(mine.as_ptr(), mine.len(), layout.consumer, 4)?,
             at(start, length, layout.slots, 8 * layout.capacity as usize)?,
             layout.capacity,
@@ -94,6 +103,7 @@ impl CrossedRing {
 
     fn new(
         producer: NonNull<u32>,
+        newest: NonNull<u64>,
         consumer: NonNull<u32>,
         slots: NonNull<u64>,
         capacity: u32,
@@ -102,8 +112,9 @@ impl CrossedRing {
     ) -> Option<Self> {
         let (_mine, _theirs) = (Arc::clone(mine), Arc::clone(theirs));
         let flags = AtomicU32::new(0);
-        capacity.is_power_of_two().then_some(Self {
+        (capacity.is_power_of_two() && capacity <= lead::MOST_SLOTS).then_some(Self {
             producer,
+            newest,
             consumer,
             slots,
             capacity,
@@ -111,6 +122,12 @@ impl CrossedRing {
             _mine,
             _theirs,
         })
+    }
+
+    #[inline]
+    fn newest(&self) -> &AtomicU64 {
+        // SAFETY: as for the producer word, beside which it lies.
+        unsafe { AtomicU64::from_ptr(self.newest.as_ptr()) }
     }
 
     #[inline]
@@ -149,6 +166,17 @@ impl RingMemory<u64> for CrossedRing {
     fn read(&self, index: u32) -> u64 {
         // SAFETY: inside its region and aligned. Volatile: the peer may write at the same time, and the value is copied once.
         unsafe { self.slot(index).read_volatile() }
+    }
+
+    #[inline]
+    fn read_newest(&self, index: u32) -> u64 {
+        lead::take(self.newest(), index).unwrap_or_else(|| self.read(index))
+    }
+
+    #[inline]
+    fn note_newest(&self, index: u32) {
+        // The slot is our own: what we wrote there.
+        lead::put(self.newest(), index, self.read(index));
     }
 
     #[inline]

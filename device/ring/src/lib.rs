@@ -6,6 +6,7 @@
 //! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may be the kernel
 //!   or another process.
 //! - [`crossed`]: such a ring between two regions, each of which only its owner can write.
+//! - [`lead`]: its newest entry, beside the word that is polled.
 //! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up and without
 //!   a system call that nobody asked for.
 //! - [`pool`]: which buffer of a queue belongs to whom.
@@ -20,6 +21,7 @@ pub mod crossed;
 #[cfg(not(loom))]
 pub mod doorbell;
 pub mod foreign;
+pub mod lead;
 #[cfg(not(loom))]
 pub mod mapped;
 #[cfg(not(loom))]

@@ -35,8 +35,18 @@ pub trait RingMemory<T> {
     fn flags(&self) -> &AtomicU32;
     /// Copies the entry with running index `index` out of its slot (`index` modulo the capacity).
     fn read(&self, index: u32) -> T;
+    /// As [`RingMemory::read`], for the newest entry that is known of.
+    #[inline]
+    fn read_newest(&self, index: u32) -> T {
+        self.read(index)
+    }
     /// Copies `entry` into the slot of running index `index`.
     fn write(&self, index: u32, entry: T);
+    /// The entry of running index `index` is about to be published, and none behind it.
+    #[inline]
+    fn note_newest(&self, index: u32) {
+        let _ = index;
+    }
 }
 
 /// The words of a ring contradict each other, so nobody can attach to it.
@@ -127,6 +137,7 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
         let added = self.head.wrapping_sub(self.submitted);
         if added != 0 {
             self.submitted = self.head;
+            self.memory.note_newest(self.head.wrapping_sub(1));
             self.memory.producer().store(self.head, Ordering::Release);
         }
         added
@@ -228,10 +239,11 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
     /// Copies the oldest entry out. Its slot stays taken until [`Consumer::release`].
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        if self.ready(1) == 0 {
-            return None;
-        }
-        let entry = self.memory.read(self.tail);
+        let entry = match self.ready(1) {
+            0 => return None,
+            1 => self.memory.read_newest(self.tail),
+            _ => self.memory.read(self.tail),
+        };
         self.tail = self.tail.wrapping_add(1);
         Some(entry)
     }

@@ -4,34 +4,37 @@
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use sietch_ring::{Consumer, Producer, RingMemory, wake};
+use sietch_ring::{Consumer, Producer, RingMemory, lead, wake};
 
 const CAPACITY: u32 = 2;
 
 /// A ring whose slots loom watches: an access that the index protocol does not order is a failure.
 struct Watched {
     producer: AtomicU32,
+    newest: AtomicU64,
     consumer: AtomicU32,
     flags: AtomicU32,
     slots: [UnsafeCell<u32>; CAPACITY as usize],
 }
 
-struct Memory(Arc<Watched>);
+/// With the newest entry beside the index, or without: one word less to interleave.
+struct Memory(Arc<Watched>, bool);
 
 impl Watched {
     /// Starts just before the indices wrap.
-    fn ends() -> (Producer<u32, Memory>, Consumer<u32, Memory>) {
+    fn ends(led: bool) -> (Producer<u32, Memory>, Consumer<u32, Memory>) {
         let memory = Arc::new(Self {
             producer: AtomicU32::new(u32::MAX),
+            newest: AtomicU64::new(0),
             consumer: AtomicU32::new(u32::MAX),
             flags: AtomicU32::new(0),
             slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
         });
-        let producer = Producer::attach(Memory(Arc::clone(&memory)));
-        let consumer = Consumer::attach(Memory(memory));
+        let producer = Producer::attach(Memory(Arc::clone(&memory), led));
+        let consumer = Consumer::attach(Memory(memory, led));
         (producer.expect("equal words"), consumer.expect("equal words"))
     }
 }
@@ -53,6 +56,15 @@ impl RingMemory<u32> for Memory {
         // SAFETY: loom checks that no write is concurrent.
         self.0.slots[(index % CAPACITY) as usize].with(|slot| unsafe { *slot })
     }
+    fn read_newest(&self, index: u32) -> u32 {
+        let newest = self.1.then(|| lead::take(&self.0.newest, index)).flatten();
+        newest.map_or_else(|| self.read(index), |entry| entry as u32)
+    }
+    fn note_newest(&self, index: u32) {
+        if self.1 {
+            lead::put(&self.0.newest, index, u64::from(self.read(index)));
+        }
+    }
     fn write(&self, index: u32, entry: u32) {
         // SAFETY: loom checks that no other access is concurrent.
         self.0.slots[(index % CAPACITY) as usize].with_mut(|slot| unsafe { *slot = entry });
@@ -63,7 +75,7 @@ impl RingMemory<u32> for Memory {
 fn entries_arrive_whole_and_in_order() {
     loom::model(|| {
         const ENTRIES: u32 = 3;
-        let (mut producer, mut consumer) = Watched::ends();
+        let (mut producer, mut consumer) = Watched::ends(true);
         let pusher = thread::spawn(move || {
             for entry in 1..=ENTRIES {
                 while producer.push(entry).is_err() {
@@ -91,7 +103,7 @@ fn entries_arrive_whole_and_in_order() {
 #[test]
 fn a_batch_is_seen_whole() {
     loom::model(|| {
-        let (mut producer, mut consumer) = Watched::ends();
+        let (mut producer, mut consumer) = Watched::ends(true);
         let pusher = thread::spawn(move || {
             producer.push(1).expect("two slots");
             producer.push(2).expect("two slots");
@@ -132,7 +144,7 @@ impl Event {
 fn wakes(arm: fn(&AtomicU32), disarm: fn(&AtomicU32), claim: fn(&AtomicU32, &mut u32) -> bool) {
     loom::model(move || {
         const ENTRIES: u32 = 2;
-        let (mut producer, mut consumer) = Watched::ends();
+        let (mut producer, mut consumer) = Watched::ends(false);
         let event = Arc::new(Event { raised: Mutex::new(false), changed: Condvar::new() });
         let bell = Arc::clone(&event);
         let pusher = thread::spawn(move || {

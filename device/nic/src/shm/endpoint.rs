@@ -3,10 +3,10 @@
 //! 1. *Allocate* reserves bytes in our own region, first in first out: frames lie one behind the other, each on a cache line of its own
 //!    start, none across the end. While little is in flight only the first [`WARM`] bytes are used, which then stay in the cache.
 //!    The engine writes the frame right there; nobody else can write it.
-//! 2. *Transmit* puts `offset | length << 32` into the ring, in the order of the calls. *Flush* publishes all of it with one store and
+//! 2. *Transmit* puts offset and length into the ring, in the order of the calls. *Flush* publishes all of it with one store and
 //!    rings the bell if the peer asks for it. Frames released unsent never get a slot.
 //! 3. What the peer has consumed is looked at when memory runs short. Bytes come back in the order of allocation.
-//! 4. *Receive* copies each descriptor once and checks the copy: length, alignment, bounds. A frame of at most [`COPIED`] bytes is
+//! 4. *Receive* copies each descriptor once and checks the copy: length and bounds. A frame of at most [`COPIED`] bytes is
 //!    copied whole into a private chunk, the one used last, and its slot is free at once. Of a larger one the first
 //!    [`LEAST_HEAD`] bytes are copied; the rest is a foreign tail, and the slot is held until the frame is released. Slots go
 //!    back to the peer in order.
@@ -27,7 +27,7 @@ use sietch_ring::{
 };
 
 use super::grant::{EndpointFds, OpenError, open};
-use super::layout::{ALIGNMENT, Geometry, REVOKED, WAKE};
+use super::layout::{self, ALIGNMENT, Geometry, REVOKED, WAKE};
 use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, TransmitError};
 
 /// Bytes of a private chunk: a frame that fits is copied whole. Copying 2 KiB costs less than holding a slot for it, and
@@ -312,7 +312,7 @@ impl Endpoint {
     #[inline]
     fn queue(&mut self, number: u32, length: u32) -> bool {
         let allocation = &mut self.allocations[number as usize];
-        let descriptor = u64::from(allocation.offset) | u64::from(length) << 32;
+        let descriptor = layout::descriptor(allocation.offset, length);
         if self.producer.push(descriptor).is_err() {
             return false; // Not reached: an allocation is the right to a slot.
         }
@@ -383,10 +383,9 @@ impl Endpoint {
     /// The frame that `descriptor` announces, in private chunk `chunk`, or `None` if it is nonsense.
     #[inline]
     fn accept(&mut self, descriptor: u64, chunk: u32, index: u32) -> Option<Frame> {
-        let (offset, length) = (descriptor as u32, (descriptor >> 32) as u32);
+        let (offset, length) = layout::place(descriptor);
         let sound = length as usize >= ETHERNET_HEADER
             && length as usize <= self.mtu + ETHERNET_HEADER
-            && offset.is_multiple_of(ALIGNMENT)
             && u64::from(offset) + u64::from(length) <= u64::from(self.geometry.data);
         if !sound {
             self.counters.invalid_descriptors += 1;

@@ -2,6 +2,7 @@
 //!
 //! Each word that one side writes while the other polls it has 128 bytes of its own: processors fetch lines in pairs.
 
+use sietch_ring::lead;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::queue::ETHERNET_HEADER;
@@ -9,10 +10,10 @@ use crate::queue::ETHERNET_HEADER;
 /// First bytes of a region.
 pub(super) const MAGIC: [u8; 8] = *b"SIETCHL1";
 /// Version of the layout.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// The word that the control plane sets when it takes the link back.
 pub(super) const REVOKED: usize = 0x80;
-/// The owner's producer word.
+/// The owner's producer word, and its newest descriptor.
 pub(super) const PRODUCER: usize = 0x100;
 /// The owner's consumer word, for the peer's ring.
 pub(super) const CONSUMER: usize = 0x180;
@@ -28,6 +29,24 @@ const PAGE: usize = 4096;
 const MOST_SLOTS: u32 = 1 << 15;
 const LEAST_DATA: u32 = 1 << 16;
 const MOST_DATA: u32 = 1 << 30;
+
+/// What a slot says of a frame: `offset / 64 | length << 24`, in 48 bits.
+pub(super) const fn descriptor(offset: u32, length: u32) -> u64 {
+    (offset / ALIGNMENT) as u64 | (length as u64) << LENGTH_AT
+}
+
+/// Offset and length in a descriptor, whatever it says.
+pub(super) const fn place(descriptor: u64) -> (u32, u32) {
+    let (unit, length) = (descriptor as u32 & PLACES, (descriptor >> LENGTH_AT) as u32 & PLACES);
+    // Below 2^30.
+    (unit * ALIGNMENT, length)
+}
+
+const LENGTH_AT: u32 = 24;
+const PLACES: u32 = (1 << LENGTH_AT) - 1;
+const _: () = assert!(
+    MOST_DATA / ALIGNMENT <= PLACES + 1 && 2 * LENGTH_AT <= lead::BITS && MOST_SLOTS <= lead::MOST_SLOTS
+);
 
 /// What stands at the start of a region. Native byte order: a region never leaves its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -6,10 +6,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::AsRawFd;
 
-use super::layout::{CONSUMER, PRODUCER, REVOKED, RING, WAKE};
+use super::layout::{CONSUMER, PRODUCER, REVOKED, RING, WAKE, descriptor};
 use super::{Endpoint, Geometry, OpenError, Pair, Revocation, create_pair};
 use crate::queue::{Frame, NicQueue};
 use sietch_ring::Mapping;
+use sietch_ring::crossed::NEWEST;
 
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -176,10 +177,12 @@ proptest! {
                 3 => word((place as usize % SMALL.region_bytes()) & !3).store(value as u32, Ordering::Release),
                 4 => word(PRODUCER).store(value as u32, Ordering::Release),
                 _ => {
-                    // A descriptor near the bounds.
-                    let slot = RING + (place as usize % 16) * 8;
-                    word(slot).store((value as u32 % (1 << 17)) & !(value >> 40) as u32, Ordering::Release);
-                    word(slot + 4).store((value >> 32) as u32 % 10_000, Ordering::Release);
+                    // A descriptor near the bounds, in a slot or as the newest, of whatever index.
+                    let at = if place % 17 == 16 { PRODUCER + NEWEST } else { RING + (place as usize % 16) * 8 };
+                    let wrong = descriptor(value as u32 % (1 << 17), (value >> 32) as u32 % 10_000);
+                    let wrong = wrong | u64::from(word(PRODUCER).load(Ordering::Relaxed).wrapping_sub(place % 3)) << 48;
+                    word(at).store(wrong as u32, Ordering::Release);
+                    word(at + 4).store((wrong >> 32) as u32, Ordering::Release);
                 }
             }
             prop_assert!(a.receive(&mut frames, 64) <= 16);

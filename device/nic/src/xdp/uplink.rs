@@ -189,7 +189,14 @@ impl Uplink {
             Context::KERNEL,
         )
         .map_err(|source| XdpError::Assemble { program: NAME, source })?;
-        Ok(Self { ifindex, program: Program::load(NAME, &code, Buffers::One)?, vnics, vnics6, devices, counters })
+        Ok(Self {
+            ifindex,
+            program: Program::load(NAME, &code, Buffers::One)?,
+            vnics,
+            vnics6,
+            devices,
+            counters,
+        })
     }
 
     /// Finds the program that an earlier process attached, with the VNICs it serves.

@@ -1,0 +1,31 @@
+//! The newest entry of a ring, beside the producer word: whoever polls that word has the entry with the same cache line, and need not wait
+//! for the slot's.
+//!
+//! 1. The word holds an entry of 48 bits and the last sixteen bits of its index. The producer writes it just before it publishes.
+//! 2. The consumer knows that an entry is published and looks here first. What it finds is that entry or a later one, for the word was
+//!    written before the index that it saw; the sixteen bits tell. A ring has at most 2^15 slots, so they are the index's own.
+//! 3. A later one means that the entry is taken from its slot, as ever. The word is a copy, and never the only place of anything.
+//!
+//! A hostile producer can write anything here, as it can into its slots: an entry is validated by whoever takes it.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bits of an entry.
+pub const BITS: u32 = 48;
+/// The most slots of a ring with such a word.
+pub const MOST_SLOTS: u32 = 1 << 15;
+
+const MASK: u64 = (1 << BITS) - 1;
+
+/// Writes `entry`, with running index `index`. Publish the index afterwards, with release.
+#[inline]
+pub fn put(word: &AtomicU64, index: u32, entry: u64) {
+    word.store(u64::from(index) << BITS | entry & MASK, Ordering::Relaxed);
+}
+
+/// The entry with running index `index`, which was seen to be published, if it is the newest.
+#[inline]
+pub fn take(word: &AtomicU64, index: u32) -> Option<u64> {
+    let found = word.load(Ordering::Relaxed);
+    (found >> BITS == u64::from(index as u16)).then_some(found & MASK)
+}
