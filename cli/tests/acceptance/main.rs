@@ -15,6 +15,7 @@ mod corruption;
 mod hostile;
 mod idle;
 mod inside;
+mod ipv6;
 mod kill_daemon;
 mod kill_store;
 mod large_values;

@@ -22,6 +22,9 @@ pub const ROGUE_USER: u32 = 61999;
 /// Address of the store's VNIC.
 pub const VNIC: &str = "10.84.0.2";
 
+/// Its IPv6 address.
+pub const VNIC6: &str = "fd84::2";
+
 /// One test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -126,9 +129,10 @@ impl Place {
         let (uid, port) = (self.user.unwrap_or(STORE_USER), self.port);
         format!(
             "[[vnic]]\nname = \"kv\"\nuid = {uid}\naddress = \"{VNIC}/24\"\nhost_address = \"10.84.0.1\"\n\
-             tcp_ports = [\"{port}\"]\n\n\
+             address6 = \"{VNIC6}/64\"\nhost_address6 = \"fd84::1\"\ntcp_ports = [\"{port}\"]\n\n\
              [[vnic]]\nname = \"rogue\"\nuid = {ROGUE_USER}\naddress = \"10.84.1.2/24\"\n\
-             host_address = \"10.84.1.1\"\nudp_ports = [\"7000-7009\"]\nrate = \"100Mbit/s\"\n\n\
+             host_address = \"10.84.1.1\"\naddress6 = \"fd84:1::2/64\"\n\
+             host_address6 = \"fd84:1::1\"\nudp_ports = [\"7000-7009\"]\nrate = \"100Mbit/s\"\n\n\
              [[vsa]]\nname = \"store\"\nuid = {uid}\nsize = \"64MiB\"\n\n\
              [kv]\nuid = {uid}\nport = {port}\nvsa = \"store\"\n"
         )
@@ -148,6 +152,10 @@ impl Place {
 
     pub fn vnic(&self) -> SocketAddr {
         format!("{VNIC}:{}", self.port).parse().unwrap()
+    }
+
+    pub fn vnic6(&self) -> SocketAddr {
+        format!("[{VNIC6}]:{}", self.port).parse().unwrap()
     }
 
     pub fn kernel(&self) -> SocketAddr {

@@ -108,10 +108,10 @@ impl Attacker {
     /// Every forgery, between honest frames so that one in the same batch hides nothing.
     fn forge(&mut self) {
         let forged = frames::forged(self.link);
-        let honest = frames::honest(self.link, 64);
-        for _ in 0..20 {
+        let honest = [frames::honest(self.link, 64), frames::honest6(self.link)];
+        for round in 0..20 {
             for frame in &forged {
-                assert!(self.send(frame) && self.send(&honest), "the queue is full");
+                assert!(self.send(frame) && self.send(&honest[round % 2]), "the queue is full");
                 self.turn();
             }
         }

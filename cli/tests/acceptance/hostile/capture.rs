@@ -17,6 +17,8 @@ const EVERYTHING: NonZeroU32 = NonZeroU32::new((3_u16).to_be() as u32).expect("3
 #[derive(Debug, Default)]
 pub struct Seen {
     pub honest: u64,
+    /// Of them, those of IPv6.
+    pub honest6: u64,
     pub forged: Vec<Vec<u8>>,
 }
 
@@ -50,6 +52,7 @@ impl Capture {
                         seen.forged.push(frame.to_vec());
                     } else if frames::is_honest(frame) {
                         seen.honest += 1;
+                        seen.honest6 += u64::from(frame[12..14] == [0x86, 0xdd]);
                     }
                 }
                 if last {

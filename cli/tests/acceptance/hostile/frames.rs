@@ -2,6 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+mod ipv6;
+
 /// The attacker's own address, its gateway (the host), and the address of its neighbour, the store.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 1);
@@ -69,6 +71,8 @@ fn sum_header(frame: &mut [u8]) {
     frame[24..26].copy_from_slice(&(!folded).to_be_bytes());
 }
 
+pub use ipv6::honest as honest6;
+
 /// What the attacker may send.
 pub fn honest(link: Link, fill: usize) -> Vec<u8> {
     datagram(link, ADDRESS, (7000, 9999), HONEST, fill)
@@ -134,6 +138,7 @@ pub fn forged(link: Link) -> Vec<Vec<u8>> {
         changed(&[(23, 1), (34, 5), (35, 1)]),
         changed(&[(23, 1), (34, 3), (35, 1)]),
     ];
+    frames.extend(ipv6::forged(link));
     let stranger = [link.own[0], link.own[1], 9, 9, 9, 9];
     for operation in [1, 2] {
         for (mac, address) in [(link.own, GATEWAY), (link.own, NEIGHBOUR), (stranger, ADDRESS)] {

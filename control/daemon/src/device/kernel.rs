@@ -121,7 +121,7 @@ impl VnicDevices for KernelDevices {
                 mend: "restart its application".to_owned(),
             });
         };
-        let programs = queue::adopt(plan, ends.host, ends.application)?;
+        let programs = queue::adopt(plan, ends.host, ends.application, self.uplink.as_ref())?;
         self.programs.insert(plan.host_interface.clone(), programs);
         Ok(())
     }

@@ -5,10 +5,15 @@
 //!    told that the host leaves checksums unfinished. Then the socket bound to the application's end, then the filters on both ends. The
 //!    descriptors leave this process only after the filters stand.
 //! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
-//! 4. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
+//! 4. Behind an uplink questions for the VNIC's IPv6 address come to a group. A socket of ours is in that group on that interface, so that the card
+//!    takes its frames and switches that snoop (RFC 4541) send them: reports of groups are the kernel's, for a VNIC's filter lets none out.
+//! 5. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
 
-use std::os::fd::AsFd;
+use std::net::Ipv6Addr;
+use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::net::sockopt::{set_ipv6_add_membership, set_ipv6_drop_membership};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sietch_nic::af_xdp;
 use sietch_nic::xdp::{
     self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec,
@@ -34,6 +39,22 @@ pub(super) struct Programs(VnicPrograms);
 pub(super) struct Uplink {
     program: xdp::Uplink,
     ifindex: u32,
+    /// In the groups of all VNICs with IPv6; none on a kernel without it.
+    listener: Option<OwnedFd>,
+}
+
+impl Uplink {
+    /// Joins or leaves the group in which a VNIC's IPv6 address is asked for (RFC 4291 section 2.7.1).
+    fn listen(&self, plan: &VnicPlan, join: bool) {
+        let (Some((own, _)), Some(listener)) = (plan.ipv6, &self.listener) else { return };
+        let [.., high, low] = own.address.segments();
+        let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | high & 0xff, low);
+        let change = if join { set_ipv6_add_membership } else { set_ipv6_drop_membership };
+        if let Err(error) = change(listener, &group, self.ifindex) {
+            let what = if join { "join" } else { "leave" };
+            tracing::warn!(vnic = plan.name, %error, "cannot {what} {group} on the uplink");
+        }
+    }
 }
 
 fn fail(what: String, action: &str, cause: impl std::fmt::Display) -> DeviceError {
@@ -50,7 +71,9 @@ pub(super) fn join_uplink(name: &str, ifindex: u32) -> Result<Uplink, DeviceErro
     let program = xdp::Uplink::adopt(ifindex)
         .or_else(|_| xdp::Uplink::attach(ifindex))
         .map_err(|error| fail(format!("uplink {name}"), "attach its program", error))?;
-    Ok(Uplink { program, ifindex })
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok();
+    Ok(Uplink { program, ifindex, listener })
 }
 
 pub(super) fn leave_uplink(uplink: Uplink) {
@@ -115,6 +138,7 @@ pub(super) fn open(
                 None => Ok(()),
             })
             .map_err(|error| fail(of(plan), "join the uplink", error))?;
+        uplink.listen(plan, true);
     }
     let geometry = granted.geometry;
     let opened = OpenedVnic {
@@ -139,12 +163,20 @@ pub(super) fn open(
     Ok((opened, Programs(programs)))
 }
 
-pub(super) fn adopt(plan: &VnicPlan, host: u32, application: u32) -> Result<Programs, DeviceError> {
+pub(super) fn adopt(
+    plan: &VnicPlan,
+    host: u32,
+    application: u32,
+    uplink: Option<&Uplink>,
+) -> Result<Programs, DeviceError> {
     let programs =
         VnicPrograms::adopt(application, host).map_err(|error| fail(of(plan), "find its filters", error))?;
     if programs.generation() != plan.generation {
         let cause = format!("they are of generation {}, not {}", programs.generation(), plan.generation);
         return Err(fail(of(plan), "adopt its filters", cause));
+    }
+    if let Some(uplink) = uplink {
+        uplink.listen(plan, true);
     }
     Ok(Programs(programs))
 }
@@ -156,6 +188,7 @@ pub(super) fn close(plan: &VnicPlan, programs: Programs, uplink: Option<&mut Upl
         tracing::warn!(vnic = plan.name, %error, "its filters could not be closed");
     }
     if let Some(uplink) = uplink {
+        uplink.listen(plan, false);
         let six = plan.ipv6.map(|(own, _)| uplink.program.remove6(own.address));
         let four = uplink.program.remove(plan.address.address);
         for error in [Some(four), six].into_iter().flatten().filter_map(Result::err) {

@@ -1,0 +1,62 @@
+//! The store over IPv6: what people have on their machines reaches it by its address, through the kernel's own neighbour discovery.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use crate::client::answers;
+use crate::place::{PATIENCE, Place, VNIC6, has, in_own_network, ip, signal, text, wait_for};
+
+/// What `program` says to `input`.
+fn said(program: &str, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it was there before");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[test]
+fn people_reach_the_store_over_ipv6_with_what_they_have() {
+    let name = "people_reach_the_store_over_ipv6_with_what_they_have";
+    in_own_network(name, move || {
+        let place = Place::new("six");
+        let up = place.up(&[]);
+        assert!(up.banner.contains(&place.vnic6().to_string()), "{}", up.banner);
+        let port = place.port.to_string();
+        if has(name, "redis-cli") {
+            let cli = |words: &[&str]| said("redis-cli", &[&["-h", VNIC6, "-p", &port], words].concat(), "");
+            assert_eq!(cli(&["SET", "spice", "flows"]), "OK\n");
+            assert_eq!(cli(&["GET", "spice"]), "\"flows\"\n".replace('"', ""));
+            let large = "x".repeat(200_000);
+            assert_eq!(cli(&["SET", "large", &large[..100_000]]), "OK\n");
+            assert_eq!(cli(&["STRLEN", "large"]), "100000\n");
+        }
+        if has(name, "curl") {
+            let url = format!("telnet://[{VNIC6}]:{port}");
+            assert!(said("curl", &["-s", "-m", "20", &url], "PING\r\nQUIT\r\n").contains("+PONG"));
+        }
+        if Command::new("nc").arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok() {
+            let answer = said("nc", &["-6", "-w", "5", VNIC6, &port], "PING\r\nQUIT\r\n");
+            assert!(answer.starts_with("+PONG"), "{answer}");
+        }
+        // An echo request crosses both filters; a foreign port does not, and nobody says a word.
+        if has(name, "ping") {
+            let ping = said("ping", &["-6", "-c", "1", "-W", "10", VNIC6], "");
+            assert!(ping.contains("1 received"), "{ping}");
+        }
+        let mut stream = TcpStream::connect_timeout(&place.vnic6(), PATIENCE).expect("the store listens");
+        // The daemon dies and comes again: the connection goes on, and the address is still there.
+        let [daemon, ..] = place.pids();
+        signal(daemon, rustix::process::Signal::KILL);
+        wait_for("another daemon", || place.try_status().filter(|status| status["daemon"]["pid"] != daemon));
+        stream.write_all(b"PING\r\n").expect("it is open");
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).expect("it answers");
+        assert_eq!(&reply, b"+PONG\r\n");
+        assert!(answers(place.vnic6()));
+        up.stop();
+        assert!(!ip(&["-6", "addr"]).contains("fd84"), "{}", ip(&["-6", "addr"]));
+    });
+}
