@@ -9,6 +9,30 @@
 //! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half written, or that belong to a later lap,
 //!    do not validate. Whether it would survive a loss of power is known of those up to [`Follower::proven`]. A follower that acts
 //!    outside of the machine on what it reads waits for that.
+//!
+//! ```
+//! use sietch_disk::MemoryQueue;
+//! use sietch_persist::{Entry, Follower, FormatOptions, Log, Options};
+//!
+//! # let mut disk = MemoryQueue::new(1 << 20);
+//! # Log::format(&mut disk, FormatOptions::new(42))?;
+//! # let (mut log, _) = Log::open(disk, Options::default(), &mut |_| Ok(()))?;
+//! # let sequence = log.append(b"spice")?;
+//! # log.submit()?;
+//! # while log.poll()? < sequence {}
+//! # let same_area = log.into_disk();
+//! // A queue of one's own over the area that somebody else writes.
+//! let mut follower = Follower::open(same_area)?;
+//! let mut seen = Vec::new();
+//! let count = follower.poll(&mut |entry| {
+//!     if let Entry::Record(_, payload) = entry {
+//!         seen.push(payload.to_vec());
+//!     }
+//!     Ok(())
+//! })?;
+//! assert_eq!((count, seen), (1, vec![b"spice".to_vec()]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 

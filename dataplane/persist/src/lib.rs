@@ -33,16 +33,16 @@
 
 mod compaction;
 mod error;
-mod follow;
+pub mod follow;
 mod layout;
 mod limits;
 mod log;
-mod map;
-mod queue;
+pub mod map;
+pub mod queue;
 mod scan;
 mod space;
 mod stream;
-mod typed;
+pub mod typed;
 mod walk;
 
 pub use error::{

@@ -127,6 +127,38 @@ impl Reads {
 impl<D: DiskQueue> Log<D> {
     /// A cursor before the record `from`, or before the first one after it.
     ///
+    /// ```
+    /// use sietch_disk::MemoryQueue;
+    /// use sietch_persist::{FormatOptions, Log, Options, Read};
+    ///
+    /// let mut disk = MemoryQueue::new(1 << 20);
+    /// Log::format(&mut disk, FormatOptions::new(42))?;
+    /// let (mut log, _) = Log::open(disk, Options::default(), &mut |_| Ok(()))?;
+    /// let first = log.append(b"one")?;
+    /// let second = log.append(b"two")?;
+    /// log.submit()?;
+    /// while log.poll()? < second {}
+    ///
+    /// let mut cursor = log.cursor(first)?;
+    /// let mut found = Vec::new();
+    /// loop {
+    ///     match log.read(&mut cursor)? {
+    ///         Read::Record(sequence, payload) => found.push((sequence, payload.to_vec())),
+    ///         Read::Waiting => drop(log.poll()?),
+    ///         Read::End => break,
+    ///     }
+    /// }
+    /// assert_eq!(found, [(first, b"one".to_vec()), (second, b"two".to_vec())]);
+    ///
+    /// // The first is not needed any more.
+    /// log.truncate(second)?;
+    /// while log.is_truncating() {
+    ///     log.poll()?;
+    /// }
+    /// assert!(log.cursor(first).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ReadError::GivenUp`]: the log begins later.
     pub fn cursor(&self, from: Sequence) -> Result<Cursor, ReadError> {
