@@ -314,6 +314,97 @@ fn a_device_with_something_else_on_it_is_never_formatted() {
     assert!(std::fs::read(&path).unwrap() == bytes);
 }
 
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn daemon_process() {
+    scene::be_a_daemon();
+}
+
+/// Areas by path and size.
+type Model = std::collections::BTreeMap<String, u64>;
+
+/// Makes, resizes and deletes areas until the daemon is gone. `model` is what was acknowledged; the answer is what the request under way would have
+/// made of it.
+fn work_until_it_dies(connection: &mut Connection, round: u64, model: &mut Model) -> Model {
+    for step in round.. {
+        let volume = if step % 2 == 0 { "main" } else { "raw" };
+        let path = format!("/{volume}/a{}", step % 7);
+        let size = (1 + (step * 31) % 64) * 4096;
+        let mut next = model.clone();
+        let done = match (model.contains_key(&path), step % 3) {
+            (false, _) => {
+                next.insert(path.clone(), size);
+                connection.create_vsa(&path, size, None).map(|_| ())
+            }
+            (true, 0) => {
+                next.remove(&path);
+                connection.delete_vsa(&path)
+            }
+            (true, _) => {
+                next.insert(path.clone(), size);
+                connection.resize_vsa(&path, size).map(|_| ())
+            }
+        };
+        match done {
+            Ok(()) => *model = next,
+            Err(CallError::Refused(error)) => panic!("{error}"),
+            Err(_) => return next,
+        }
+    }
+    unreachable!("a daemon that is killed")
+}
+
+/// `kill -9` of the daemon at any moment: what was acknowledged is there, what was under way is whole or not there, and nothing leaks.
+#[test]
+fn a_daemon_that_is_killed_at_work_loses_no_area_and_no_room() {
+    let scene = Scene::new("areas-killed", own_uid());
+    let path = scene.root.join("volume.img");
+    scene.configure(&format!(
+        "[[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"16MiB\"\n",
+        path.display()
+    ));
+    let mut model = Model::new();
+    let mut room = None;
+    for round in 0..12 {
+        let daemon = scene.start_process();
+        let mut connection = scene.connect();
+        let free = connection.volumes().unwrap()[1].free + model_bytes(&model, "/raw/");
+        assert_eq!(*room.get_or_insert(free), free, "round {round}: room has leaked");
+        let killer = std::thread::spawn(move || {
+            // When the axe falls is the fault that is injected, not what the test waits for.
+            std::thread::sleep(std::time::Duration::from_millis(5 + round * 13));
+            daemon.kill();
+        });
+        let next = work_until_it_dies(&mut connection, round, &mut model);
+        killer.join().unwrap();
+        let _daemon = scene.start();
+        let found: Model =
+            scene.connect().vsas().unwrap().into_iter().map(|area| (area.path, area.size)).collect();
+        assert!(
+            found == model || found == next,
+            "round {round}: {found:?} is neither {model:?} nor {next:?}"
+        );
+        model = found;
+        let unfinished = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".partial");
+        let left = std::fs::read_dir(scene.data().join("areas")).unwrap().flatten();
+        assert_eq!(left.map(unfinished).filter(|left| *left).count(), 0, "round {round}");
+        let mut connection = scene.connect();
+        for (path, size) in model.iter().filter(|(path, _)| path.starts_with("/main/")) {
+            let (grant, file) = connection.acquire_vsa(path).unwrap();
+            assert_eq!(
+                (grant.size, rustix::fs::fstat(&file).unwrap().st_size.cast_unsigned()),
+                (*size, *size)
+            );
+            drop(file);
+            connection.release(grant.grant).unwrap();
+        }
+    }
+}
+
+fn model_bytes(model: &Model, volume: &str) -> u64 {
+    model.iter().filter(|(path, _)| path.starts_with(volume)).map(|(_, size)| *size).sum()
+}
+
 const STRANGER: u32 = 61_899;
 
 /// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says of the connection.

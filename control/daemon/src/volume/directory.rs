@@ -12,7 +12,8 @@
 //! 5. A holder can make its file longer or shorter. Longer would eat the disk: it is cut back on sight. Shorter harms itself alone.
 //! 6. Growing: the new part is made of durable zeros, then the owner's file says the new size. Shrinking: the owner's file first, then the cut.
 //!    Wherever a crash falls, the file is at least as long as the owner's file says, and what is beyond is cut off.
-//! 7. Removing: the area first, its owner's file last; an owner's file alone means nothing.
+//! 7. An area that was being made when the daemon was killed has no name yet, and is removed by the next start.
+//! 8. Removing: the area first, its owner's file last; an owner's file alone means nothing.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -54,6 +55,7 @@ impl Directory {
     /// Opens `directory` as the volume named `volume`, making it if need be, and tries what the file system can do.
     pub(crate) fn open(volume: &str, directory: PathBuf, bound: Option<u64>) -> Result<Self, Error> {
         crate::server::make_directory(&directory, 0o700)?;
+        remove_unfinished(&directory);
         let unfenced = probe(&directory.join("probe")).err();
         Ok(Self { volume: volume.to_owned(), directory, bound, unfenced })
     }
@@ -312,6 +314,18 @@ impl Directory {
             Ok(()) => format!("VSA {name}: {grown} and was cut back to {size}"),
             Err(error) => format!("VSA {name}: {grown} and cannot be cut back to {size}: {error}"),
         })
+    }
+}
+
+/// Removes areas that a killed daemon was making: they have no name, and nobody would ever ask for their blocks.
+fn remove_unfinished(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.as_os_str().as_encoded_bytes().ends_with(b".vsa.partial")
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(%error, path = %path.display(), "an unfinished area stays behind");
+        }
     }
 }
 
