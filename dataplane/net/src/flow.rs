@@ -2,7 +2,7 @@
 
 use crate::buffers::Ring;
 use crate::congestion::{Algorithm, Kind, Moment};
-use crate::limits::{NEVER, SMALLEST_MSS};
+use crate::limits::{KEEPALIVE_PROBES, NEVER, SMALLEST_MSS};
 use crate::owned::outbox::Outbox;
 use crate::packet::tcp;
 use crate::reassembly::Reassembly;
@@ -278,6 +278,10 @@ pub(crate) struct Cold {
     pub twice: Option<(Seq, Seq)>,
     /// Whether the application has taken the flow's Accepted event, if it had one.
     pub pending_accept: bool,
+    /// For how long the peer may leave unacknowledged what was sent; zero if as long as retransmissions last.
+    pub user_timeout: u64,
+    /// Since when it does, while `backoff` is more than zero.
+    pub stalled_at: u64,
 }
 
 impl Default for Cold {
@@ -320,6 +324,8 @@ impl Default for Cold {
             wide: 0,
             holes: 0,
             pending_accept: false,
+            user_timeout: 0,
+            stalled_at: 0,
         }
     }
 }
@@ -382,6 +388,36 @@ impl Cold {
     pub fn deadline(&self) -> u64 {
         let reordering = self.repair.as_ref().map_or(NEVER, |repair| repair.reorder_at);
         self.retransmit_at.min(self.ack_at).min(self.idle_at).min(reordering)
+    }
+
+    /// The timer ran out. The first time, the wait began when it was set.
+    pub fn note_stall(&mut self, now: u64) {
+        if self.backoff == 0 {
+            self.stalled_at = now.saturating_sub(self.round_trip.timeout(0));
+        }
+    }
+
+    /// Whether the application waits no longer for an acknowledgement (RFC 9293 section 3.9.1, user timeout).
+    pub fn has_lost_patience(&self, now: u64) -> bool {
+        self.user_timeout != 0 && now.saturating_sub(self.stalled_at) >= self.user_timeout
+    }
+
+    /// When what has just been sent again, or asked, goes again: after the timeout, or when the application's patience ends.
+    pub fn again_at(&self, now: u64) -> u64 {
+        let at = now + self.round_trip.timeout(self.backoff);
+        if self.user_timeout == 0 || self.backoff == 0 {
+            return at;
+        }
+        at.min(self.stalled_at.saturating_add(self.user_timeout).max(now))
+    }
+
+    /// Whether a peer that has been silent for so long has had its keepalive probes. The application's patience takes the place of their number.
+    pub const fn is_probed_enough(&self, silence: u64) -> bool {
+        if self.user_timeout == 0 {
+            self.keepalive_probes >= KEEPALIVE_PROBES
+        } else {
+            self.keepalive_probes > 0 && silence >= self.user_timeout
+        }
     }
 
     /// Bytes between the oldest unacknowledged and the highest sent that are not in the network: they have arrived, or are lost.

@@ -133,6 +133,8 @@ pub(crate) struct Undo {
     pub stamp: Option<u32>,
     /// After a timeout nothing but the first segment was sent again (RFC 5682).
     pub first_only: bool,
+    /// When new data were sent to learn whether the timeout was for nothing (`slow/spurious`), until that is known; else zero.
+    pub asked_at: u64,
 }
 
 /// A probe of the tail that has no answer yet (RFC 8985 section 7).

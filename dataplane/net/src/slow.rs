@@ -24,6 +24,7 @@ mod ecn;
 mod handshake;
 mod repair;
 mod report;
+mod spurious;
 mod timeout;
 
 /// Most duplicate acknowledgements owed at a time: past these the peer's recovery gains nothing.

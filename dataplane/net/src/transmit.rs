@@ -396,7 +396,7 @@ impl Engine {
         } else {
             cold.timed_at = 0;
         }
-        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+        cold.retransmit_at = cold.again_at(self.now);
         self.flow_timers.no_later(index as u32, cold.retransmit_at);
         self.metrics.segments_sent += 1;
         Ok(())

@@ -540,6 +540,13 @@ impl TcpStream {
         self.half.net.0.engine.borrow_mut().set_keepalive(self.half.connection.flow, idle);
     }
 
+    /// Ends the connection, with an error of kind `TimedOut`, once the peer has left unacknowledged for so long what was sent, or has kept its
+    /// window closed; `None`: when retransmissions are used up, which takes minutes.
+    pub fn set_user_timeout(&mut self, patience: Option<Duration>) {
+        let patience = patience.map(|patience| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        self.half.net.0.engine.borrow_mut().set_user_timeout(self.half.connection.flow, patience);
+    }
+
     /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not unless asked to.
     pub fn set_nagle(&mut self, on: bool) {
         self.half.net.0.engine.borrow_mut().set_nagle(self.half.connection.flow, on);
@@ -586,7 +593,7 @@ impl Net {
 
 fn refused(cause: ConnectError) -> io::Error {
     let kind = match cause {
-        ConnectError::NoRoute(_) => io::ErrorKind::NetworkUnreachable,
+        ConnectError::NoRoute(_) | ConnectError::Ourselves(_) => io::ErrorKind::NetworkUnreachable,
         ConnectError::NoPort(_) => io::ErrorKind::AddrNotAvailable,
         ConnectError::NoFlow => io::ErrorKind::QuotaExceeded,
     };

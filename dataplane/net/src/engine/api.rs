@@ -16,9 +16,14 @@ use crate::sequence::Seq;
 /// Why a connection could not be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The peer is off the link and there is no gateway, or it is ourselves.
-    #[error("no route to {0}: it is off the link and there is no gateway")]
+    /// The peer is off the link and there is no gateway, or it is nobody's address, or a group's.
+    #[error("no route to {0}: it is off the link and there is no gateway, or it is no host's address")]
     NoRoute(IpAddr),
+    /// The peer is this engine itself. What it sends leaves on the link and never comes back, so it cannot be its own peer.
+    #[error(
+        "{0} is this end's own address: an engine has no loopback; use a kernel socket, or call within the program"
+    )]
+    Ourselves(SocketAddr),
     /// All source ports are in use towards this peer.
     #[error("every source port towards {0} is in use: close connections, or allow more ports")]
     NoPort(SocketAddr),
@@ -67,6 +72,9 @@ impl Engine {
         self.set_time(now);
         let remote = remote.into();
         let address = Address::from(remote.ip());
+        if self.addresses.index_of(&address).is_some() {
+            return Err(ConnectError::Ourselves(remote));
+        }
         let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
         let way = way.filter(|_| self.addresses.may_be_source(&address));
         let (hop, local) = way.ok_or(ConnectError::NoRoute(remote.ip()))?;
@@ -396,6 +404,20 @@ impl Engine {
         cold.idle_at = idle.map_or(NEVER, |idle| self.now.saturating_add(idle));
         if cold.idle_at != NEVER {
             self.flow_timers.no_later(index as u32, cold.idle_at);
+        }
+    }
+
+    /// Gives the peer up once it has left unacknowledged for `patience` nanoseconds what was sent to it, or kept its window closed for so
+    /// long; `None`: when retransmissions are used up, which takes minutes (RFC 9293 section 3.9.1 and RFC 1122 section 4.2.3.5, R2;
+    /// TCP_USER_TIMEOUT elsewhere). With keepalive it takes the place of the number of probes. It is looked at when a timer runs out: what is
+    /// shorter than the retransmission timeout is as long as that.
+    pub fn set_user_timeout(&mut self, flow: FlowId, patience: Option<u64>) {
+        let Some(index) = self.flows.index(flow) else { return };
+        let cold = &mut self.flows.cold[index];
+        cold.user_timeout = patience.map_or(0, |patience| patience.max(1));
+        if cold.backoff > 0 && cold.retransmit_at != NEVER {
+            cold.retransmit_at = cold.retransmit_at.min(cold.again_at(self.now));
+            self.flow_timers.no_later(index as u32, cold.retransmit_at);
         }
     }
 

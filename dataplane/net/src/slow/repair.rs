@@ -8,7 +8,7 @@
 //!
 //! 1. The cumulative acknowledgement and the SACK blocks go to the scoreboard; what they deliver for the first time goes to RACK.
 //! 2. A first block below the acknowledgement, or inside the second, is no new delivery but a duplicate (RFC 2883).
-//! 3. Was it for nothing? Then everything is as before (`Undo`).
+//! 3. Was it for nothing? Then everything is as before (`Undo`). If a timeout's first acknowledgement cannot tell, the next may (`spurious`).
 //! 4. With SACK, RACK marks what is lost. Without, the third duplicate and then each partial acknowledgement name one segment (RFC 6582).
 //! 5. In recovery the window is what PRR says; after a timeout it grows as in slow start.
 //!
@@ -25,14 +25,16 @@ use crate::scoreboard::Delivered;
 use crate::sequence::Seq;
 
 /// What an acknowledgement said.
-struct News {
-    delivered: Delivered,
-    advanced: bool,
-    duplicate: bool,
+pub(super) struct News {
+    pub delivered: Delivered,
+    pub advanced: bool,
+    pub duplicate: bool,
     /// What the peer reports to have come twice.
     twice: Option<(Seq, Seq)>,
     /// The timestamp that it answers.
-    echo: Option<u32>,
+    pub echo: Option<u32>,
+    /// The window that it announces.
+    pub window: u32,
     /// Bytes in flight before it.
     flight: u32,
 }
@@ -65,7 +67,8 @@ impl Engine {
             self.flow_timers.no_later(index as u32, cold.retransmit_at);
         }
         repair.rack.update(&delivered, flow.una, self.now, cold.round_trip.least());
-        let news = News { delivered, advanced: advanced > 0, duplicate, twice, echo, flight };
+        let window = u32::from(segment.window) << flow.snd_shift;
+        let news = News { delivered, advanced: advanced > 0, duplicate, twice, echo, window, flight };
         self.note_duplicate(index, &mut repair, &news);
         let for_nothing = self.undo_if_for_nothing(index, &mut repair, &news);
         if for_nothing {
@@ -132,7 +135,8 @@ impl Engine {
             && undo.first_only
             && flow.has(flag::SACK)
             && news.delivered.original > 0;
-        if !(repairing && (early || original) || all_twice) {
+        let denied = Self::is_timeout_denied(repair, news);
+        if !(repairing && (early || original || denied) || all_twice) {
             return false;
         }
         cold.board.unlose();
@@ -169,6 +173,9 @@ impl Engine {
     fn move_on(&mut self, index: usize, repair: &mut Repair, news: &News) {
         if repair.is_repairing() && !self.flows.hot[index].una.before(self.flows.cold[index].recover) {
             self.judge_black_hole(index, true);
+        }
+        if self.question_timeout(index, repair, news) {
+            return;
         }
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let mss = u32::from(flow.mss);

@@ -5,7 +5,7 @@ use crate::congestion::CongestionControl;
 use crate::engine::{Engine, Recovering};
 use crate::flow::{State, flag};
 use crate::limits::{
-    BLACK_HOLE_TIMEOUTS, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX,
+    BLACK_HOLE_TIMEOUTS, KEEPALIVE_INTERVAL, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX,
     SYN_ACK_RETRANSMITS, SYN_RETRANSMITS,
 };
 use crate::neighbour::Resolution;
@@ -59,7 +59,8 @@ impl Engine {
         match flow.state {
             State::Closed | State::TimeWait => {}
             State::SynSent | State::SynReceived => {
-                if cold.backoff >= SYN_RETRANSMITS {
+                cold.note_stall(self.now);
+                if cold.backoff >= SYN_RETRANSMITS || cold.has_lost_patience(self.now) {
                     self.metrics.connections_failed += 1;
                     self.give_up(index);
                     return;
@@ -90,7 +91,7 @@ impl Engine {
 
     fn rearm(&mut self, index: usize) {
         let cold = &mut self.flows.cold[index];
-        cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+        cold.retransmit_at = cold.again_at(self.now);
     }
 
     /// The oldest data (or our FIN) were not acknowledged in time: go back to them with a window of one segment.
@@ -99,7 +100,8 @@ impl Engine {
         if flow.outstanding() == 0 {
             return;
         }
-        if cold.backoff >= RETRANSMITS {
+        cold.note_stall(self.now);
+        if cold.backoff >= RETRANSMITS || cold.has_lost_patience(self.now) {
             self.give_up(index);
             return;
         }
@@ -111,9 +113,11 @@ impl Engine {
         }
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let mut repair = cold.repair.take().unwrap_or_default();
-        if !repair.is_repairing() || repair.undo.is_none() {
+        let repairing = repair.is_repairing();
+        match &mut repair.undo {
+            Some(undo) if repairing => undo.asked_at = 0,
             // RFC 5682: until the first answer nothing but the first segment leaves, so that the answer tells which copy it means.
-            repair.undo = Some(Undo { from: flow.una, first_only: true, ..Undo::default() });
+            none => *none = Some(Undo { from: flow.una, first_only: true, ..Undo::default() }),
         }
         repair.phase = Recovering::Loss;
         repair.probe = None;
@@ -139,11 +143,14 @@ impl Engine {
     }
 
     /// The window is closed: ask whether it still is. A peer that answers may keep it closed as long as it likes, except towards a flow that
-    /// has no application any more.
+    /// has no application any more, or one whose patience is bounded.
     fn probe_due(&mut self, index: usize) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        cold.note_stall(self.now);
         let silent = self.now.saturating_sub(cold.heard_at) > 8 * RTO_MAX && cold.backoff >= ORPHAN_PROBES;
-        if silent || (flow.has(flag::DETACHED) && cold.backoff >= ORPHAN_PROBES) {
+        if silent
+            || cold.has_lost_patience(self.now)
+            || (flow.has(flag::DETACHED) && cold.backoff >= ORPHAN_PROBES) {
             self.give_up(index);
             return;
         }
@@ -192,10 +199,10 @@ impl Engine {
         }
         if silence < cold.keepalive {
             cold.idle_at = cold.heard_at + cold.keepalive;
-        } else if cold.keepalive_probes >= KEEPALIVE_PROBES {
+        } else if cold.is_probed_enough(silence) {
             self.give_up(index);
         } else {
-            cold.keepalive_probes += 1;
+            cold.keepalive_probes = cold.keepalive_probes.saturating_add(1);
             cold.idle_at = self.now + KEEPALIVE_INTERVAL.min(cold.keepalive);
             flow.flags |= flag::KEEPALIVE_DUE;
             self.touch(index);

@@ -23,27 +23,30 @@ impl Engine {
         queue: &mut Q,
         index: usize,
     ) -> Result<bool, Stalled> {
-        self.leave_persist(index);
+        if self.leave_persist(index) {
+            self.widen_probe(queue, index)?;
+        }
         for _ in 0..BURST {
             let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
             let Some((first, last)) = cold.board.first_lost().filter(|_| flow.state.sends()) else { break };
             let offset = first.since(flow.una);
             let length = last.since(first).min(u32::from(flow.mss)).min(flow.wnd.saturating_sub(offset));
-            // A FIN takes no room.
-            let length = if offset as usize == flow.tx.len() { 1 } else { length };
+            // A FIN takes no room, and goes with the last of the data.
+            let data = (flow.tx.len() as u32).saturating_sub(offset);
+            let length = if length >= data && last.since(first) > data { data + 1 } else { length };
             let pipe = flow.outstanding().saturating_sub(cold.left_network());
             let room = pipe == 0 || pipe.saturating_add(length) <= flow.cwnd;
             if length == 0 || !(room || flow.has(flag::RESEND)) {
                 break;
             }
-            self.transmit_again(queue, index, first, first.plus(length))?;
+            self.repeat(queue, index, first, first.plus(length))?;
         }
         self.flows.hot[index].flags &= !flag::RESEND;
         Ok(false)
     }
 
     /// Sends the bytes from `first` up to but without `last`, which may include our FIN, again.
-    fn transmit_again<Q: NicQueue>(
+    fn repeat<Q: NicQueue>(
         &mut self,
         queue: &mut Q,
         index: usize,
@@ -57,7 +60,20 @@ impl Engine {
         let fin = bytes as usize > length;
         let ends = fin || offset + length == flow.tx.len();
         let flags = ACK | if ends { PSH } else { 0 } | if fin { FIN } else { 0 };
-        self.transmit_segment(queue, index, Outbound { seq: first, flags, offset, length })?;
+        self.transmit_again(queue, index, first, last, Outbound { seq: first, flags, offset, length })
+    }
+
+    /// Sends `segment`, which has the bytes from `first` up to but without `last` again.
+    fn transmit_again<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        index: usize,
+        first: Seq,
+        last: Seq,
+        segment: Outbound,
+    ) -> Result<(), Stalled> {
+        self.transmit_segment(queue, index, segment)?;
+        let bytes = last.since(first);
         let stamp = self.now_ms.wrapping_add(self.flows.hot[index].ts_offset);
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.flags &= !flag::RESEND;
@@ -74,22 +90,48 @@ impl Engine {
         }
         if first == flow.una || cold.retransmit_at == NEVER {
             cold.probing = false;
-            cold.retransmit_at = self.now + cold.round_trip.timeout(cold.backoff);
+            cold.retransmit_at = cold.again_at(self.now);
             self.flow_timers.no_later(index as u32, cold.retransmit_at);
         }
         self.metrics.retransmits += 1;
         Ok(())
     }
 
-    /// The window was closed and has opened: what was sent into it counts as lost, and goes first.
-    fn leave_persist(&mut self, index: usize) {
+    /// The window was closed and has opened: what was sent into it counts as lost, and goes first. Says whether that has just happened.
+    fn leave_persist(&mut self, index: usize) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        if flow.has(flag::PERSIST) && flow.wnd > 0 && flow.una != flow.max {
+        let opened = flow.has(flag::PERSIST) && flow.wnd > 0 && flow.una != flow.max;
+        if opened {
             flow.flags &= !(flag::PERSIST | flag::PROBE);
             flow.nxt = flow.max;
             cold.backoff = 0;
             self.arm(index);
         }
+        opened
+    }
+
+    /// If nothing but the byte of a probe is to be sent again, it leaves at the head of a full segment, not as a segment of its own
+    /// (RFC 9293 section 3.8.6.2.1: a sender is not to send silly segments).
+    fn widen_probe<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+        let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
+        let (una, max) = (flow.una, flow.max);
+        if flow.outstanding() != 1 || flow.tx.len() < 2 || cold.board.first_lost() != Some((una, max)) {
+            return Ok(());
+        }
+        // As if it had never been sent.
+        flow.nxt = una;
+        let widened = self.next_segment(index).filter(|segment| segment.length > 1);
+        self.flows.hot[index].nxt = max;
+        let Some(segment) = widened else { return Ok(()) };
+        self.transmit_again(queue, index, una, max, segment)?;
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        flow.max = una.plus(segment.length as u32 + u32::from(segment.flags & FIN != 0));
+        flow.nxt = flow.max;
+        cold.board.sent(flow.max, self.now);
+        if flow.has(flag::PACED) {
+            self.charge_pace(index, segment.length);
+        }
+        Ok(())
     }
 
     /// Sends one segment that is to be answered.
@@ -109,7 +151,7 @@ impl Engine {
             None => {
                 let flow = &self.flows.hot[index];
                 let bytes = flow.outstanding().min(mss);
-                self.transmit_again(queue, index, flow.max.minus(bytes), flow.max)?;
+                self.repeat(queue, index, flow.max.minus(bytes), flow.max)?;
             }
         }
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);

@@ -25,6 +25,8 @@ pub(super) struct Chosen {
     nodelay: bool,
     keepalive: bool,
     keepalive_idle: i32,
+    /// Milliseconds of TCP_USER_TIMEOUT; zero if it is not set.
+    user_timeout: i32,
     /// Seconds of SO_LINGER, if it is on.
     pub linger: Option<i32>,
     reuse_address: bool,
@@ -38,6 +40,7 @@ impl Chosen {
             nodelay: !nagle,
             keepalive: false,
             keepalive_idle: 7200,
+            user_timeout: 0,
             linger: None,
             reuse_address: false,
             congestion: None,
@@ -53,6 +56,8 @@ impl Host {
             self.engine.set_congestion(flow, kind);
         }
         self.engine.set_keepalive(flow, chosen.keepalive.then_some(idle));
+        let patience = u64::try_from(chosen.user_timeout).unwrap_or(0) * (SECOND / 1000);
+        self.engine.set_user_timeout(flow, Some(patience).filter(|patience| *patience > 0));
     }
 
     /// `setsockopt`.
@@ -77,6 +82,9 @@ impl Host {
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
                 chosen.keepalive_idle =
                     number.filter(|seconds| (1..=32_767).contains(seconds)).ok_or(invalid)?;
+            }
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+                chosen.user_timeout = number.filter(|time| *time >= 0).ok_or(invalid)?;
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => match value {
                 OptionValue::Text(name) => {
@@ -121,6 +129,7 @@ impl Host {
             }
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => integer(i32::from(chosen.nodelay)),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => integer(chosen.keepalive_idle),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => integer(chosen.user_timeout),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
                 integer(info.map_or(536, |info| i32::from(info.segment_size)))
             }

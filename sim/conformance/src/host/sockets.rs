@@ -266,7 +266,7 @@ impl Host {
         let SocketAddr::V4(remote) = remote else { return Err(Errno(libc::EAFNOSUPPORT)) };
         self.engine.connect(remote, self.now).map_err(|error| {
             Errno(match error {
-                ConnectError::NoRoute(_) => libc::ENETUNREACH,
+                ConnectError::NoRoute(_) | ConnectError::Ourselves(_) => libc::ENETUNREACH,
                 ConnectError::NoPort(_) => libc::EADDRNOTAVAIL,
                 ConnectError::NoFlow => libc::ENOBUFS,
             })
