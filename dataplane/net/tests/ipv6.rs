@@ -116,6 +116,21 @@ fn link_local_addresses_talk_too() {
 }
 
 #[test]
+fn nobody_connects_to_himself() {
+    let mut network = Network::dual();
+    let own = [
+        SocketAddr::from((address6(1), SERVER_PORT)),
+        SocketAddr::new(Address::link_local(network.client.mac).to_ip(), SERVER_PORT),
+        SocketAddr::from(([10, 0, 0, 1], SERVER_PORT)),
+    ];
+    for address in own {
+        let refused = network.client.engine.connect(address, network.now);
+        assert_eq!(refused, Err(ConnectError::Ourselves(address)));
+    }
+    assert_eq!(network.client.engine.population().0, 0);
+}
+
+#[test]
 fn without_an_address_there_is_no_route() {
     let mut network = Network::new();
     let refused = network.client.engine.connect(server(), network.now);

@@ -5,7 +5,8 @@
 //! 2. Calls are made (`calls`), packets built and compared (`peers`), assertions checked.
 //! 3. At the end nothing that was sent may be left over.
 //! 4. Sequence numbers of a script count from zero; the engine's begin anywhere. The first SYN that a script expects fixes the
-//!    difference, and its first timestamp that of the timestamps.
+//!    difference, and its first timestamp that of the timestamps. The script's own SYN has the number that stands there, and what follows
+//!    it counts from that, both ways.
 //! 5. Payload is a pattern of its place in the stream. Both what the engine sends and what the application reads is compared with it.
 
 use std::collections::BTreeMap;

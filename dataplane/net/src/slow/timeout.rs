@@ -5,8 +5,8 @@ use crate::congestion::CongestionControl;
 use crate::engine::{Engine, Recovering};
 use crate::flow::{State, flag};
 use crate::limits::{
-    BLACK_HOLE_TIMEOUTS, KEEPALIVE_INTERVAL, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX,
-    SYN_ACK_RETRANSMITS, SYN_RETRANSMITS,
+    BLACK_HOLE_TIMEOUTS, KEEPALIVE_INTERVAL, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX, SYN_ACK_RETRANSMITS,
+    SYN_RETRANSMITS,
 };
 use crate::neighbour::Resolution;
 use crate::recovery::Undo;
@@ -150,7 +150,8 @@ impl Engine {
         let silent = self.now.saturating_sub(cold.heard_at) > 8 * RTO_MAX && cold.backoff >= ORPHAN_PROBES;
         if silent
             || cold.has_lost_patience(self.now)
-            || (flow.has(flag::DETACHED) && cold.backoff >= ORPHAN_PROBES) {
+            || (flow.has(flag::DETACHED) && cold.backoff >= ORPHAN_PROBES)
+        {
             self.give_up(index);
             return;
         }

@@ -114,14 +114,15 @@ impl Peers {
         let peer = self.peers.get(&tcp.destination);
         let offset = peer.and_then(|peer| peer.offset).unwrap_or(if tcp.has(SYN) { tcp.seq } else { 0 });
         let stamps = peer.and_then(|peer| peer.stamp_offset).unwrap_or(0);
+        let own = peer.map_or(0, |peer| peer.own_offset(tcp.has(SYN)));
         let shown = Segment {
             flags: tcp.flags,
             seq: tcp.seq.wrapping_sub(offset),
             length: tcp.payload.len() as u32,
-            ack: tcp.has(ACK).then_some(tcp.ack),
+            ack: tcp.has(ACK).then_some(tcp.ack.wrapping_sub(own)),
             window: Some(tcp.window),
             urgent: None,
-            options: Some(relative(&tcp.options, stamps)),
+            options: Some(relative(&tcp.options, stamps, own)),
         };
         let name = if self.usual == Some(tcp.destination) { None } else { Some(tcp.destination) };
         let content = Content::Tcp(shown);
@@ -155,6 +156,12 @@ impl Peers {
 }
 
 impl Peer {
+    /// What is added to the script's numbers of its own stream. As packetdrill has it, a SYN carries the number that stands there, and what
+    /// follows is counted from it.
+    fn own_offset(&self, syn: bool) -> u32 {
+        if syn { 0 } else { self.initial.unwrap_or(0) }
+    }
+
     /// The segment that the script sends.
     fn segment(&mut self, port: u16, segment: &Segment) -> Tcp {
         if segment.flags & SYN != 0 {
@@ -162,8 +169,10 @@ impl Peer {
             self.initial.get_or_insert(segment.seq);
         }
         let offset = self.offset.unwrap_or(0);
-        let initial = self.initial.unwrap_or(0);
-        let first = segment.seq.wrapping_sub(initial).wrapping_add(u32::from(segment.flags & SYN != 0));
+        let syn = segment.flags & SYN != 0;
+        let seq = segment.seq.wrapping_add(self.own_offset(syn));
+        // The first byte of data has number one.
+        let first = seq.wrapping_sub(self.initial.unwrap_or(0)).wrapping_add(u32::from(syn));
         let payload = (0..segment.length).map(|at| pattern(u64::from(first.wrapping_add(at)))).collect();
         let stamps = self.stamp_offset.unwrap_or(0);
         let options = segment.options.iter().flatten().map(|option| match option {
@@ -181,7 +190,7 @@ impl Peer {
         Tcp {
             source: port,
             destination: self.local_port.unwrap_or(LOCAL_PORT),
-            seq: segment.seq,
+            seq,
             ack: segment.ack.map_or(0, |ack| ack.wrapping_add(offset)),
             flags: segment.flags,
             window: segment.window.unwrap_or(0xffff),
@@ -239,8 +248,9 @@ impl Peer {
         if tcp.payload.len() != wanted.length as usize {
             return Err(format!("it carries {} bytes", tcp.payload.len()));
         }
-        if wanted.ack.is_some_and(|ack| ack != tcp.ack) {
-            return Err(format!("it acknowledges {}", tcp.ack));
+        let own = self.own_offset(tcp.has(SYN));
+        if wanted.ack.is_some_and(|ack| ack.wrapping_add(own) != tcp.ack) {
+            return Err(format!("it acknowledges {}", tcp.ack.wrapping_sub(own)));
         }
         if wanted.window.is_some_and(|window| window != tcp.window) {
             return Err(format!("its window is {}", tcp.window));
@@ -282,7 +292,7 @@ impl Peer {
         if let (None, Some(wanted), Some(found)) = (self.stamp_offset, stamp(options), stamp(&tcp.options)) {
             self.stamp_offset = Some(found.wrapping_sub(wanted));
         }
-        let found = relative(&tcp.options, self.stamp_offset.unwrap_or(0));
+        let found = relative(&tcp.options, self.stamp_offset.unwrap_or(0), self.own_offset(tcp.has(SYN)));
         if found != *options {
             return Err(format!("its options are <{}>", options_text(&found)));
         }
@@ -290,12 +300,15 @@ impl Peer {
     }
 }
 
-/// Options of the host with timestamps as the script counts them.
-fn relative(options: &[TcpOption], stamps: u32) -> Vec<TcpOption> {
+/// Options of the host with timestamps, and the numbers of the script's stream, as the script counts them.
+fn relative(options: &[TcpOption], stamps: u32, own: u32) -> Vec<TcpOption> {
     options
         .iter()
         .map(|option| match option {
             TcpOption::Timestamps(value, echo) => TcpOption::Timestamps(value.wrapping_sub(stamps), *echo),
+            TcpOption::Sack(blocks) => TcpOption::Sack(
+                blocks.iter().map(|(start, end)| (start.wrapping_sub(own), end.wrapping_sub(own))).collect(),
+            ),
             other => other.clone(),
         })
         .collect()
