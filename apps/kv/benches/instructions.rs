@@ -111,10 +111,10 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (false, 1), setup = scene, config = limit(1481))]
-#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(824))]
-#[bench::set(args = (true, 1), setup = scene, config = limit(1494))]
-#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(837))]
+#[bench::get(args = (false, 1), setup = scene, config = limit(1497))]
+#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(839))]
+#[bench::set(args = (true, 1), setup = scene, config = limit(1525))]
+#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(867))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).turn();
     scene

@@ -23,7 +23,8 @@ use sietch::persist::{AppendError, Failure, Log, SnapshotError};
 use crate::settings::Durability;
 use crate::shard::{Now, Shard};
 
-/// Bytes of a snapshot that one turn writes: about 100 microseconds of work.
+/// Bytes of a snapshot that one turn writes: 2600 keys with values of 64 bytes, about half a millisecond of work. With less, the log would
+/// grow faster than the snapshot that is to replace it.
 const SLICE_BYTES: usize = 256 << 10;
 
 /// Nanoseconds between two flushes with `--durability interval`.
