@@ -314,6 +314,46 @@ fn a_device_with_something_else_on_it_is_never_formatted() {
     assert!(std::fs::read(&path).unwrap() == bytes);
 }
 
+/// Submits a write of one block at `offset` and waits for it; `false` if the queue refuses it at once.
+fn drive(queue: &mut impl sietch::disk::DiskQueue, offset: u64) -> bool {
+    let buffer = sietch::disk::Buffer::new(4096);
+    let write = sietch::disk::Operation::Write { offset, length: 4096, buffer, durable: true };
+    if queue.submit(1, write).is_err() {
+        return false;
+    }
+    let mut done = Vec::new();
+    while done.is_empty() {
+        queue.wait(std::time::Duration::from_secs(1)).unwrap();
+        queue.complete(&mut done);
+    }
+    done.remove(0).result.unwrap();
+    true
+}
+
+#[test]
+fn an_application_grows_and_trims_what_it_holds_by_the_native_api() {
+    use sietch::disk::DiskQueue as _;
+    let scene = Scene::new("areas-api", own_uid());
+    scene.configure("");
+    let _daemon = scene.start();
+    let mut client = sietch::Client::connect(&scene.socket(), "app").unwrap();
+    assert_eq!(client.create_vsa("log", MIB).unwrap().size, MIB);
+    let mut vsa = client.acquire_vsa("log").unwrap();
+    assert!(drive(&mut vsa.queue, MIB - 4096) && !drive(&mut vsa.queue, MIB));
+    client.resize_vsa(&mut vsa, 2 * MIB).unwrap();
+    assert!(drive(&mut vsa.queue, 2 * MIB - 4096) && !drive(&mut vsa.queue, 2 * MIB));
+    vsa.queue.submit(1, sietch::disk::Operation::Flush).unwrap();
+    let refused = client.resize_vsa(&mut vsa, 3 * MIB).unwrap_err();
+    assert!(refused.to_string().contains("1 requests are in flight"), "{refused}");
+    client.trim_vsa(&vsa, MIB, None).unwrap();
+    assert_eq!(client.vsas().unwrap()[0].size, 2 * MIB);
+    assert!(client.delete_vsa("log").is_err(), "it is held");
+    let grant = vsa.grant.clone();
+    drop(vsa);
+    client.release(&grant).unwrap();
+    client.delete_vsa("log").unwrap();
+}
+
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn daemon_process() {
