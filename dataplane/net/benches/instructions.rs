@@ -128,25 +128,25 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1, 1), setup = on_wire, config = limit(5644))]
-#[bench::fifty(args = (50, 1), setup = on_wire, config = limit(5398))]
-#[bench::pipelined(args = (1, 16), setup = on_wire, config = limit(540))]
+#[bench::one(args = (1, 1), setup = on_wire, config = limit(5724))]
+#[bench::fifty(args = (50, 1), setup = on_wire, config = limit(5453))]
+#[bench::pipelined(args = (1, 16), setup = on_wire, config = limit(546))]
 fn rpc(mut conversation: Conversation<WireQueue>) -> Conversation<WireQueue> {
     exchange(black_box(&mut conversation));
     conversation
 }
 
 #[library_benchmark]
-#[bench::one(args = (1, 1), setup = on_link, config = limit(5322))]
-#[bench::fifty(args = (50, 1), setup = on_link, config = limit(5035))]
-#[bench::pipelined(args = (1, 16), setup = on_link, config = limit(393))]
+#[bench::one(args = (1, 1), setup = on_link, config = limit(5382))]
+#[bench::fifty(args = (50, 1), setup = on_link, config = limit(5075))]
+#[bench::pipelined(args = (1, 16), setup = on_link, config = limit(397))]
 fn rpc_link(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
     exchange(black_box(&mut conversation));
     conversation
 }
 
 #[library_benchmark]
-#[bench::link(args = (1, 1), setup = on_link, config = limit(208))]
+#[bench::link(args = (1, 1), setup = on_link, config = limit(228))]
 fn looks(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
     let Conversation { server, now, .. } = black_box(&mut conversation);
     for _ in 0..REQUESTS {
