@@ -225,7 +225,7 @@ fn a_name_of_the_configuration_leads_to_its_volume() {
     ));
     let _daemon = scene.start();
     let mut connection = scene.connect();
-    let (grant, _file) = connection.acquire_vsa("log").unwrap();
+    let (grant, file) = connection.acquire_vsa("log").unwrap();
     assert_eq!((grant.name.as_str(), grant.size), ("/else/log", MIB));
     assert!(place.join("log.vsa").exists());
     assert_eq!(kind(connection.acquire_vsa("/else/log")).0, ErrorKind::Busy, "one area, two names");
@@ -234,6 +234,9 @@ fn a_name_of_the_configuration_leads_to_its_volume() {
     assert!(lines[0].starts_with("VSA /else/log"), "{lines:?}");
     assert!(scene.status().vsas[0].revoked);
     connection.restore("/else/log").unwrap();
+    drop(file);
+    // What was closed to writing is open again, and can be removed.
+    connection.acquire_vsa("log").unwrap();
 }
 
 #[test]
