@@ -562,16 +562,20 @@ fn calls_over_a_limited_link_get_equal_shares() {
     let mut calls = [Script::polite(1 << 40), Script::polite(1 << 40)];
     calls[0].turns = Some(Turns { own: 4096, other: 64, first: true });
     calls[1].turns = Some(Turns { own: 64, other: 4096, first: false });
-    for count in [2, 64, 400] {
-        for kind in [Kind::Dctcp, Kind::Cubic] {
+    for count in [2, 8, 64, 400] {
+        for kind in [Kind::Dctcp, Kind::Cubic, Kind::Timely] {
+            if kind == Kind::Timely && count > 64 {
+                continue;
+            }
             let shares = shares(count, &limited_link(), &calls, &mut |config| {
                 config.congestion = kind;
                 config.ecn = Ecn::On;
                 config.pacing = true;
             });
             // Two callers that wait for each answer do not fill the link.
-            let busy = if count == 2 { 0.4 } else { 0.9 };
-            let fair = shares.fairness > 0.99 && shares.least >= 0.9;
+            let busy = if count <= 8 { 0.4 } else { 0.85 };
+            let least = if kind == Kind::Timely { 0.8 } else { 0.9 };
+            let fair = shares.fairness > 0.99 && shares.least >= least;
             assert!(fair && shares.used > busy, "{count} {kind}: {shares:?}");
         }
     }
@@ -580,12 +584,12 @@ fn calls_over_a_limited_link_get_equal_shares() {
 #[test]
 fn bulk_flows_share_alike() {
     let bulk = [Script::polite(1 << 40), Script::polite(0)];
-    for count in [2, 64, 400] {
+    for count in [2, 8, 64, 400] {
         for (kind, pacing) in
             [(Kind::Dctcp, true), (Kind::Cubic, false), (Kind::Cubic, true), (Kind::Timely, true)]
         {
-            if kind == Kind::Timely && count > 2 {
-                // It takes longer to settle, if it does: see its own page.
+            // TIMELY takes longer to settle with so many: see its own page. Eight flows were once its worst.
+            if (kind == Kind::Timely && count > 64) || (kind != Kind::Timely && count == 8) {
                 continue;
             }
             let shares = shares(count, &limited_link(), &bulk, &mut |config| {
@@ -593,7 +597,7 @@ fn bulk_flows_share_alike() {
                 config.ecn = Ecn::On;
                 config.pacing = pacing;
             });
-            let (least, busy) = if kind == Kind::Timely { (0.7, 0.6) } else { (0.9, 0.9) };
+            let (least, busy) = if kind == Kind::Timely { (0.8, 0.8) } else { (0.9, 0.9) };
             let fair = shares.fairness > 0.95 && shares.least >= least;
             assert!(fair && shares.used > busy, "{count} {kind} paced {pacing}: {shares:?}");
         }

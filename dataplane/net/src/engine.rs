@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
 use crate::packet::{Address, Checks, Malformed, Path, Payload, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
+use crate::path_delay::PathDelays;
 use crate::path_mtu::PathMtus;
 use crate::siphash::Key;
 use crate::time_wait::TimeWait;
@@ -236,6 +237,7 @@ pub struct Engine {
     pub(crate) outgoing: std::collections::VecDeque<crate::udp::Outgoing>,
     /// Buffers of datagrams that were sent, for the next ones.
     pub(crate) spare: Vec<Vec<u8>>,
+    pub(crate) path_delays: PathDelays,
     pub(crate) path_mtus: PathMtus,
     pub(crate) fragments: Fragments,
     pub(crate) groups: Groups,
@@ -315,6 +317,7 @@ impl Engine {
             ports: Vec::new(),
             outgoing: std::collections::VecDeque::new(),
             spare: Vec::new(),
+            path_delays: PathDelays::default(),
             path_mtus: PathMtus::default(),
             fragments: Fragments::new(),
             groups: Groups::default(),

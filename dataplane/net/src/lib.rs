@@ -38,6 +38,7 @@ mod neighbour;
 mod owned;
 mod pacing;
 pub mod packet;
+mod path_delay;
 mod path_mtu;
 pub mod reassembly;
 mod recovery;

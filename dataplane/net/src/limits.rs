@@ -91,6 +91,11 @@ pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 pub const GROUPS: usize = 48;
 /// How soon a full transmit queue is looked at again: in less time a fast one is not emptied, and who sleeps for it oversleeps by as much.
 pub const LOOK_FOR_ROOM: u64 = 50_000;
+/// Destinations whose shortest round trip flows share that go by delay, about 64 bytes each.
+pub const PATH_DELAYS: usize = 1024;
+/// How long a shortest round trip counts: this window of time and the next. Paths change less often; a queue that stands for so long passes for
+/// part of the way, as it does for every flow that measures by itself.
+pub const PATH_DELAY_WINDOW: u64 = 300 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
 /// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),

@@ -8,7 +8,7 @@
 //! 3. Before that time the flow waits in the timing wheel, which marks it as having something to send when the time has come.
 //! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most [`CREDIT`]: bursts stay small.
 
-use crate::congestion::{CongestionControl, Kind};
+use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::engine::Engine;
 use crate::flow::{FlowId, flag};
 use crate::limits::SECOND;
@@ -36,6 +36,10 @@ impl Engine {
     #[cold]
     pub(crate) fn refresh_pace(&mut self, index: usize) {
         let cold = &mut self.flows.cold[index];
+        if let Algorithm::Timely(timely) = &mut cold.congestion {
+            let remote = self.flows.path[index].remote();
+            timely.tell(|time| self.path_delays.note(remote, time, self.now));
+        }
         let round_trip = cold.round_trip.smoothed();
         let own = match cold.congestion.pacing_rate() {
             None if self.pacing && round_trip > 0 => {

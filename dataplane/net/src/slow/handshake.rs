@@ -246,6 +246,11 @@ impl Engine {
         }
         flow.mss = mss;
         flow.cwnd = cold.start_congestion(mss);
+        if let Algorithm::Timely(timely) = &mut cold.congestion
+            && let Some(shortest) = self.path_delays.get(&self.flows.path[index].remote())
+        {
+            timely.know(shortest);
+        }
         if self.pacing || cold.congestion.kind() == Kind::Timely {
             flow.flags |= flag::PACED;
         }
