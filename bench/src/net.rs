@@ -44,9 +44,12 @@ pub struct Arguments {
     /// Seconds a block
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Only cells whose name contains this (app, veth, udp, rpc, bulk, ...)
+    /// Only cells whose name contains this (app, veth, udp, rpc, bulk, fair, ...)
     #[arg(long)]
     only: Option<String>,
+    /// Name the cells and measure nothing
+    #[arg(long)]
+    list: bool,
     /// Where JSON and SVG go
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -66,6 +69,12 @@ pub(crate) struct Measured {
 /// # Errors
 /// A program is missing or failed, or the kernel refused something.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    if arguments.list {
+        for cell in cells::all() {
+            println!("{}", cell.name());
+        }
+        return Ok(());
+    }
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Program {
             program: "bench net".into(),
