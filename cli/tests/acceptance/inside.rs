@@ -244,14 +244,24 @@ fn read_pcapng(file: &[u8]) -> (Vec<(u32, Vec<u8>)>, Option<u64>) {
     (frames, dropped)
 }
 
-/// A capture that has begun.
+/// A capture that has begun, as soon as the VNIC's holder can be asked for one.
 fn begin_capture(place: &Place, vnic: &str, path: &str, more: &[&str]) -> Child {
+    wait_for("a capture to begin", || try_begin_capture(place, vnic, path, more))
+}
+
+/// A capture, unless the holder is just acquiring the VNIC again.
+fn try_begin_capture(place: &Place, vnic: &str, path: &str, more: &[&str]) -> Option<Child> {
     let mut command = place.sietch(&[&["capture", vnic, "-w", path], more].concat());
     let mut capture = command.stderr(Stdio::piped()).spawn().expect("start sietch");
     let mut line = String::new();
     BufReader::new(capture.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("read");
-    assert!(line.contains("capturing"), "{line}");
-    capture
+    if line.contains("capturing") {
+        return Some(capture);
+    }
+    let output = capture.wait_with_output().expect("wait");
+    let said = line + &text(&output.stderr);
+    assert!(said.contains("try again"), "{said}");
+    None
 }
 
 #[test]
