@@ -41,6 +41,8 @@ const MOST_ERROR: i64 = 8;
 const SLOWEST: u64 = 50;
 /// The highest rate: 400 Gbit/s.
 const FASTEST: u64 = 50_000_000_000;
+/// A round trip that is longer counts as one of this: such a path is no data center's, and what a peer makes up stays a number to compute with.
+const LONGEST: u64 = SECOND;
 /// A lone segment that is acknowledged so late was probably waited for.
 const LATE: u64 = 20 * MILLISECOND;
 
@@ -196,12 +198,12 @@ impl CongestionControl for Timely {
     #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
         self.used |= what.grow;
-        let waited =
-            what.in_flight <= what.mss && self.shortest > 0 && what.round_trip > self.shortest + LATE;
-        if what.round_trip > 0 && !waited {
-            self.current = what.round_trip;
-            if what.round_trip < self.shortest || self.shortest == 0 {
-                self.shortest = what.round_trip;
+        let round_trip = what.round_trip.min(LONGEST);
+        let waited = what.in_flight <= what.mss && self.shortest > 0 && round_trip > self.shortest + LATE;
+        if round_trip > 0 && !waited {
+            self.current = round_trip;
+            if round_trip < self.shortest || self.shortest == 0 {
+                self.shortest = round_trip;
             }
         }
         if what.now >= self.next_at && self.current != NEVER {

@@ -105,6 +105,10 @@ impl Peer {
                 continue;
             }
             let (header, bytes) = ipv4::Header::parse(packet).expect("what we send is legal");
+            if header.protocol != ipv4::TCP {
+                // Of a packet of which parts are missing one is told by ICMP.
+                continue;
+            }
             let ends = (Address::v4(header.source), Address::v4(header.destination));
             let segment = tcp::Segment::parse(bytes, &ends.0, &ends.1, false).expect("what we send is legal");
             all.push(Got {
