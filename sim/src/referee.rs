@@ -42,6 +42,8 @@ struct Answer {
 struct Offer {
     shift: Option<u8>,
     mss: u16,
+    /// Behind the last number that was heard of the connection it begins.
+    heard_end: u32,
 }
 
 /// One connection as one engine sees it.
@@ -138,13 +140,16 @@ impl Half {
                 self.offers.remove(0);
             }
             let mss = options.mss.unwrap_or(DEFAULT_MSS);
-            self.offers.push(Offer { shift: options.shift, mss });
+            self.offers.push(Offer { shift: options.shift, mss, heard_end: segment.end() });
             // Which connection it begins is seen when it is acknowledged; until then, all of it may be.
             if self.ack.is_none() {
                 self.heard_end = Some(segment.end());
             }
         }
         self.heard_end = later(self.heard_end, segment.end());
+        for offer in &mut self.offers {
+            offer.heard_end = later(Some(offer.heard_end), segment.end()).unwrap_or(offer.heard_end);
+        }
         if segment.has(FIN) {
             self.peer_fin = Some(segment.end());
         }
@@ -281,6 +286,11 @@ impl Half {
         }
         if self.ack.is_some_and(|ack| ahead(segment.ack, ack) < 0) {
             return Err("takes an acknowledgement back");
+        }
+        if self.ack.is_none() {
+            // Of two answers to its SYN that came together it takes the one that it reads first.
+            let is_of = |offer: &&Offer| offer.heard_end.wrapping_sub(segment.ack) <= FAR;
+            self.heard_end = self.offers.iter().find(is_of).map(|offer| offer.heard_end).or(self.heard_end);
         }
         if self.heard_end.is_some_and(|heard| ahead(segment.ack, heard) > 0) {
             return Err("acknowledges what it never had");

@@ -260,7 +260,9 @@ pub struct Engine {
     pub(crate) cookies_until: u64,
     /// Something beside `dirty` and `replies` waits for the next emission.
     pub(crate) pending: bool,
-    /// The last emission sent nothing, for the queue was full.
+    /// Since when no emission could send anything, for the queue was full; [`limits::NEVER`] if the last one could.
+    pub(crate) full_since: u64,
+    /// That has been so for a while: the queue is looked at now and then.
     pub(crate) stuck: bool,
 
     /// Buffers that applications were handed and hold.
@@ -333,6 +335,7 @@ impl Engine {
             connects: 0,
             cookies_until: 0,
             pending: false,
+            full_since: limits::NEVER,
             stuck: false,
             handed_over: HandedOver::default(),
             scratch: Vec::new(),

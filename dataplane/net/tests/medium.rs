@@ -123,6 +123,10 @@ fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
     }
     let first = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
     assert_eq!((first.sent, first.more), (4, true), "four buffers, ten questions");
+    // A peer that reads would have made room by the next look, so there is one at once. This one does not read.
+    let full = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
+    assert_eq!((full.sent, full.more, side.engine.next_deadline()), (0, true, Some(now)));
+    now += 50_000;
     for _ in 0..3 {
         let stuck = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
         assert_eq!((stuck.sent, stuck.more), (0, false));

@@ -10,7 +10,7 @@ use sietch_nic::NicQueue;
 
 use super::{Engine, PollResult, network_header};
 use crate::flow::flag;
-use crate::limits::RECEIVE_BATCH;
+use crate::limits::{LOOK_FOR_ROOM, NEVER, RECEIVE_BATCH};
 use crate::neighbour::{Question, Resolution};
 use crate::packet::{Address, arp, ethernet, icmp, icmpv6, ipv4, ipv6, udp};
 use crate::transmit::Stalled;
@@ -36,8 +36,11 @@ impl Engine {
         queue.flush()?;
         let flush_again = queue.must_flush_again();
         let sent = (self.metrics.frames_sent - before) as usize;
-        // Nothing says when a full queue has room. It is looked at again in a moment, not at once: what empties it may be a rate limit.
-        self.stuck = full && sent == 0 && !flush_again;
+        // Nothing says when a full queue has room. A peer that reads makes some at once. If nobody does, what empties it may be a rate limit, and it is looked
+        // at again in a moment only.
+        let nothing = full && sent == 0 && !flush_again;
+        self.full_since = if nothing { self.full_since.min(self.now) } else { NEVER };
+        self.stuck = nothing && self.now - self.full_since >= LOOK_FOR_ROOM;
         self.pending = full || flush_again;
         let more = self.pending || !self.dirty.is_empty() || !self.replies.is_empty();
         Ok(PollResult { received: 0, sent, more: more && !self.stuck })

@@ -25,6 +25,10 @@ const MAX_CHUNKS: u32 = 4 * MAX_RING;
 /// 25 Gbit/s at 1 ms.
 const DEFAULT_RING: u32 = 2048;
 
+/// The depth of the receiving rings where a frame takes many chunks: 32 MiB. Each of some tens of flows must be able to have a few segments of 64 KiB
+/// in the ring, or all of them starve on timeouts.
+const LARGE_RING: u32 = 8192;
+
 /// Runs of [`Geometry::for_mtu`]: 2 MiB of frames that are on their way, which are those of one `sendto`, for the kernel copies them in that
 /// call.
 const DEFAULT_RUNS: u32 = 32;
@@ -62,7 +66,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// The usual geometry for an interface of `mtu` bytes: rings of 2048, and chunks for a full receive ring plus a
-    /// full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`] runs come on top.
+    /// full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`] the rings for receiving have 8192 slots, and runs come on top (42 MiB in all).
     ///
     /// # Errors
     /// [`GeometryError::Mtu`] above 65535 bytes.
@@ -75,16 +79,17 @@ impl Geometry {
         // At most seventeen.
         let run_chunks = ((mtu + ETHERNET_HEADER).div_ceil(chunk_size as usize) as u32).max(2);
         let (runs, run_chunks) = if single.is_some() { (0, 0) } else { (DEFAULT_RUNS, run_chunks) };
+        let receive = if single.is_some() { DEFAULT_RING } else { LARGE_RING };
         Ok(Self {
             ifindex,
             queue,
             chunk_size,
-            chunks: 2 * DEFAULT_RING + runs * run_chunks,
+            chunks: receive + DEFAULT_RING + runs * run_chunks,
             runs,
             run_chunks,
-            fill: DEFAULT_RING,
+            fill: receive,
             completion: DEFAULT_RING,
-            receive: DEFAULT_RING,
+            receive,
             transmit: DEFAULT_RING,
         })
     }

@@ -140,7 +140,8 @@ impl Queue {
             mac,
             mtu,
             chunk_bits: geometry.chunk_size.trailing_zeros(),
-            fill_target: geometry.fill.min(single / 2),
+            // What the transmit ring holds is left over, and half if that is more.
+            fill_target: geometry.fill.min(single - geometry.transmit.min(single / 2)),
             filled: 0,
             chains: Chains::new(if geometry.runs > 0 { single } else { 0 }),
             runs: Runs::new(&geometry),
