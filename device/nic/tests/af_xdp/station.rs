@@ -37,9 +37,13 @@ pub fn opened() -> (Queue, Redirect) {
 
 /// A granted queue for frames of `mtu` bytes.
 pub fn granted_with(mtu: usize) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
-    let ifindex = namespace::ifindex(QUEUE_END);
-    let granted = af_xdp::create(Geometry::for_mtu(ifindex, 0, mtu)?)?;
-    let redirect = redirect::attach(ifindex, granted.socket.as_fd())?;
+    granted_of(Geometry::for_mtu(namespace::ifindex(QUEUE_END), 0, mtu)?)
+}
+
+/// The same, of this geometry.
+pub fn granted_of(geometry: Geometry) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
+    let granted = af_xdp::create(geometry)?;
+    let redirect = redirect::attach(geometry.ifindex, granted.socket.as_fd())?;
     Ok((granted, redirect))
 }
 
