@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6, Received};
+use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6, Received, State};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::{Link, LinkConfig, Random, Referee};
@@ -423,9 +423,17 @@ impl World {
                 .unwrap_or_else(|| panic!("a connection from {remote} that nobody opened"));
             if std::mem::replace(&mut self.accepted[number], true) {
                 // A late copy of the SYN met a host that had forgotten the connection, and its opener happened to
-                // acknowledge the number chosen anew. Two live flows of one connection are never right.
-                let first = self.end(number, 1).map(|end| end.phase);
-                assert!(matches!(first, Some(Phase::Left | Phase::Closed(_))), "accepted twice: {number}");
+                // acknowledge the number chosen anew; or what once answered a cookie came again when all was over, before the application
+                // had looked. Two live flows of one connection are never right.
+                let first = self.end(number, 1).map(|end| (end.phase, end.flow));
+                let gone = first.is_some_and(|(phase, flow)| {
+                    matches!(phase, Phase::Left | Phase::Closed(_))
+                        || self.hosts[side]
+                            .engine
+                            .flow_info(flow)
+                            .is_none_or(|info| info.state == State::Closed)
+                });
+                assert!(gone, "accepted twice: {number}, {first:?}");
                 self.hosts[side].engine.abort(event.flow);
                 self.ghosts.push(event.flow);
                 return;
