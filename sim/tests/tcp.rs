@@ -34,7 +34,7 @@ const PATIENCE: u64 = 2000 * SECOND;
 const DELIVER: [u64; 5] =
     [256_472_207_310, 257_516_669_864, 257_517_775_762, 257_517_047_918, 258_696_147_170];
 const STALL: [u64; 2] = [256_472_151_170, 257_516_631_818];
-const MATRIX: [u64; 1] = [286_240_528_065];
+const MATRIX: [u64; 2] = [286_240_528_065, 296_306_913_363];
 
 fn buffers(random: &mut Random) -> impl FnMut(&mut Config) + use<> {
     let sizes = [4096, 16 << 10, 64 << 10, 512 << 10, 4 << 20];
