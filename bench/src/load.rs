@@ -1,8 +1,9 @@
-//! The store beside redis-server, in memory, under one load generator.
+//! The store beside redis-server under one load generator: in memory, and with every write durable before it is answered.
 //!
 //! 1. Three sides: redis-server and the store on kernel sockets over loopback, and the store on an end of a link of shared memory. Each is
 //!    a process of its own, started as its users start it; link and store come from `sietch up`, the generator acquires the other end by
-//!    its name. None of them keeps anything: `--save "" --appendonly no` and `--durability none`.
+//!    its name. *Memory*: none of them keeps anything, `--save "" --appendonly no` and `--durability none`. *Durable*: all on the same
+//!    disk, `--appendonly yes --appendfsync always` and `--durability always`; only one of them is asked at a time.
 //! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes ([`transport`]).
 //! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an order that turns; a round in which a core was
 //!    slow or much time was stolen is dropped. Reported are medians over rounds, and the median of the ratios round by round.
@@ -13,7 +14,8 @@ mod generator;
 mod servers;
 mod transport;
 
-use std::sync::atomic::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -38,6 +40,35 @@ const CONNECTIONS: usize = 50;
 /// The core that the generator has.
 const OWN_CORE: usize = 1;
 
+/// What the servers keep, and the loads that they are asked for: percent of SETs, connections, pipeline.
+struct Setting {
+    name: &'static str,
+    durable: bool,
+    loads: &'static [(u32, usize, usize)],
+}
+
+const SETTINGS: [Setting; 2] = [
+    Setting {
+        name: "memory",
+        durable: false,
+        loads: &[
+            (100, 1, 1),
+            (100, 1, 16),
+            (100, CONNECTIONS, 1),
+            (100, CONNECTIONS, 16),
+            (0, 1, 1),
+            (0, 1, 16),
+            (0, CONNECTIONS, 1),
+            (0, CONNECTIONS, 16),
+        ],
+    },
+    Setting {
+        name: "durable",
+        durable: true,
+        loads: &[(100, 1, 1), (100, CONNECTIONS, 1), (100, CONNECTIONS, 16), (10, CONNECTIONS, 1)],
+    },
+];
+
 /// Options of `bench load`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -46,6 +77,12 @@ pub struct Arguments {
     /// Requests a second, in an open loop
     #[arg(long)]
     rate: Option<f64>,
+    /// Only rows whose name contains this (`memory`, `durable`, `durable SET c50 P1`)
+    #[arg(long)]
+    only: Option<String>,
+    /// Where the durable servers keep their data: the disk to measure
+    #[arg(long)]
+    data: Option<PathBuf>,
 }
 
 /// What one block showed.
@@ -81,26 +118,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     std::fs::create_dir_all(&blocks.out).map_err(system("making the output folder"))?;
     println!("{}", machine::describe());
     let best = machine::calibrate()?;
-    let scratch = Scratch::create(None)?;
+    let scratch = Scratch::create(arguments.data.as_deref())?;
     let stop = interrupted()?;
-    let servers = Servers::start(scratch.path(), &blocks.out)?;
-    let mut sides = servers.connect(CONNECTIONS)?;
     let mut cells = Vec::new();
-    for set in [true, false] {
-        for connections in [1, CONNECTIONS] {
-            for pipeline in [1, 16] {
-                let (value, rate) = (blocks.value, arguments.rate);
-                let shape = Shape { set, connections, pipeline, value, keys: KEYS, rate };
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Error::Program {
-                        program: "bench load".into(),
-                        what: "interrupted".into(),
-                        mend: "run it again",
-                    });
-                }
-                cells.push(measure(blocks, shape, &mut sides, &best)?);
-            }
-        }
+    for setting in SETTINGS {
+        cells.extend(compare(&setting, arguments, scratch.path(), &best, &stop)?);
     }
     print(&cells);
     let json = serde_json::to_vec_pretty(&cells)
@@ -111,8 +133,54 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
+/// Measures the rows of one setting that are wanted.
+fn compare(
+    setting: &Setting,
+    arguments: &Arguments,
+    scratch: &Path,
+    best: &[u64],
+    stop: &AtomicBool,
+) -> Result<Vec<Cell>, Error> {
+    let blocks = &arguments.blocks;
+    let shape = |&(writes, connections, pipeline)| {
+        let (value, rate) = (blocks.value, arguments.rate);
+        Shape { writes, connections, pipeline, value, keys: KEYS, rate }
+    };
+    let wanted: Vec<(String, Shape)> = setting
+        .loads
+        .iter()
+        .map(|load| (format!("{} {}", setting.name, name(shape(load))), shape(load)))
+        .filter(|(name, _)| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str())))
+        .collect();
+    let mut cells = Vec::new();
+    if wanted.is_empty() {
+        return Ok(cells);
+    }
+    let servers = Servers::start(setting.name, setting.durable, scratch, &blocks.out)?;
+    let mut sides = servers.connect(CONNECTIONS)?;
+    for (name, shape) in wanted {
+        if stop.load(Ordering::Relaxed) {
+            let what = "interrupted".into();
+            return Err(Error::Program { program: "bench load".into(), what, mend: "run it again" });
+        }
+        cells.push(measure(blocks, name, shape, &mut sides, best)?);
+    }
+    Ok(cells)
+}
+
+/// The name of a load in the report.
+fn name(shape: Shape) -> String {
+    let command = match shape.writes {
+        100 => "SET".to_owned(),
+        0 => "GET".to_owned(),
+        percent => format!("GET and {percent} % SET"),
+    };
+    format!("{command} c{} P{}", shape.connections, shape.pipeline)
+}
+
 fn measure(
     blocks: &Blocks,
+    name: String,
     shape: Shape,
     sides: &mut [(&'static str, Generator)],
     best: &[u64],
@@ -120,15 +188,11 @@ fn measure(
     let duration = (blocks.seconds * 1e9) as u64;
     for (_, generator) in &mut *sides {
         // GET finds what SET has written, and everything is warm.
-        let fill = Shape { set: true, connections: CONNECTIONS, pipeline: 16, rate: None, ..shape };
+        let fill = Shape { writes: 100, connections: CONNECTIONS, pipeline: 16, rate: None, ..shape };
         block(generator, fill, duration / 2)?;
     }
-    let command = if shape.set { "SET" } else { "GET" };
-    let mut cell = Cell {
-        shape: format!("{command} c{} P{}", shape.connections, shape.pipeline),
-        sides: sides.iter().map(|(name, _)| (*name, Vec::new())).collect(),
-        dropped: 0,
-    };
+    let mut cell =
+        Cell { shape: name, sides: sides.iter().map(|(name, _)| (*name, Vec::new())).collect(), dropped: 0 };
     for round in 0..blocks.pairs * 2 {
         if cell.sides[0].1.len() == blocks.pairs {
             break;
@@ -169,23 +233,30 @@ fn block(generator: &mut Generator, shape: Shape, duration: u64) -> Result<Sampl
     })
 }
 
+/// All latencies of a side.
+fn together(samples: &[Sample]) -> Option<Histogram<u64>> {
+    let mut all = Histogram::<u64>::new(3).ok()?;
+    for sample in samples {
+        // It resizes itself: nothing is left out.
+        let _ = all.add(&sample.latencies);
+    }
+    Some(all)
+}
+
 fn print(cells: &[Cell]) {
     let mut rows = Vec::new();
     for cell in cells {
         let of = |samples: &[Sample], what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<_>>();
-        let redis = of(&cell.sides[0].1, |sample| sample.rate);
+        let middle = |sample: &Sample| sample.latencies.value_at_quantile(0.5) as f64;
+        let redis = (of(&cell.sides[0].1, |sample| sample.rate), of(&cell.sides[0].1, middle));
         for (name, samples) in &cell.sides {
             let rates = of(samples, |sample| sample.rate);
-            let ratios: Vec<f64> =
-                rates.iter().zip(&redis).map(|(ours, theirs)| ours / theirs.max(1.0)).collect();
+            let pairwise = |ours: &[f64], theirs: &[f64]| -> Vec<f64> {
+                ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs.max(1.0)).collect()
+            };
+            let ratios = pairwise(&rates, &redis.0);
             let (low, high) = range(&ratios);
-            let mut all = Histogram::<u64>::new(3).ok();
-            for sample in samples {
-                if let Some(sum) = &mut all {
-                    // It resizes itself: nothing is left out.
-                    let _ = sum.add(&sample.latencies);
-                }
-            }
+            let all = together(samples);
             let quantile = |part| all.as_ref().map_or(0.0, |all| all.value_at_quantile(part) as f64 / 1e3);
             rows.push(vec![
                 format!("{} {name}", cell.shape),
@@ -194,13 +265,26 @@ fn print(cells: &[Cell]) {
                 format!("{low:.2}-{high:.2}"),
                 format!("{:.2}", median(&of(samples, |sample| sample.cpu_us))),
                 format!("{:.1}/{:.1}/{:.1}", quantile(0.5), quantile(0.99), quantile(0.999)),
+                format!("{:.2}", median(&pairwise(&of(samples, middle), &redis.1))),
                 format!("{} ({} dropped)", samples.len(), cell.dropped),
             ]);
         }
     }
-    println!("\nin memory: redis-server with --save \"\" --appendonly no, Sietch with --durability none");
+    println!("\nmemory: redis-server with --save \"\" --appendonly no, Sietch with --durability none");
+    println!(
+        "durable: redis-server with --appendonly yes --appendfsync always, Sietch with --durability always"
+    );
     println!("CPU is that of the whole machine, the generator's included; ratios are to redis-server");
-    let heading = ["command, server", "req/s", "ratio", "range", "CPU us/req", "p50/p99/p99.9 us", "rounds"];
+    let heading = [
+        "command, server",
+        "req/s",
+        "ratio",
+        "range",
+        "CPU us/req",
+        "p50/p99/p99.9 us",
+        "p50 ratio",
+        "rounds",
+    ];
     table::print(&heading, &rows);
 }
 

@@ -21,12 +21,15 @@ pub(crate) struct Setting {
 /// On kernel sockets of this host, in memory.
 pub(crate) const LOOPBACK_MEMORY: Setting = Setting { name: "loopback memory", veth: false, durable: false };
 
+/// The same with every write durable.
+pub(crate) const LOOPBACK_DURABLE: Setting = Setting { name: "loopback durable", veth: false, durable: true };
+
 /// All of them.
 pub(crate) const SETTINGS: [Setting; 4] = [
     Setting { name: "veth memory", veth: true, durable: false },
     Setting { name: "veth durable", veth: true, durable: true },
     LOOPBACK_MEMORY,
-    Setting { name: "loopback durable", veth: false, durable: true },
+    LOOPBACK_DURABLE,
 ];
 
 /// What the client does in a setting.

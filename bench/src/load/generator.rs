@@ -19,8 +19,8 @@ const SETTLING: u64 = 60_000_000;
 /// What the load is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// SET, else GET.
-    pub set: bool,
+    /// SETs of a hundred requests; the others are GETs. Which are which is drawn.
+    pub writes: u32,
     /// Connections.
     pub connections: usize,
     /// Requests that a connection sends before it waits.
@@ -45,7 +45,10 @@ pub(super) struct Generator {
     transport: Box<dyn Transport>,
     connections: Vec<Connection>,
     seed: u64,
-    /// A pipeline of requests; each time it is sent the keys alone are new.
+    /// A GET and a SET, of which the keys alone are new each time.
+    get: Vec<u8>,
+    set: Vec<u8>,
+    /// What is sent at a time.
     pipeline: Vec<u8>,
 }
 
@@ -54,7 +57,14 @@ impl Generator {
     pub fn new(transport: impl Transport + 'static, connections: usize) -> Self {
         let connections = vec![Connection::default(); connections];
         let transport = Box::new(transport);
-        Self { transport, connections, seed: 0x9e37_79b9_7f4a_7c15, pipeline: Vec::new() }
+        Self {
+            transport,
+            connections,
+            seed: 0x9e37_79b9_7f4a_7c15,
+            get: Vec::new(),
+            set: Vec::new(),
+            pipeline: Vec::new(),
+        }
     }
 
     /// Sends for `duration` nanoseconds over the first connections, as many as the shape has; returns the replies and their latencies in
@@ -66,7 +76,9 @@ impl Generator {
         let gap = shape.rate.map(|rate| (shape.pipeline as f64 * 1e9 / rate) as u64);
         let mut due = begin;
         let count = shape.connections.min(self.connections.len());
-        self.pipeline = request(shape).repeat(shape.pipeline);
+        (self.get, self.set) = (request(shape, false), request(shape, true));
+        let only = if shape.writes == 0 { &self.get } else { &self.set };
+        self.pipeline = only.repeat(shape.pipeline);
         let mut idle: Vec<usize> = (0..count).collect();
         let (mut replies, mut news) = (0, Vec::new());
         loop {
@@ -108,12 +120,19 @@ impl Generator {
     }
 
     fn send(&mut self, user: usize, shape: Shape) -> io::Result<()> {
-        let length = self.pipeline.len() / shape.pipeline.max(1);
-        for request in self.pipeline.chunks_exact_mut(length.max(1)) {
-            self.seed ^= self.seed << 13;
-            self.seed ^= self.seed >> 7;
-            self.seed ^= self.seed << 17;
-            put_key(request, self.seed % shape.keys.max(1));
+        if matches!(shape.writes, 0 | 100) {
+            let length = self.pipeline.len() / shape.pipeline.max(1);
+            for request in self.pipeline.chunks_exact_mut(length.max(1)) {
+                put_key(request, next(&mut self.seed) % shape.keys.max(1));
+            }
+        } else {
+            self.pipeline.clear();
+            for _ in 0..shape.pipeline {
+                let set = next(&mut self.seed) % 100 < u64::from(shape.writes);
+                let begin = self.pipeline.len();
+                self.pipeline.extend_from_slice(if set { &self.set } else { &self.get });
+                put_key(&mut self.pipeline[begin..], next(&mut self.seed) % shape.keys.max(1));
+            }
         }
         self.connections[user].awaited = shape.pipeline;
         self.transport.send(user, &self.pipeline)
@@ -137,10 +156,18 @@ impl Generator {
 /// Where the digits of the key are in a request.
 const KEY: std::ops::Range<usize> = 22..34;
 
+/// The next of a sequence of numbers that look drawn (xorshift).
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
 /// A request for the first key, as redis-benchmark writes it.
-fn request(shape: Shape) -> Vec<u8> {
+fn request(shape: Shape, set: bool) -> Vec<u8> {
     let key = "$16\r\nkey:000000000000\r\n";
-    if shape.set {
+    if set {
         let value = "x".repeat(shape.value);
         format!("*3\r\n$3\r\nSET\r\n{key}${}\r\n{value}\r\n", shape.value).into_bytes()
     } else {
@@ -211,8 +238,8 @@ mod tests {
 
     #[test]
     fn requests_are_those_of_redis_benchmark() {
-        let shape = Shape { set: true, connections: 1, pipeline: 1, value: 2, keys: 9, rate: None };
-        let mut out = request(shape);
+        let shape = Shape { writes: 100, connections: 1, pipeline: 1, value: 2, keys: 9, rate: None };
+        let mut out = request(shape, true);
         put_key(&mut out, 42);
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$2\r\nxx\r\n");
     }

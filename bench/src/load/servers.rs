@@ -9,7 +9,7 @@ use sietch::{Client, Held, Stack};
 use super::generator::Generator;
 use super::transport::{Flows, Sockets};
 use crate::error::{Error, system};
-use crate::kv::servers::{LOOPBACK_MEMORY, Pair};
+use crate::kv::servers::{LOOPBACK_DURABLE, LOOPBACK_MEMORY, Pair};
 use crate::process::{self, Process};
 
 const STORE: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
@@ -29,12 +29,12 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Starts them; data below `scratch`, logs in `out`.
-    pub fn start(scratch: &Path, out: &Path) -> Result<Self, Error> {
-        let kernel = Pair::start(LOOPBACK_MEMORY, scratch, out)?;
-        let folder = scratch.join("link");
+    pub fn start(name: &str, durable: bool, scratch: &Path, out: &Path) -> Result<Self, Error> {
+        let kernel = Pair::start(if durable { LOOPBACK_DURABLE } else { LOOPBACK_MEMORY }, scratch, out)?;
+        let folder = scratch.join(format!("link-{name}"));
         std::fs::create_dir_all(&folder).map_err(system("making the data folder"))?;
         let file = folder.join("sietch.toml");
-        std::fs::write(&file, configuration()).map_err(system("writing sietch.toml"))?;
+        std::fs::write(&file, configuration(durable)).map_err(system("writing sietch.toml"))?;
         let socket = folder.join("sietchd.sock");
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let program = path(&process::sietch_program()?);
@@ -48,8 +48,10 @@ impl Servers {
             path(&file),
         ]);
         words.extend(["--data".into(), path(&folder.join("sietch"))]);
-        words.extend(["--durability", "none", "--net", "af_xdp", "--listen", "none"].map(String::from));
-        let mut linked = Process::start("taskset", &words, &out.join("load-link.log"))?;
+        let durability = if durable { "always" } else { "none" };
+        words.extend(["--durability", durability, "--net", "af_xdp", "--listen", "none"].map(String::from));
+        let log = out.join(format!("load-link-{name}.log"));
+        let mut linked = Process::start("taskset", &words, &log)?;
         linked.wait_for_file(&socket)?;
         Ok(Self { kernel, socket, _linked: linked })
     }
@@ -81,7 +83,9 @@ impl Servers {
     }
 }
 
-fn configuration() -> String {
+fn configuration(durable: bool) -> String {
+    // Half of it may hold the log: a few seconds of the fastest load between two compactions.
+    let size = if durable { "1GiB" } else { "64MiB" };
     let own = rustix::process::geteuid();
     let store = if own.is_root() { STORE_USER } else { own.as_raw() };
     let own = own.as_raw();
@@ -89,7 +93,7 @@ fn configuration() -> String {
         "[[link]]\nname = \"load\"\nmtu = 1500\n\
          [[link.end]]\nname = \"kv\"\nuid = {store}\naddress = \"{STORE}/24\"\n\
          [[link.end]]\nname = \"{GENERATOR}\"\nuid = {own}\naddress = \"10.84.1.1/24\"\n\n\
-         [[vsa]]\nname = \"kv\"\nuid = {store}\nsize = \"64MiB\"\n\n\
+         [[vsa]]\nname = \"kv\"\nuid = {store}\nsize = \"{size}\"\n\n\
          [kv]\nuid = {store}\nport = {PORT}\n"
     )
 }
