@@ -102,7 +102,10 @@ fn grants(daemon: &Status) -> Table {
     for vsa in &daemon.vsas {
         table.row(row(
             &format!("VSA {}", vsa.name),
-            &style::bytes(vsa.size),
+            &vsa.model.map_or_else(
+                || style::bytes(vsa.size),
+                |model| format!("{} ({model})", style::bytes(vsa.size)),
+            ),
             &vsa.protection,
             vsa.revoked,
             vsa.holder.as_ref(),

@@ -1,17 +1,17 @@
 //! Asking the daemon for devices.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use sietch_protocol::connection::DEFAULT_TIMEOUT;
-use sietch_protocol::{AreaStatus, Connection, HeldGrant, VnicDescriptors, VnicGrant, VsaGrant, Welcome};
+use sietch_protocol::{AreaStatus, Connection, HeldGrant, VnicDescriptors, VnicGrant, Welcome};
 
 use crate::error::Error;
 use crate::grant::Grant;
 use crate::lease::{Lease, Parts, SharedPage};
 use crate::metrics::Metrics;
 use crate::vnic::Vnic;
-use crate::vsa::Vsa;
+use crate::vsa::{Vsa, VsaParts};
 
 /// A VNIC as the daemon handed it out: what it is, and what it is made of.
 #[derive(Debug)]
@@ -22,17 +22,6 @@ pub struct VnicParts {
     pub description: VnicGrant,
     /// A bound AF_XDP socket and its memory, or one side of shared memory.
     pub descriptors: VnicDescriptors,
-}
-
-/// A VSA as the daemon handed it out.
-#[derive(Debug)]
-pub struct VsaParts {
-    /// Whether it is still held.
-    pub grant: Grant,
-    /// Name and size.
-    pub description: VsaGrant,
-    /// The area's own file, open for reading and writing.
-    pub file: OwnedFd,
 }
 
 /// A connection to the daemon, before the application starts its data loop.
@@ -96,11 +85,11 @@ impl Client {
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.
     pub fn acquire_vsa_parts(&mut self, name: &str) -> Result<VsaParts, Error> {
-        let (description, file) = self.parts.connection.acquire_vsa(name)?;
+        let (description, files) = self.parts.connection.acquire_vsa_parts(name)?;
         let held = HeldGrant { grant: description.grant, generation: description.generation };
         let grant = Grant::new(held, description.name.clone(), description.protection.clone());
         self.parts.grants.push(grant.clone());
-        Ok(VsaParts { grant, description, file })
+        Ok(VsaParts { grant, description, files })
     }
 
     /// Makes the storage area `name` (`/VOLUME/NAME`, or `NAME` on the volume `main`) of `size` zeroed bytes, for this process' user.
@@ -112,19 +101,21 @@ impl Client {
         Ok(self.parts.connection.create_vsa(name, size, None)?)
     }
 
-    /// Gives the storage area `vsa`, which this process holds, another size: its blocks stay where they are, what is added is zeros.
-    /// Its queue is made anew, and must be idle.
+    /// Gives the storage area `vsa`, which this process holds, another size: its data stays, what is added is zeros, what is cut off is gone.
+    /// Its queue is made anew, and must be idle. With the size that it has already, this takes over what an administrator has made of it.
+    ///
+    /// A process that has given its client to [`Client::hold`] connects another one for this: what counts is that it is the same process.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, and the area is as before; [`Error::Area`]: its queue has requests in flight, or cannot be made anew.
     pub fn resize_vsa(&mut self, vsa: &mut Vsa, size: u64) -> Result<(), Error> {
         vsa.check_idle()?;
-        let area = self.parts.connection.resize_vsa(&vsa.description.name, size)?;
-        vsa.reopen(area.size)
+        let (area, files) = self.parts.connection.resize_held_vsa(&vsa.description.name, size)?;
+        vsa.reopen(area.size, area.parts, files)
     }
 
-    /// Makes a range of the storage area `vsa`, which this process holds, read as zeros, without a length up to its end, and
-    /// gives its blocks back where the volume can.
+    /// Makes a range of the storage area `vsa`, which this process holds, read as zeros, without a length up to its end. Its blocks stay
+    /// its own: a later write there neither waits for new ones nor finds the volume full.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.

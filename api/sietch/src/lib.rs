@@ -67,7 +67,7 @@ pub use sietch_persist as persist;
 pub use sietch_protocol as protocol;
 
 pub use arguments::{ArgumentError, Arguments};
-pub use client::{Client, VnicParts, VsaParts};
+pub use client::{Client, VnicParts};
 pub use doorbell::{DiskDoorbell, Doorbell};
 pub use error::Error;
 pub use grant::Grant;
@@ -83,4 +83,4 @@ pub use runtime::{
 pub use spin::{Idle, Spin};
 pub use stack::Stack;
 pub use vnic::{Vnic, VnicQueue};
-pub use vsa::Vsa;
+pub use vsa::{Vsa, VsaParts};

@@ -1,13 +1,46 @@
 //! A storage area ready to be driven.
+//!
+//! 1. An area is one descriptor, or several *parts* of memory one after the other: memory that is sealed cannot grow, so each growth under its holder
+//!    adds a part. Its queue is over all of them, and as slow as the grant says that memory is to make itself.
+//! 2. When the area gets another size ([`crate::Client::resize_vsa`]) the queue is made anew: over the same descriptor, or over the parts that come with the
+//!    answer. What is in flight belongs to the former queue, so it must be idle.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use sietch_disk::{AreaQueue, DiskQueue as _, OpenError, open_area};
-use sietch_protocol::VsaGrant;
+use sietch_disk::nvm::Model;
+use sietch_disk::{AreaQueue, DiskQueue as _, OpenError, open_parts};
+use sietch_protocol::{MemoryModel, VsaGrant};
 
-use crate::client::VsaParts;
 use crate::error::Error;
 use crate::grant::Grant;
+
+/// A VSA as the daemon handed it out.
+#[derive(Debug)]
+pub struct VsaParts {
+    /// Whether it is still held.
+    pub grant: Grant,
+    /// Name and size.
+    pub description: VsaGrant,
+    /// The area's own file, open for reading and writing; of an area in memory that has grown while it was held, one for each of
+    /// [`VsaGrant::parts`].
+    pub files: Vec<OwnedFd>,
+}
+
+impl VsaParts {
+    /// Whether the area is memory, which takes no other queue than [`VsaParts::queue`].
+    pub fn is_memory(&self) -> bool {
+        self.files.len() > 1 || self.description.model.is_some()
+    }
+
+    /// A queue over the area: the best that its medium has, as slow as the grant says that it is to be.
+    ///
+    /// # Errors
+    /// [`Error::Area`].
+    pub fn queue(&self) -> Result<AreaQueue, Error> {
+        queue(&self.description, &self.files)
+    }
+}
 
 /// A storage area that this process drives.
 pub struct Vsa {
@@ -15,18 +48,18 @@ pub struct Vsa {
     pub grant: Grant,
     /// Name and size.
     pub description: VsaGrant,
-    /// Its queue pair: io_uring, or blocking calls where that is refused. One thread owns it.
+    /// Its queue pair: io_uring, blocking calls where that is refused, or loads and stores where it is memory. One thread owns it.
     pub queue: AreaQueue,
     /// For a queue over another size.
-    file: OwnedFd,
+    files: Vec<OwnedFd>,
 }
 
 impl Vsa {
     /// Makes a queue over what the daemon handed out.
     pub(crate) fn open(parts: VsaParts) -> Result<Self, Error> {
-        let VsaParts { grant, description, file } = parts;
-        let queue = queue(&description, &file)?;
-        Ok(Self { grant, description, queue, file })
+        let queue = parts.queue()?;
+        let VsaParts { grant, description, files } = parts;
+        Ok(Self { grant, description, queue, files })
     }
 
     /// Refuses while requests are in flight: they belong to the former queue.
@@ -43,18 +76,36 @@ impl Vsa {
         }
     }
 
-    /// Makes a queue over `size` bytes.
-    pub(crate) fn reopen(&mut self, size: u64) -> Result<(), Error> {
+    /// Makes a queue over `size` bytes: of `files` with so many of `parts` each, or of the descriptors that there are.
+    pub(crate) fn reopen(&mut self, size: u64, parts: Vec<u64>, files: Vec<OwnedFd>) -> Result<(), Error> {
         self.description.size = size;
-        self.queue = queue(&self.description, &self.file)?;
+        if !files.is_empty() {
+            (self.description.parts, self.files) = (parts, files);
+        }
+        self.queue = queue(&self.description, &self.files)?;
         Ok(())
     }
 }
 
-fn queue(description: &VsaGrant, file: &OwnedFd) -> Result<AreaQueue, Error> {
+fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> {
     let failed = |source| Error::Area { name: description.name.clone(), source };
-    let file = file
-        .try_clone()
-        .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))?;
-    open_area(file, description.size).map_err(failed)
+    let whole = [description.size];
+    let lengths = if description.parts.is_empty() { &whole[..] } else { &description.parts[..] };
+    let mut parts = Vec::with_capacity(files.len());
+    for (file, length) in files.iter().zip(lengths) {
+        let file = file
+            .try_clone()
+            .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))?;
+        parts.push((file, *length));
+    }
+    open_parts(parts, description.model.map(model)).map_err(failed)
+}
+
+/// As the daemon's volume is defined: latency for reads, one bandwidth for all.
+fn model(said: MemoryModel) -> Model {
+    Model {
+        read_latency: Duration::from_nanos(said.read_ns),
+        write_latency: Duration::ZERO,
+        bandwidth: said.bytes_per_second,
+    }
 }

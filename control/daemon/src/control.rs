@@ -38,7 +38,7 @@ use crate::device::VnicDevices;
 use crate::identity::Process;
 use crate::metrics::Counters;
 use crate::state::{Device, GrantRecord, Remembered, State};
-use crate::volume::{Place, Volumes, Work};
+use crate::volume::{Handed, Place, Volumes, Work};
 use crate::{Error, VERSION};
 
 /// How long a living process may be without a connection before its grants end: enough for an application to
@@ -65,9 +65,15 @@ pub(crate) enum Event {
     /// A process has been without a connection for [`GRACE`], unless `epoch` is over.
     Alone { process: Process, epoch: u64 },
     /// The area of a grant is made and open, or not.
-    Area { grant: u64, name: String, result: Result<OwnedFd, ErrorReply>, answer: oneshot::Sender<Answer> },
-    /// Something was done to an area, or not.
-    Worked { place: Place, work: Work, result: Result<(), ErrorReply>, answer: oneshot::Sender<Answer> },
+    Area { grant: u64, name: String, result: Result<Handed, ErrorReply>, answer: oneshot::Sender<Answer> },
+    /// Something was done to an area, or not; with what `asker`, if it holds the area, is to map from now on.
+    Worked {
+        place: Place,
+        work: Work,
+        result: Result<Option<Handed>, ErrorReply>,
+        asker: Option<Process>,
+        answer: oneshot::Sender<Answer>,
+    },
     /// An application was asked something, and its time is up.
     Overdue { question: u64 },
     /// Look at the areas.
@@ -245,7 +251,9 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
             Event::Area { grant, name, result, answer } => self.area_ready(grant, &name, result, answer),
-            Event::Worked { place, work, result, answer } => self.worked(&place, work, result, answer),
+            Event::Worked { place, work, result, asker, answer } => {
+                self.worked(&place, work, result, asker.as_ref(), answer);
+            }
             Event::Overdue { question } => self.overdue(question),
             Event::Inspect => self.inspect(),
             Event::Stop(why) => {

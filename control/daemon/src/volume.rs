@@ -64,8 +64,23 @@ pub(crate) struct Found {
     pub recorded: bool,
     /// Bytes of the volume that it takes.
     pub allocated: u64,
+    /// Bytes that count against volume and quota.
+    pub charge: u64,
     /// Contiguous pieces, where known.
     pub extents: Option<u32>,
+}
+
+/// The descriptors of an area, and how many bytes of each are its.
+pub(crate) struct Handed {
+    pub files: Vec<OwnedFd>,
+    /// Empty: there is one descriptor, and all of it is.
+    pub lengths: Vec<u64>,
+}
+
+impl Handed {
+    fn one(file: OwnedFd) -> Self {
+        Self { files: vec![file], lengths: Vec::new() }
+    }
 }
 
 /// What is done to an area.
@@ -269,13 +284,21 @@ impl Volume {
         }
     }
 
-    /// A descriptor for user `uid` that reaches the area `name` and nothing else. Makes an area of `size` bytes that does not exist.
-    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
+    /// Descriptors for user `uid` that reach the area `name` and nothing else. Makes an area of `size` bytes that does not exist.
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Handed, ErrorReply> {
         match &*self.backend {
-            Backend::Directory(directory) => directory.prepare(name, uid, size),
+            Backend::Directory(directory) => directory.prepare(name, uid, size).map(Handed::one),
             Backend::Memory(memory) => memory.prepare(name, uid, size),
             Backend::Extents(_) => Err(self.broken(Extents::REFUSAL)),
             Backend::Broken(why) => Err(self.broken(why)),
+        }
+    }
+
+    /// What the process that holds the area `name` maps anew when its size has changed; nothing where its descriptor stays what it was.
+    pub(crate) fn again(&self, name: &str) -> Result<Handed, ErrorReply> {
+        match &*self.backend {
+            Backend::Memory(memory) => memory.again(name),
+            _ => Ok(Handed { files: Vec::new(), lengths: Vec::new() }),
         }
     }
 

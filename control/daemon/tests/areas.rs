@@ -257,12 +257,57 @@ fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
     assert!(rustix::fs::ftruncate(&file, 2 * MIB).is_err(), "its holder takes no more than it was given");
     assert!(rustix::fs::ftruncate(&file, 0).is_err());
     write(&file, 0, 5);
-    assert_eq!(kind(connection.resize_vsa("/ram/x", 2 * MIB)).0, ErrorKind::Busy);
+    assert_eq!((grant.model.unwrap().read_ns, grant.parts.len()), (300, 0));
     connection.revoke(sietch_protocol::Target::Grant(grant.grant)).unwrap();
     write(&file, 0, 6);
     connection.restore("/ram/x").unwrap();
     let (_, next) = connection.acquire_vsa("/ram/x").unwrap();
     assert_eq!(read(&next, 0), [5; 4096], "what a revoked holder writes reaches nobody");
+}
+
+#[test]
+fn an_application_grows_memory_that_it_holds_and_its_queue_is_as_slow_as_the_volume_says() {
+    use sietch::disk::DiskQueue as _;
+    let scene = Scene::new("areas-parts", own_uid());
+    scene.configure(
+        "[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"8MiB\"\nread_ns = 300\nbytes_per_second = \"2GiB\"\n",
+    );
+    let _daemon = scene.start();
+    let mut client = sietch::Client::connect(&scene.socket(), "app").unwrap();
+    client.create_vsa("/ram/x", MIB).unwrap();
+    let mut vsa = client.acquire_vsa("/ram/x").unwrap();
+    let said = vsa.queue.description();
+    assert!(said.contains("model: +300 ns a read") && said.contains("2147 MB/s"), "{said}");
+    assert_eq!(scene.status().vsas[0].model.unwrap().read_ns, 300);
+    for size in [2 * MIB, 4 * MIB, 3 * MIB, 3 * MIB + 4096] {
+        client.resize_vsa(&mut vsa, size).unwrap();
+        assert_eq!(vsa.queue.capacity(), size);
+        assert!(
+            drive(&mut vsa.queue, 0) && drive(&mut vsa.queue, size - 4096) && !drive(&mut vsa.queue, size)
+        );
+    }
+    // Across the border of two parts.
+    let buffer = sietch::disk::Buffer::new(8192);
+    let write = sietch::disk::Operation::Write { offset: MIB - 4096, length: 8192, buffer, durable: true };
+    vsa.queue.submit(9, write).unwrap();
+    let mut done = Vec::new();
+    while done.is_empty() {
+        vsa.queue.wait(std::time::Duration::from_secs(1)).unwrap();
+        vsa.queue.complete(&mut done);
+    }
+    // An administrator makes it longer; the holder takes that over when it likes.
+    assert_eq!(scene.connect().resize_vsa("/ram/x", 5 * MIB).unwrap().size, 5 * MIB);
+    assert!(!drive(&mut vsa.queue, 5 * MIB - 4096));
+    client.resize_vsa(&mut vsa, 5 * MIB).unwrap();
+    assert!(drive(&mut vsa.queue, 5 * MIB - 4096));
+    let refused = client.resize_vsa(&mut vsa, 9 * MIB).unwrap_err();
+    assert!(refused.to_string().contains("volume ram"), "{refused}");
+    assert!(drive(&mut vsa.queue, 5 * MIB - 4096), "a refusal leaves all as it was");
+    let grant = vsa.grant.clone();
+    drop(vsa);
+    client.release(&grant).unwrap();
+    let (_, file) = scene.connect().acquire_vsa_parts("/ram/x").unwrap();
+    assert!(file.len() > 1, "it stays in parts until somebody resizes it alone");
 }
 
 #[test]

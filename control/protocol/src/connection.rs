@@ -307,18 +307,54 @@ impl Connection {
         self.done(&Request::Inform { id, outcome }, file.as_slice())
     }
 
-    /// Opens a VSA: what it is, and its file.
+    /// Opens the VSA `name`, which is one file.
+    ///
+    /// # Errors
+    /// See [`CallError`]; an area in memory that has grown while it was held has several.
+    pub fn acquire_vsa(&mut self, name: &str) -> Result<(VsaGrant, OwnedFd), CallError> {
+        let (grant, files) = self.acquire_vsa_parts(name)?;
+        match <[OwnedFd; 1]>::try_from(files) {
+            Ok([file]) => Ok((grant, file)),
+            Err(_) => {
+                self.release(grant.grant)?;
+                Err(CallError::Unexpected("several parts of memory"))
+            }
+        }
+    }
+
+    /// Opens the VSA `name`: its file, or the parts of its memory ([`VsaGrant::parts`]).
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn acquire_vsa(&mut self, name: &str) -> Result<(VsaGrant, OwnedFd), CallError> {
-        let (reply, descriptors) = self.call(&Request::AcquireVsa { name: name.to_owned() }, &[])?;
+    pub fn acquire_vsa_parts(&mut self, name: &str) -> Result<(VsaGrant, Vec<OwnedFd>), CallError> {
+        let (reply, files) = self.call(&Request::AcquireVsa { name: name.to_owned() }, &[])?;
         let Reply::Vsa(grant) = reply else {
             return Err(CallError::Unexpected("no VSA"));
         };
-        let [file] =
-            <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| CallError::Unexpected("not one descriptor"))?;
-        Ok((*grant, file))
+        if files.len() != grant.parts.len().max(1) {
+            return Err(CallError::Unexpected("another number of descriptors than of parts"));
+        }
+        Ok((*grant, files))
+    }
+
+    /// Gives the VSA `name`, which this process holds, another size. Of an area in memory the parts that it has now come back, to be mapped
+    /// in the place of the former ones ([`AreaStatus::parts`]); of another nothing, for its descriptor stays what it was.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn resize_held_vsa(
+        &mut self,
+        name: &str,
+        size: u64,
+    ) -> Result<(AreaStatus, Vec<OwnedFd>), CallError> {
+        let (reply, files) = self.call(&Request::ResizeVsa { name: name.to_owned(), size }, &[])?;
+        let Reply::Area(area) = reply else {
+            return Err(CallError::Unexpected("no area"));
+        };
+        if !files.is_empty() && files.len() != area.parts.len().max(1) {
+            return Err(CallError::Unexpected("another number of descriptors than of parts"));
+        }
+        Ok((*area, files))
     }
 
     /// Makes the VSA `name` of `size` bytes, for user `uid` or this process' own.

@@ -31,9 +31,9 @@ use serde::de::DeserializeOwned;
 /// cannot make the daemon hold more than this for it.
 pub const MAX_FRAME: usize = 64 * 1024;
 
-/// The most descriptors a frame carries: a VNIC needs two. The receive buffer has room for exactly this many,
-/// so the kernel itself closes what is beyond.
-pub const MAX_DESCRIPTORS: usize = 4;
+/// The most descriptors a frame carries: a VNIC needs three, an area in memory one a part, and it can double its size at each. The
+/// receive buffer has room for exactly this many, so the kernel itself closes what is beyond.
+pub const MAX_DESCRIPTORS: usize = 16;
 
 /// Bytes of the length.
 pub const HEADER: usize = 4;

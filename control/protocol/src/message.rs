@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
-use crate::storage::{AreaPage, AreaStatus, VolumeStatus};
+use crate::storage::{AreaPage, AreaStatus, MemoryModel, VolumeStatus};
 use crate::types::{
     Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
@@ -78,7 +78,8 @@ pub enum Request {
         /// Sockets that did not fit, or why there is no answer.
         outcome: Result<u64, String>,
     },
-    /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing.
+    /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing; of an area in memory that has
+    /// grown while it was held one for each of its parts.
     AcquireVsa {
         /// Its name in `sietch.toml`, or its path ([`crate::storage`]).
         name: String,
@@ -92,7 +93,8 @@ pub enum Request {
         /// Whose it is to be; the client's own user if nobody is named. Administrators alone name others.
         uid: Option<u32>,
     },
-    /// Makes a VSA longer or shorter. What somebody else holds grows only. Answer: [`Reply::Area`]. Administrators and its user.
+    /// Makes a VSA longer or shorter. What somebody else holds grows only. Answer: [`Reply::Area`]; to the holder of an area in memory
+    /// with a descriptor for each of its parts. Administrators and its user.
     ResizeVsa {
         /// Its path.
         name: String,
@@ -384,6 +386,13 @@ pub struct VsaGrant {
     pub protection: Protection,
     /// Where the file lies, for display: the descriptor is the capability.
     pub path: String,
+    /// Of an area in memory that has grown while it was held: how many bytes of each descriptor are its, in order. Otherwise
+    /// there is one, and this is empty.
+    #[serde(default)]
+    pub parts: Vec<u64>,
+    /// How slow the memory is to make itself. The queue of the application does that: it holds nobody to it.
+    #[serde(default)]
+    pub model: Option<MemoryModel>,
 }
 
 /// What became of a grant named in Adopt.
@@ -485,6 +494,9 @@ pub struct VsaStatus {
     pub path: String,
     /// Who keeps the application inside it.
     pub protection: Protection,
+    /// How slow its memory makes itself, if so.
+    #[serde(default)]
+    pub model: Option<MemoryModel>,
     /// Whether it was revoked and waits for Restore.
     pub revoked: bool,
     /// Who has it.

@@ -42,8 +42,15 @@ impl std::fmt::Display for VolumeKind {
 pub struct MemoryModel {
     /// Nanoseconds that a read takes longer.
     pub read_ns: u64,
-    /// Bytes a second that can be written; 0: as fast as the memory is.
+    /// Bytes a second that can be read and written, together; 0: as fast as the memory is.
     pub bytes_per_second: u64,
+}
+
+impl MemoryModel {
+    /// Whether it makes memory slower at all.
+    pub fn slows(&self) -> bool {
+        self.read_ns > 0 || self.bytes_per_second > 0
+    }
 }
 
 impl std::fmt::Display for MemoryModel {
@@ -101,10 +108,13 @@ pub struct AreaStatus {
     pub uid: u32,
     /// Bytes.
     pub size: u64,
-    /// Bytes of the volume that it takes: fewer after a trim.
+    /// Bytes of the volume that it takes. More than its size: what a holder that made it shorter could still touch.
     pub allocated: u64,
     /// Contiguous pieces, where the volume knows.
     pub extents: Option<u32>,
+    /// To the holder of an area in memory that has grown while it was held: as in [`crate::VsaGrant`].
+    #[serde(default)]
+    pub parts: Vec<u64>,
     /// Whether `sietch.toml` names it.
     pub configured: bool,
     /// Who keeps its holder inside it.

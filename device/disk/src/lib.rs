@@ -23,7 +23,7 @@ pub use blocking::BlockingQueue;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError};
-pub use select::{AreaQueue, open_area, open_memory};
+pub use select::{AreaQueue, open_area, open_memory, open_parts};
 pub use uring::UringQueue;
 
 /// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little enough to

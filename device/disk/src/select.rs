@@ -57,6 +57,21 @@ pub fn open_memory(fd: OwnedFd, capacity: u64, model: Option<Model>) -> Result<A
     Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::memory(fd, capacity)?, model)))
 }
 
+/// A queue over what the control plane hands out: one descriptor, or several parts of sealed memory, so many bytes of each. `model` is how slow
+/// memory makes itself; files have none.
+///
+/// # Errors
+/// See [`OpenError`]; [`OpenError::Unsealed`] if one of several is no sealed memory.
+pub fn open_parts(mut parts: Vec<(OwnedFd, u64)>, model: Option<Model>) -> Result<AreaQueue, OpenError> {
+    match (parts.pop(), parts.is_empty()) {
+        (Some((fd, capacity)), true) if !is_sealed_memory(&fd) => open_area(fd, capacity),
+        (last, _) => {
+            parts.extend(last);
+            Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::parts(&parts)?, model)))
+        }
+    }
+}
+
 /// Whether the file's bytes are memory (`STATX_ATTR_DAX`, Linux 5.8).
 fn is_dax(fd: impl AsFd) -> bool {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)

@@ -9,7 +9,7 @@ use sietch_disk::nvm::{Mapped, Model};
 use sietch_disk::uring::UringOptions;
 use sietch_disk::{
     AreaQueue, BlockingQueue, Buffer, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, SubmitError,
-    UringQueue, area, open_area, open_memory,
+    UringQueue, area, open_area, open_memory, open_parts,
 };
 
 const CAPACITY: usize = 64 << 10;
@@ -50,6 +50,11 @@ fn each(name: &str, test: impl Fn(&mut dyn DiskQueue)) {
         test(&mut NvmQueue::over(Mapped::anonymous(CAPACITY).expect("64 KiB"), model));
     }
     test(&mut open_memory(sealed(CAPACITY as u64), CAPACITY as u64, None).expect("sealed memory"));
+    // As an area that has grown while it was held: requests cross the borders of its parts.
+    let third = CAPACITY as u64 / 3 / 4096 * 4096;
+    let lengths = [third, 4096, CAPACITY as u64 - third - 4096];
+    let parts = lengths.map(|length| (sealed(length + 4096), length));
+    test(&mut open_parts(parts.into(), None).expect("parts of sealed memory"));
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
         if !parent.is_dir() {
             eprintln!("SKIPPED {name} on {}: needs that directory", parent.display());

@@ -39,6 +39,28 @@ impl Mapping {
         Self::owning(address, length)
     }
 
+    /// Maps the beginnings of several files one after the other, so many bytes of each, as one range; all but the last in whole pages.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn of_files<F: AsFd>(files: &[(F, usize)]) -> io::Result<Self> {
+        let total = files.iter().try_fold(0_usize, |sum, (_, length)| sum.checked_add(*length));
+        let total = total.ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: as in `of_file`. Nothing can be read or written there: it keeps the range free of others.
+        let reserved =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+        let mapping = Self::owning(reserved, total)?;
+        let flags = MapFlags::SHARED.union(MapFlags::POPULATE).union(MapFlags::FIXED);
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        let mut at = 0;
+        for (file, length) in files {
+            // SAFETY: these bytes lie inside the range reserved above, which nobody else knows: the lengths add up to it.
+            unsafe { mmap(mapping.as_ptr().add(at).cast(), *length, protection, flags, file, 0) }?;
+            at += length;
+        }
+        Ok(mapping)
+    }
+
     /// Maps the first `length` bytes of a file on persistent memory, so that a store reaches the medium itself and the file's blocks are
     /// safe before it can (`MAP_SYNC`).
     ///

@@ -55,6 +55,8 @@ impl Daemon {
                     size: 4096,
                     protection: Protection::KernelEnforced,
                     path: "/nowhere".to_owned(),
+                    parts: Vec::new(),
+                    model: None,
                 };
                 let file = std::fs::File::open("/dev/null").expect("open");
                 (Reply::Vsa(Box::new(grant)), vec![file.into()])

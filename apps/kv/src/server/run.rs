@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Client, Doorbell as _, Idle, Lease, Ready, Spin, Vnic, VnicQueue};
+use sietch::{Client, Doorbell as _, Idle, Lease, Ready, Spin, Vnic, VnicQueue, VsaParts};
 use sietch_socket::{Choice, SocketQueue};
 
 use super::plane::Plane;
@@ -401,7 +401,7 @@ fn open_log(
         return Ok(None);
     }
     let area = client.acquire_vsa_parts(&options.vsa)?;
-    let (disk, storage) = open_disk(options, area.file, area.description.size)?;
+    let (disk, storage) = open_disk(options, area)?;
     let identity = u128::from_ne_bytes(random_bytes()?);
     let (ledger, recovered) =
         recover::recover(&options.vsa, disk, shard, options.durability, identity, clock())?;
@@ -415,13 +415,17 @@ fn open_log(
     Ok(Some((ledger, storage)))
 }
 
-fn open_disk(options: &Options, file: OwnedFd, size: u64) -> Result<(AreaQueue, String), Error> {
-    let area = |cause| Error::Area { name: options.vsa.clone(), cause };
-    let disk = if options.without_io_uring {
-        let queue = sietch::disk::BlockingQueue::open(file, size).map_err(area)?;
-        AreaQueue::Blocking(queue, "not wanted".into())
-    } else {
-        sietch::disk::open_area(file, size).map_err(area)?
+fn open_disk(options: &Options, mut area: VsaParts) -> Result<(AreaQueue, String), Error> {
+    let failed = |cause| Error::Area { name: options.vsa.clone(), cause };
+    let disk = match area.files.pop() {
+        Some(file) if options.without_io_uring && !area.is_memory() => {
+            let queue = sietch::disk::BlockingQueue::open(file, area.description.size).map_err(failed)?;
+            AreaQueue::Blocking(queue, "not wanted".into())
+        }
+        file => {
+            area.files.extend(file);
+            area.queue()?
+        }
     };
     let description = disk.description();
     Ok((disk, description))

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use sietch_protocol::{
-    ErrorKind, ErrorReply, GrantStatus, Protection, Reply, Request, Stat, StatGroup, Status, Target,
-    VnicKind, VnicStatus, VsaStatus,
+    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Protection, Reply, Request, Stat, StatGroup, Status,
+    Target, VnicKind, VnicStatus, VsaStatus,
 };
 
 use super::grants::key;
@@ -105,6 +105,7 @@ impl<D: VnicDevices> Control<D> {
                 size,
                 path: volume.location(&place.name),
                 protection: volume.protection(),
+                model: volume.model().filter(MemoryModel::slows),
                 revoked: self.revoked.contains(&key("VSA", &label)),
                 holder: self.holder(&label, false).map(|record| self.grant_status(record)),
                 name: label,

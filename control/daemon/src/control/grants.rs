@@ -1,10 +1,8 @@
 //! Granting, ending and adopting.
 
-use std::os::fd::OwnedFd;
-
 use sietch_protocol::{
-    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, Notice, Protection, QueueGeometry, Reply, VnicGrant,
-    VnicKind, VsaGrant,
+    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueGeometry, Reply,
+    VnicGrant, VnicKind, VsaGrant,
 };
 use tokio::sync::oneshot;
 
@@ -13,7 +11,7 @@ use super::{Answer, Control, Event, refuse, state_failed};
 use crate::device::{OpenedVnic, VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::state::{Device, GrantRecord};
-use crate::volume::Place;
+use crate::volume::{Handed, Place};
 
 impl<D: VnicDevices> Control<D> {
     /// Plans of the VNICs that are held.
@@ -185,15 +183,15 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         grant: u64,
         name: &str,
-        result: Result<OwnedFd, ErrorReply>,
+        result: Result<Handed, ErrorReply>,
         answer: oneshot::Sender<Answer>,
     ) {
         self.preparing.remove(name);
         let outcome = match (result, self.grants.get(&grant)) {
-            (Ok(file), Some(record)) => {
+            (Ok(handed), Some(record)) => {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant, name, pid = record.process.pid, "VSA granted");
-                Ok(self.vsa_answer(record, file))
+                Ok(self.vsa_answer(record, handed))
             }
             (Ok(_), None) => {
                 // Revoked meanwhile: the area that was just opened for writing is closed to writing again.
@@ -217,7 +215,7 @@ impl<D: VnicDevices> Control<D> {
         self.respond(answer, outcome);
     }
 
-    fn vsa_answer(&self, record: &GrantRecord, file: OwnedFd) -> Answer {
+    fn vsa_answer(&self, record: &GrantRecord, handed: Handed) -> Answer {
         let size = match record.device {
             Device::Vsa { size } => size,
             Device::Vnic(_) | Device::Link(_) | Device::Port(_) => 0,
@@ -231,8 +229,10 @@ impl<D: VnicDevices> Control<D> {
             size,
             protection: volume.map_or_else(|| Protection::None(String::new()), |volume| volume.protection()),
             path: volume.map_or_else(String::new, |volume| volume.location(&place.name)),
+            parts: handed.lengths,
+            model: volume.and_then(|volume| volume.model()).filter(MemoryModel::slows),
         }));
-        Answer { body, descriptors: vec![file] }
+        Answer { body, descriptors: handed.files }
     }
 
     pub(super) async fn release(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {

@@ -20,8 +20,9 @@ use super::grants::key;
 use super::{Answer, Control, Event, refuse, state_failed};
 use crate::configuration::Vsa;
 use crate::device::VnicDevices;
+use crate::identity::Process;
 use crate::state::Device;
-use crate::volume::{Found, Place, Volume, Work};
+use crate::volume::{Found, Handed, Place, Volume, Work};
 
 /// Areas of one answer: with their holders they fit a frame.
 const PAGE: usize = 64;
@@ -102,15 +103,24 @@ impl<D: VnicDevices> Control<D> {
             Ok((place, volume, work, pending)) => {
                 self.preparing.insert(place.label(), pending);
                 let events = self.events.clone();
+                let asker = self.client(connection).ok().map(|client| client.process.clone());
+                let holder = self.holder(&place.label(), false).map(|record| &record.process);
+                let held = holder.is_some() && holder == asker.as_ref();
                 tokio::task::spawn_local(async move {
                     let name = place.name.clone();
-                    let done = tokio::task::spawn_blocking(move || volume.work(&name, work)).await;
+                    let done = tokio::task::spawn_blocking(move || {
+                        volume.work(&name, work)?;
+                        // Whoever holds it learns what it is made of now.
+                        let mapped_anew = held && matches!(work, Work::Resize { .. });
+                        mapped_anew.then(|| volume.again(&name)).transpose()
+                    });
+                    let done = done.await;
                     let result = done.unwrap_or_else(|_| {
                         let what = format!("VSA {}", place.path());
                         Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "look and try again"))
                     });
                     // When nobody listens the daemon has ended.
-                    let _ = events.send(Event::Worked { place, work, result, answer }).await;
+                    let _ = events.send(Event::Worked { place, work, result, asker, answer }).await;
                 });
             }
             Err(error) => {
@@ -124,16 +134,28 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         place: &Place,
         work: Work,
-        result: Result<(), ErrorReply>,
+        result: Result<Option<Handed>, ErrorReply>,
+        asker: Option<&Process>,
         answer: oneshot::Sender<Answer>,
     ) {
         self.preparing.remove(&place.label());
-        let outcome = result.and_then(|()| {
+        let outcome = result.and_then(|handed| {
             tracing::info!(area = place.path(), ?work, "done");
             self.counters.borrow_mut().areas_changed += 1;
             match work {
                 Work::Delete => Ok(Reply::Done.into()),
-                Work::Resize { size } => self.resized(place, size).and_then(|()| self.area_answer(place)),
+                Work::Resize { size } => {
+                    self.resized(place, size)?;
+                    // A grant may have ended or been revoked meanwhile.
+                    let holder = self.holder(&place.label(), false).map(|record| &record.process);
+                    let handed = handed.filter(|_| holder.is_some() && holder == asker);
+                    let mut answer = self.area_answer(place)?;
+                    if let (Some(handed), Reply::Area(area)) = (handed, &mut answer.body) {
+                        area.parts = handed.lengths;
+                        answer.descriptors = handed.files;
+                    }
+                    Ok(answer)
+                }
                 Work::Create { .. } | Work::Trim { .. } => self.area_answer(place),
             }
         });
@@ -164,6 +186,7 @@ impl<D: VnicDevices> Control<D> {
             size: found.size,
             allocated: found.allocated,
             extents: found.extents,
+            parts: Vec::new(),
             configured: configured.is_some(),
             protection: volume.protection(),
             revoked: self.revoked.contains(&key("VSA", &place.label())),
@@ -300,9 +323,10 @@ impl<D: VnicDevices> Control<D> {
         if size < found.size {
             self.check_not_anothers(connection, &place, "shortened")?;
         } else {
-            self.check_quota(connection, &place, uid, size - found.size, &volume.list())?;
+            let more = size.saturating_sub(found.charge);
+            self.check_quota(connection, &place, uid, more, &volume.list())?;
         }
-        let more = size.saturating_sub(found.size);
+        let more = size.saturating_sub(found.charge);
         Ok((place, volume, Work::Resize { size }, Pending { uid, more }))
     }
 
@@ -385,7 +409,7 @@ impl<D: VnicDevices> Control<D> {
 type Begun = (Place, Arc<Volume>, Work, Pending);
 
 fn used(areas: &[Found], uid: u32) -> u64 {
-    areas.iter().filter(|area| area.uid == Some(uid)).map(|area| area.size).sum()
+    areas.iter().filter(|area| area.uid == Some(uid)).map(|area| area.charge).sum()
 }
 
 fn unknown(place: &Place) -> ErrorReply {

@@ -104,10 +104,12 @@ impl Directory {
         let metadata = self.path(name).symlink_metadata().ok()?;
         let record = self.record(name);
         let recorded = record.as_ref().and_then(|record| record.size);
+        let size = recorded.unwrap_or(metadata.len());
         Some(Found {
             name: name.to_owned(),
             uid: record.map(|record| record.uid),
-            size: recorded.unwrap_or(metadata.len()),
+            size,
+            charge: size,
             recorded: recorded.is_some(),
             allocated: metadata.blocks().saturating_mul(STAT_BLOCK),
             extents: None,

@@ -97,6 +97,7 @@ impl Extents {
             size: area.size(),
             recorded: true,
             allocated: area.size(),
+            charge: area.size(),
             extents: u32::try_from(area.extents.len()).ok(),
         }
     }

@@ -1,174 +1,390 @@
-//! A volume in memory, which stands in for non-volatile memory: each area a memfd of its own.
+//! A volume in memory, which stands in for non-volatile memory: each area a few memfds of its own.
 //!
-//! 1. An area is reserved when it is made, and sealed against growing and shrinking: its holder can neither take more than it was given nor
-//!    pull it from under somebody who has mapped it.
-//! 2. Each grant gets a new open file description with an exclusive lock, as of a file: mappings hold it too, so nobody gets an area that a former
-//!    holder still sees.
-//! 3. A sealed size does not change. Resizing makes a new memfd and copies, and needs that nobody has the area open.
-//! 4. Revoking does the same while somebody has it open: the area moves to new memory, and what the former holder has is nobody's any more.
-//! 5. All of it is lost at power off, and when the daemon ends: holders keep what they have mapped, but nobody can get at it again. The bound of the
-//!    volume counts areas; memory that a revoked holder does not let go of is beyond it.
+//! 1. An area is reserved when it is made, and its memory sealed against growing and shrinking: its holder can neither take more than it was
+//!    given nor pull it from under somebody who has mapped it. What is sealed once cannot grow for the daemon either, so an area is a sequence
+//!    of *parts*, each a memfd that never changes its length.
+//! 2. Growing an area that somebody has open adds a part: what its holder has mapped stays where it is, and it maps the new part behind it. One
+//!    that nobody has open is made anew in one part and copied, unless memory is short.
+//! 3. Shrinking under the holder frees pages. Parts that lie wholly beyond the new size are emptied and let go; the part in which the size lies
+//!    stays as long as it was sealed, because its holder can touch what was cut off: it *counts* against volume and quota
+//!    until the holder has let go, and the next who makes something of the area makes it exact.
+//! 4. Whatever memory leaves an area is emptied first. A former holder that still has it mapped finds zeros, and what it touches from then on is
+//!    memory of its own, as if it had asked the kernel for it.
+//! 5. Each grant gets new open file descriptions with a shared lock. An exclusive lock on each part shows that nobody else has it: mappings hold
+//!    descriptions too, so nobody gets an area that a former holder still sees.
+//! 6. Revoking moves the area to new memory while somebody has it open: what the former holder has is emptied and nobody's.
+//! 7. Trimming writes zeros and gives no pages back: what an area was given it keeps, and no write to it ever fails for want of memory.
+//! 8. All of it is lost at power off, and when the daemon ends: holders keep what they have mapped, but nobody can get at it again.
+//! 9. Room is reserved before memory is made, which takes long and happens without the lock, so that two who come at once never get more than
+//!    there is. One area is worked on by one thread at a time ([`AtWork`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
+use sietch_protocol::frame::MAX_DESCRIPTORS;
 use sietch_protocol::{ErrorKind, ErrorReply};
 
-use super::{Found, full, gone, refuse};
+use super::{Found, Handed, full, gone, refuse};
 
-/// Bytes copied at once when an area moves.
+/// Bytes copied or zeroed at once.
 const CHUNK: usize = 1 << 20;
-/// The unit of `st_blocks`.
-const STAT_BLOCK: u64 = 512;
+/// The most parts of an area: their descriptors travel in one frame.
+const MAX_PARTS: usize = MAX_DESCRIPTORS;
 
+/// Sealed memory.
+#[derive(Clone)]
+struct Part {
+    file: Arc<File>,
+    length: u64,
+}
+
+/// An area.
+#[derive(Clone)]
 struct Kept {
     uid: u32,
     size: u64,
-    file: std::fs::File,
+    /// At least `size` bytes together.
+    parts: Vec<Part>,
+}
+
+#[derive(Default)]
+struct State {
+    areas: BTreeMap<String, Kept>,
+    /// Bytes that are being made.
+    reserved: u64,
+    /// Areas that somebody works on.
+    at_work: BTreeSet<String>,
+}
+
+impl State {
+    fn free(&self, bound: u64) -> u64 {
+        let used: u64 = self.areas.values().map(Kept::charge).sum();
+        bound.saturating_sub(used).saturating_sub(self.reserved)
+    }
 }
 
 /// See the module's account.
 pub(crate) struct Memory {
     volume: String,
     bound: u64,
-    areas: Mutex<BTreeMap<String, Kept>>,
+    state: Mutex<State>,
+    /// Somebody's work on an area has ended.
+    rested: Condvar,
+}
+
+/// Room that is spoken for as long as this is kept.
+struct Reserved<'a>(&'a Memory, u64);
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.0.state().reserved -= self.1;
+    }
+}
+
+/// The right to work on an area.
+struct AtWork<'a>(&'a Memory, String);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.state().at_work.remove(&self.1);
+        self.0.rested.notify_all();
+    }
+}
+
+impl Kept {
+    fn charge(&self) -> u64 {
+        self.parts.iter().map(|part| part.length).sum()
+    }
+
+    fn found(&self, name: &str) -> Found {
+        Found {
+            name: name.to_owned(),
+            uid: Some(self.uid),
+            size: self.size,
+            recorded: true,
+            allocated: self.charge(),
+            charge: self.charge(),
+            extents: None,
+        }
+    }
+
+    /// The parts that lie before the end, and how many bytes of each do.
+    fn ranges(&self) -> impl Iterator<Item = (&Part, u64)> {
+        let mut left = self.size;
+        self.parts.iter().filter_map(move |part| {
+            let length = part.length.min(left);
+            left -= length;
+            (length > 0).then_some((part, length))
+        })
+    }
+
+    /// Calls `each` with part, first byte in it and length of everything between the bytes `from` and `to`.
+    fn between(
+        &self,
+        from: u64,
+        to: u64,
+        mut each: impl FnMut(&Part, u64, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut start = 0;
+        for part in &self.parts {
+            let end = start + part.length;
+            let (first, last) = (from.max(start), to.min(end));
+            if first < last {
+                each(part, first - start, last - first)?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, mut out: &mut [u8]) -> io::Result<()> {
+        self.between(offset, offset + out.len() as u64, |part, at, length| {
+            // No longer than `out`.
+            let (here, rest) = std::mem::take(&mut out).split_at_mut(length as usize);
+            out = rest;
+            part.file.read_exact_at(here, at)
+        })
+    }
 }
 
 impl Memory {
     /// An empty volume of at most `bound` bytes.
     pub(crate) fn new(volume: &str, bound: u64) -> Self {
-        Self { volume: volume.to_owned(), bound, areas: Mutex::default() }
+        Self { volume: volume.to_owned(), bound, state: Mutex::default(), rested: Condvar::new() }
     }
 
-    fn areas(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // Whoever panicked changed one area at most, and that at once.
-        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn found(name: &str, kept: &Kept) -> Found {
-        let blocks = rustix::fs::fstat(&kept.file).map_or(0, |stat| stat.st_blocks.cast_unsigned());
-        Found {
-            name: name.to_owned(),
-            uid: Some(kept.uid),
-            size: kept.size,
-            recorded: true,
-            allocated: blocks.saturating_mul(STAT_BLOCK),
-            extents: None,
-        }
+    fn kept(&self, name: &str) -> Result<Kept, ErrorReply> {
+        self.state().areas.get(name).cloned().ok_or_else(|| gone(name))
     }
 
     /// The area `name`, if it has been made.
     pub(crate) fn find(&self, name: &str) -> Option<Found> {
-        self.areas().get(name).map(|kept| Self::found(name, kept))
+        self.state().areas.get(name).map(|kept| kept.found(name))
     }
 
     /// Every area.
     pub(crate) fn list(&self) -> Vec<Found> {
-        self.areas().iter().map(|(name, kept)| Self::found(name, kept)).collect()
+        self.state().areas.iter().map(|(name, kept)| kept.found(name)).collect()
     }
 
     /// Bytes for areas in all, and how many of them are free.
     pub(crate) fn room(&self) -> (u64, u64) {
-        let used: u64 = self.areas().values().map(|kept| kept.size).sum();
-        (self.bound, self.bound.saturating_sub(used))
+        (self.bound, self.state().free(self.bound))
     }
 
-    fn make(&self, name: &str, size: u64) -> Result<std::fs::File, ErrorReply> {
-        let (bound, free) = self.room();
-        make(size).map_err(|error| match error {
-            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => full(&self.volume, size, free.min(bound)),
+    /// Waits until nobody works on the area `name`.
+    fn begin(&self, name: &str) -> AtWork<'_> {
+        let mut state = self.state();
+        while !state.at_work.insert(name.to_owned()) {
+            state = self.rested.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        AtWork(self, name.to_owned())
+    }
+
+    /// Speaks for `length` bytes.
+    fn reserve(&self, length: u64) -> Result<Reserved<'_>, ErrorReply> {
+        if length > self.room().1 {
+            self.settle();
+        }
+        let mut state = self.state();
+        let free = state.free(self.bound);
+        if length > free {
+            return Err(full(&self.volume, length, free));
+        }
+        state.reserved += length;
+        Ok(Reserved(self, length))
+    }
+
+    fn failed(&self, name: &str, asked: u64, error: Errno) -> ErrorReply {
+        match error {
+            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => full(&self.volume, asked, self.room().1),
             error => failed(name, error.into()),
-        })
+        }
+    }
+
+    fn make(&self, name: &str, length: u64) -> Result<Part, ErrorReply> {
+        let made = make(length).map_err(|error| self.failed(name, length, error));
+        Ok(Part { file: Arc::new(made?), length })
+    }
+
+    /// Makes exact what holders that have gone had made shorter. What cannot be made exact goes on counting.
+    fn settle(&self) {
+        let loose: Vec<String> = {
+            let state = self.state();
+            let loose = state.areas.iter().filter(|(_, kept)| kept.charge() > kept.size);
+            loose.map(|(name, _)| name.clone()).collect()
+        };
+        for name in loose {
+            if !self.state().at_work.insert(name.clone()) {
+                continue;
+            }
+            let _work = AtWork(self, name.clone());
+            if let Ok(kept) = self.kept(&name)
+                && let Ok(_lock) = alone(&name, &kept)
+            {
+                let _ = self.replace(&name, &kept, kept.size);
+            }
+        }
+    }
+
+    /// Puts new memory of `size` bytes in the place of what the area has, with its contents, and empties that.
+    fn replace(&self, name: &str, kept: &Kept, size: u64) -> Result<(), Errno> {
+        let file = make(size)?;
+        let mut chunk = vec![0; CHUNK];
+        let mut at = 0;
+        let end = size.min(kept.size);
+        while at < end {
+            // At most CHUNK.
+            let part = &mut chunk[..(end - at).min(CHUNK as u64) as usize];
+            let copied = kept.read(at, part).and_then(|()| file.write_all_at(part, at));
+            copied.map_err(|error| errno(&error))?;
+            at += part.len() as u64;
+        }
+        if let Some(now) = self.state().areas.get_mut(name) {
+            now.parts = vec![Part { file: Arc::new(file), length: size }];
+            now.size = size;
+        }
+        kept.parts.iter().for_each(empty);
+        Ok(())
     }
 
     /// Makes the area `name` for `uid`.
     pub(crate) fn create(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
-        let (_, free) = self.room();
-        if size > free {
-            return Err(full(&self.volume, size, free));
-        }
-        let file = self.make(name, size)?;
-        self.areas().insert(name.to_owned(), Kept { uid, size, file });
+        let _work = self.begin(name);
+        let _room = self.reserve(size)?;
+        let part = self.make(name, size)?;
+        self.state().areas.insert(name.to_owned(), Kept { uid, size, parts: vec![part] });
         Ok(())
     }
 
     /// The area's memory for user `uid`, made with `size` bytes if there is none.
-    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Handed, ErrorReply> {
         if self.find(name).is_none() {
             self.create(name, uid, size)?;
         }
-        let areas = self.areas();
-        let kept = areas.get(name).ok_or_else(|| gone(name))?;
+        let _work = self.begin(name);
+        let kept = self.kept(name)?;
         if kept.uid != uid {
             let cause = format!("its data belongs to uid {}", kept.uid);
             return Err(refuse(ErrorKind::Denied, name, cause, "delete it, or set that uid back"));
         }
-        alone(name, kept)
+        let lock = alone(name, &kept)?;
+        if kept.charge() > kept.size {
+            // If there is no memory to make it exact, it goes on counting.
+            let _ = self.replace(name, &kept, kept.size);
+        }
+        drop(lock);
+        hand_out(name, &self.kept(name)?)
     }
 
-    /// Gives the area `name` another size. Nobody may have it open.
+    /// The memory of an area for the process that holds it already.
+    pub(crate) fn again(&self, name: &str) -> Result<Handed, ErrorReply> {
+        let _work = self.begin(name);
+        hand_out(name, &self.kept(name)?)
+    }
+
+    /// Gives the area `name` another size. It may be in use.
     pub(crate) fn resize(&self, name: &str, size: u64) -> Result<(), ErrorReply> {
-        let (_, free) = self.room();
-        let mut areas = self.areas();
-        let kept = areas.get_mut(name).ok_or_else(|| gone(name))?;
-        let more = size.saturating_sub(kept.size);
-        if more > free {
-            return Err(full(&self.volume, more, free));
+        let _work = self.begin(name);
+        let kept = self.kept(name)?;
+        let more = size.saturating_sub(kept.charge());
+        let _room = self.reserve(more)?;
+        // Copying takes twice the memory for a while; where there is not so much, it is as if somebody had it open.
+        let held = match alone(name, &kept) {
+            Ok(_lock) if self.replace(name, &kept, size).is_ok() => return Ok(()),
+            alone => alone.is_err(),
+        };
+        if size <= kept.size {
+            self.shrink(name, &kept, size);
+            return Ok(());
         }
-        let _lock = alone(name, kept)?;
-        let file = make(size).map_err(|error| match error {
-            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => full(&self.volume, more, free),
-            error => failed(name, error.into()),
-        })?;
-        copy(&kept.file, &file, size.min(kept.size)).map_err(|error| failed(name, error))?;
-        (kept.file, kept.size) = (file, size);
+        if more > 0 && kept.parts.len() >= MAX_PARTS {
+            let why = if held { "while it was held" } else { "without memory to copy it" };
+            let cause = format!("it has grown {} times {why}, and has its most parts", MAX_PARTS - 1);
+            let mend = "release it and resize it then, which joins them; and grow it by more at a time";
+            return Err(refuse(ErrorKind::Limit, name, cause, mend));
+        }
+        // What it already counts for is its: its holder may have left something there.
+        let zeroed = kept.between(kept.size, size, |part, at, length| zero(&part.file, at, length));
+        zeroed.map_err(|error| self.failed(name, size - kept.size, errno(&error)))?;
+        let part = if more > 0 { Some(self.make(name, more)?) } else { None };
+        if let Some(now) = self.state().areas.get_mut(name) {
+            now.parts.extend(part);
+            now.size = size;
+        }
         Ok(())
     }
 
-    /// Makes a range of the area `name` read as zeros, and gives its pages back.
-    pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
-        let areas = self.areas();
-        let kept = areas.get(name).ok_or_else(|| gone(name))?;
+    /// Frees what lies beyond `size`, under a holder or because there is no memory to copy the rest.
+    fn shrink(&self, name: &str, kept: &Kept, size: u64) {
+        let mut gone = Vec::new();
+        if let Some(now) = self.state().areas.get_mut(name) {
+            let starts = now.parts.iter().scan(0, |end, part| {
+                *end += part.length;
+                Some(*end - part.length)
+            });
+            let stays = starts.take_while(|start| *start < size).count();
+            gone = now.parts.split_off(stays);
+            now.size = size;
+        }
+        gone.iter().for_each(empty);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&kept.file, punch, offset, length).map_err(|error| failed(name, error.into()))
+        let freed = kept.between(size, kept.size, |part, at, length| {
+            Ok(rustix::fs::fallocate(&part.file, punch, at, length)?)
+        });
+        if let Err(error) = freed {
+            tracing::warn!(%error, name, "memory that was cut off is freed when the area is used next");
+        }
     }
 
-    /// Removes the area `name`. Nobody may have it open: its memory would not come back.
+    /// Makes a range of the area `name` read as zeros.
+    pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
+        let _work = self.begin(name);
+        let kept = self.kept(name)?;
+        let end = offset.saturating_add(length);
+        let zeroed = kept.between(offset, end, |part, at, length| zero(&part.file, at, length));
+        zeroed.map_err(|error| self.failed(name, length, errno(&error)))
+    }
+
+    /// Removes the area `name`, which nobody may have open.
     pub(crate) fn delete(&self, name: &str) -> Result<(), ErrorReply> {
-        let mut areas = self.areas();
-        let lock = alone(name, areas.get(name).ok_or_else(|| gone(name))?)?;
-        areas.remove(name);
-        drop(lock);
+        let _work = self.begin(name);
+        let kept = self.kept(name)?;
+        let _lock = alone(name, &kept)?;
+        self.state().areas.remove(name);
+        kept.parts.iter().for_each(empty);
         Ok(())
     }
 
     /// Moves the area away from whoever has it open.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
-        let mut areas = self.areas();
-        let Some(kept) = areas.get_mut(name) else {
+        let _work = self.begin(name);
+        let Ok(kept) = self.kept(name) else {
             return Ok("it had not been made yet, or went with a former daemon".to_owned());
         };
-        let moved = make(kept.size).map_err(io::Error::from).and_then(|file| {
-            copy(&kept.file, &file, kept.size)?;
-            Ok(file)
-        });
-        match moved {
-            Ok(file) => {
-                kept.file = file;
-                Ok("the area has moved to other memory; what that process has is nobody's".to_owned())
+        match self.replace(name, &kept, kept.size) {
+            Ok(()) => {
+                Ok("the area has moved to other memory; what that process has is empty and nobody's"
+                    .to_owned())
             }
-            Err(error) => Err(format!("no memory to move it to: {error}")),
+            Err(error) => Err(format!("no memory to move it to: {}", io::Error::from(error))),
         }
     }
 }
 
 /// A reserved, sealed memfd.
-fn make(size: u64) -> Result<std::fs::File, Errno> {
+fn make(size: u64) -> Result<File, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("sietch-area", flags)?;
     // A memfd may be opened anew through /proc by anybody who has it, unless its mode says otherwise: that description would have no lock.
@@ -179,25 +395,50 @@ fn make(size: u64) -> Result<std::fs::File, Errno> {
     Ok(file.into())
 }
 
-fn copy(from: &std::fs::File, to: &std::fs::File, length: u64) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK];
-    let mut at = 0;
-    while at < length {
+/// Gives the pages of memory back that is no area's any more.
+fn empty(part: &Part) {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if let Err(error) = rustix::fs::fallocate(&part.file, punch, 0, part.length) {
+        tracing::warn!(%error, "memory that was an area's is freed when its last holder ends");
+    }
+}
+
+fn zero(file: &File, from: u64, length: u64) -> io::Result<()> {
+    let zeros = vec![0; CHUNK];
+    let (mut at, end) = (from, from + length);
+    while at < end {
         // At most CHUNK.
-        let part = &mut chunk[..(length - at).min(CHUNK as u64) as usize];
-        from.read_exact_at(part, at)?;
-        to.write_all_at(part, at)?;
+        let part = &zeros[..(end - at).min(CHUNK as u64) as usize];
+        file.write_all_at(part, at)?;
         at += part.len() as u64;
     }
     Ok(())
 }
 
-/// A new description of an area that nobody has open, locked.
-fn alone(name: &str, kept: &Kept) -> Result<OwnedFd, ErrorReply> {
-    let path = format!("/proc/self/fd/{}", kept.file.as_raw_fd());
+/// New descriptions of an area's parts, each locked as its holder's.
+fn hand_out(name: &str, kept: &Kept) -> Result<Handed, ErrorReply> {
+    let (mut files, mut lengths) = (Vec::new(), Vec::new());
+    for (part, length) in kept.ranges() {
+        files.push(describe(name, part, FlockOperation::NonBlockingLockShared)?);
+        lengths.push(length);
+    }
+    if lengths.len() == 1 {
+        lengths.clear();
+    }
+    Ok(Handed { files, lengths })
+}
+
+/// Descriptions that show, as long as they are kept, that nobody else has the area.
+fn alone(name: &str, kept: &Kept) -> Result<Vec<OwnedFd>, ErrorReply> {
+    let describe = |part| describe(name, part, FlockOperation::NonBlockingLockExclusive);
+    kept.parts.iter().map(describe).collect()
+}
+
+fn describe(name: &str, part: &Part, lock: FlockOperation) -> Result<OwnedFd, ErrorReply> {
+    let path = format!("/proc/self/fd/{}", part.file.as_raw_fd());
     let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| failed(name, error.into()))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match rustix::fs::flock(&file, lock) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => {
             let cause = "a process has it open or mapped".to_owned();
@@ -207,6 +448,13 @@ fn alone(name: &str, kept: &Kept) -> Result<OwnedFd, ErrorReply> {
     }
 }
 
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
 fn failed(name: &str, error: io::Error) -> ErrorReply {
     refuse(ErrorKind::Failed, name, error.to_string(), "see whether memory or descriptors are short")
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,7 +138,7 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8], count: usize) -> Fil
 #[test]
 fn too_many_or_stray_descriptors_end_the_connection_and_none_stays_open() {
     let frame = encode(&"hello").unwrap();
-    for count in [MAX_DESCRIPTORS + 1, 7, 64, 253] {
+    for count in [MAX_DESCRIPTORS + 1, 19, 64, 253] {
         let (sender, receiver) = pair();
         let mut watch = send_with_descriptors(&sender, &frame, count);
         let mut reader = FrameReader::new();

@@ -30,11 +30,26 @@ impl Mapped {
     /// # Errors
     /// It is not memory that is sealed against shrinking, it is shorter, or `mmap(2)` failed.
     pub fn memory(memory: OwnedFd, capacity: u64) -> Result<Self, OpenError> {
-        let length = check(&memory, capacity)?;
-        if !is_sealed_memory(&memory) {
-            return Err(OpenError::Unsealed);
+        Self::parts(&[(memory, capacity)])
+    }
+
+    /// Pieces of sealed memory one after the other, so many bytes of each: an area that has grown while it was held.
+    ///
+    /// # Errors
+    /// As of [`Mapped::memory`]; there are none.
+    pub fn parts(parts: &[(OwnedFd, u64)]) -> Result<Self, OpenError> {
+        let mut pieces = Vec::with_capacity(parts.len());
+        for (memory, length) in parts {
+            let length = check(memory, *length)?;
+            if !is_sealed_memory(memory) {
+                return Err(OpenError::Unsealed);
+            }
+            pieces.push((memory, length));
         }
-        let mapping = Mapping::of_file(&memory, 0, length)
+        if pieces.is_empty() {
+            return Err(OpenError::Capacity { capacity: 0 });
+        }
+        let mapping = Mapping::of_files(&pieces)
             .map_err(|source| OpenError::Io { action: "map the area's memory", source })?;
         Ok(Self { mapping, description: STAND_IN })
     }
