@@ -9,8 +9,9 @@
 //! 4. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was not flushed, lies, fails,
 //!    and lets writes of a dead process land late.
 //! 5. [`memory`]: persistent memory that loses, word by word, what no fence followed.
-//! 6. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
-//! 7. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
+//! 6. [`odometer`]: every outcome of a crash, where they are few enough.
+//! 7. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches the wire for broken rules.
+//! 8. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails again.
 //!
 //! It is used by tests alone. Nothing here reads a clock, or a source of randomness other than its seed.
 //!
@@ -24,6 +25,7 @@ pub mod disk;
 pub mod link;
 pub mod lossy;
 pub mod memory;
+pub mod odometer;
 pub mod random;
 pub mod referee;
 pub mod seeds;
@@ -34,5 +36,6 @@ pub use disk::{Crash, Media, SimDisk};
 pub use link::{Direction, Link, LinkConfig};
 pub use lossy::Lossy;
 pub use memory::Memory;
+pub use odometer::Odometer;
 pub use random::Random;
 pub use referee::Referee;

@@ -5,9 +5,11 @@
 //!    have run or `SIETCH_SIM_SECONDS` or the default time is over, whichever comes first.
 //! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each other. A seed is a whole
 //!    world of one thread, so what it does has nothing to do with how many there are.
-//! 4. A seed that panics prints the command that repeats it, no thread begins another, and the panic goes on.
+//! 4. A test that looks at many states of one world says how many ([`explored`]); the run prints their sum.
+//! 5. A seed that panics prints the command that repeats it, no thread begins another, and the panic goes on.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,6 +22,21 @@ pub struct Budget {
     pub seeds: u64,
     /// Seconds after which no further seed starts.
     pub seconds: u64,
+}
+
+thread_local! {
+    /// States that this thread has looked at since somebody asked.
+    static EXPLORED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts states that the seed under way has led to and that were judged: media after a crash, for one.
+pub fn explored(states: u64) {
+    EXPLORED.set(EXPLORED.get() + states);
+}
+
+/// Whether this is a long run, as `cargo xtask soak` starts: tests that enumerate then go further than in CI.
+pub fn is_soak() -> bool {
+    std::env::var_os("SIETCH_SIM_SOAK").is_some()
 }
 
 /// How often a long run says how far it is.
@@ -36,6 +53,7 @@ struct Run<'a, T> {
     limit: Duration,
     next: AtomicUsize,
     done: AtomicU64,
+    states: AtomicU64,
     reported: AtomicU64,
     failure: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -61,6 +79,7 @@ pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) +
         limit: Duration::from_secs(number("SIETCH_SIM_SECONDS").unwrap_or(budget.seconds)),
         next: AtomicUsize::new(0),
         done: AtomicU64::new(0),
+        states: AtomicU64::new(0),
         reported: AtomicU64::new(0),
         failure: Mutex::new(None),
     };
@@ -75,7 +94,11 @@ pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) +
         });
     }
     let seconds = run.started.elapsed().as_secs_f64();
-    println!("{name}: {} seeds in {seconds:.1} s", run.done.load(Ordering::Relaxed));
+    let seeds = run.done.load(Ordering::Relaxed);
+    match run.states.load(Ordering::Relaxed) {
+        0 => println!("{name}: {seeds} seeds in {seconds:.1} s"),
+        states => println!("{name}: {seeds} seeds, {states} states in {seconds:.1} s"),
+    }
     if let Some(cause) = run.failure.into_inner().unwrap_or(None) {
         resume_unwind(cause);
     }
@@ -96,7 +119,10 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
         while self.started.elapsed() < self.limit
             && let Some(seed) = self.seed(self.next.fetch_add(1, Ordering::Relaxed))
         {
-            if let Err(cause) = catch_unwind(AssertUnwindSafe(|| (self.test)(seed))) {
+            EXPLORED.set(0);
+            let outcome = catch_unwind(AssertUnwindSafe(|| (self.test)(seed)));
+            self.states.fetch_add(EXPLORED.take(), Ordering::Relaxed);
+            if let Err(cause) = outcome {
                 self.next.store(usize::MAX / 2, Ordering::Relaxed);
                 let (file, function) = self.name.split_once(' ').unwrap_or((self.name, ""));
                 // Cargo tells a test whose it is.
@@ -121,7 +147,8 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
         if turn > self.reported.fetch_max(turn, Ordering::Relaxed) {
             let (done, all) =
                 (self.done.load(Ordering::Relaxed), self.regressions.len() as u64 + self.fresh.1);
-            eprintln!("{}: {done} of {all} seeds in {} s", self.name, elapsed.as_secs());
+            let states = self.states.load(Ordering::Relaxed);
+            eprintln!("{}: {done} of {all} seeds, {states} states in {} s", self.name, elapsed.as_secs());
         }
     }
 }

@@ -71,6 +71,7 @@ fn every_boundary(seed: u64, plan: &Plan, tear: usize, turns: u64) -> Verdict {
                 _ => Crash::Random(random),
             };
             let verdict = world.check_crash(how, fate == 4);
+            seeds::explored(1);
             verdict.map_err(|broken| format!("boundary {boundary}, fate {fate}: {broken}"))?;
         }
     }

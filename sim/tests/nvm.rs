@@ -127,6 +127,7 @@ fn every_boundary(seed: u64, faithful: bool) -> Result<(), String> {
     for boundary in first.min(last)..=last {
         for _ in 0..3 {
             let run = Run::new(seed, Some(boundary), faithful)?;
+            seeds::explored(1);
             run.verdict(&mut dice).map_err(|what| format!("power lost at boundary {boundary}: {what}"))?;
         }
     }

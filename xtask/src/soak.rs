@@ -1,11 +1,13 @@
 //! The long runs: the simulator's suites with many more seeds than CI has time for.
 //!
-//! Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS`; what is set
-//! outside wins. Each test runs that many seeds, one test after the other, on as many threads as there are cores.
+//! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS`; what is set
+//!    outside wins. Each test runs that many seeds, one test after the other, on as many threads as there are cores.
+//! 2. `SIETCH_SIM_SOAK` tells tests that enumerate to go further than in CI.
+//! 3. What the tests say of states that they have explored (`N states in S s`) is added up and said at the end.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-
-use crate::ci::cargo;
+use std::process::{Command, Stdio};
 
 /// One suite.
 struct Suite {
@@ -22,14 +24,16 @@ struct Suite {
 }
 
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
-/// the kernel's TCP (which need root, and say so).
-const SUITES: [Suite; 9] = [
+/// the kernel's TCP (which need root, and say so). Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
+/// store on them, and processes that are killed.
+const SUITES: [Suite; 10] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
-    Suite::of("storage", "sietch-sim", "durability"),
-    Suite { seconds: "3600", ..Suite::of("nvm", "sietch-sim", "nvm") },
+    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "structures") },
+    Suite { seconds: "3600", ..Suite::of("storage", "sietch-sim", "nvm") },
+    Suite::of("storage", "sietch-sim", "durability"),
     // Each seed is a process that is killed.
     Suite { filter: "kill_9", seeds: "1000", ..Suite::of("storage", "sietch-persist", "kill") },
     Suite::of("kv", "sietch-sim", "system"),
@@ -55,19 +59,54 @@ pub fn run(root: &Path, suite: &str) -> Result<(), String> {
     let set =
         |variable: &str, otherwise: &str| std::env::var(variable).unwrap_or_else(|_| otherwise.to_owned());
     let threads = set("SIETCH_SIM_THREADS", &threads);
+    let mut states = 0;
     for Suite { name, package, file, filter, seeds, seconds } in chosen {
         let (seeds, seconds) = (set("SIETCH_SIM_SEEDS", seeds), set("SIETCH_SIM_SECONDS", seconds));
-        println!("== soak {name}: {seeds} seeds a test, at most {seconds} s each, on {threads} threads");
+        println!(
+            "== soak {name}: {package} {file}: {seeds} seeds a test, at most {seconds} s each, on {threads} threads"
+        );
         let test = ["test", "--release", "-p", package, "--test", file, "--", filter];
-        cargo(
-            root,
-            &[&test[..], &["--nocapture", "--test-threads=1"]].concat(),
-            &[
-                ("SIETCH_SIM_SEEDS", &seeds),
-                ("SIETCH_SIM_SECONDS", &seconds),
-                ("SIETCH_SIM_THREADS", &threads),
-            ],
-        )?;
+        let environment = [
+            ("SIETCH_SIM_SEEDS", &*seeds),
+            ("SIETCH_SIM_SECONDS", &*seconds),
+            ("SIETCH_SIM_THREADS", &*threads),
+            ("SIETCH_SIM_SOAK", "1"),
+        ];
+        states += listen(root, &[&test[..], &["--nocapture", "--test-threads=1"]].concat(), &environment)?;
+    }
+    if states > 0 {
+        println!("== soak {suite}: {states} states explored, none of them wrong");
     }
     Ok(())
+}
+
+/// Runs cargo, passes on what it prints, and adds up the states that tests say they have explored.
+fn listen(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<u64, String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut child = Command::new(program)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|cause| format!("cannot start cargo: {cause}"))?;
+    let mut states = 0;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            println!("{line}");
+            states += states_in(&line);
+        }
+    }
+    let status = child.wait().map_err(|cause| format!("cannot wait for cargo: {cause}"))?;
+    if status.success() {
+        Ok(states)
+    } else {
+        Err(format!("`cargo {}` ended with {status}", arguments.join(" ")))
+    }
+}
+
+/// The number in `... seeds, N states in ...`.
+fn states_in(line: &str) -> u64 {
+    let Some((before, _)) = line.split_once(" states in ") else { return 0 };
+    before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }

@@ -1,13 +1,20 @@
 //! The power fails at every write, completion and flush of a life of a volume, and every subset of what was not durable may be on the medium,
 //! torn or whole. After each: the volume opens, holds what was acknowledged (and of the change under way all or nothing), no two areas share a
 //! block, nothing leaks, and every block of an area holds what its owner wrote, or zeros.
+//!
+//! 1. Areas are made, grow, shrink, are trimmed, written and deleted, by seed. A journal of a few blocks makes checkpoints frequent.
+//! 2. Where the media that a power loss may leave are few, all of them are tried, else drawn ones; in a long run many more.
+//! 3. Crashes are nested: the power fails again at every boundary of the opening that follows, and sometimes in the one after that.
+//! 4. [`SITES`] lists every line of the source that makes something durable. A line that is not there fails the gate; each fence is taken
+//!    away in turn, and some crash must show it.
 
 use std::collections::BTreeMap;
 
 use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
-use sietch_sim::Random;
 use sietch_sim::disk::{Crash, Fault, Media, Options, SimDisk};
-use sietch_volume::limits::BLOCK;
+use sietch_sim::seeds::{self, Budget};
+use sietch_sim::{Odometer, Random};
+use sietch_volume::limits::{BLOCK, HALVES_START};
 use sietch_volume::{FormatOptions, OpenError, Volume, VolumeError};
 
 const HALF: u64 = 4 * BLOCK;
@@ -22,23 +29,38 @@ const STALE: u8 = 0xee;
 enum Fence {
     Superblock,
     Record,
+    FormatFlush,
     CheckpointFlush,
     ZeroFlush,
 }
+
+/// Every line of the source that makes something durable, in the order of files and lines, and the fences that it makes (none: the function
+/// that it calls makes them).
+const SITES: [(&str, &str, &[Fence]); 8] = [
+    ("transfer.rs", "execute(disk, \"flushing\", 0, Operation::Flush)", &[]),
+    ("transfer.rs", "None => flush(disk)", &[Fence::ZeroFlush]),
+    ("volume.rs", "flush(disk)?", &[Fence::FormatFlush]),
+    ("volume.rs", "write_superblocks(disk, &superblock)?", &[]),
+    ("volume.rs", "\"writing a record\", self.position, &bytes, true)", &[Fence::Record]),
+    ("volume.rs", ".and_then(|()| flush(disk))", &[Fence::CheckpointFlush]),
+    ("volume.rs", "write_superblocks(disk, &next)", &[]),
+    ("volume.rs", "\"writing a superblock\", offset, &bytes, true)", &[Fence::Superblock]),
+];
 
 /// A queue that ignores one fence, and notes those it meets.
 struct Deaf {
     disk: SimDisk,
     ignored: Option<Fence>,
     seen: Vec<Fence>,
-    /// Where the last write went: tells the flushes apart.
+    /// Where the last write went, and whether a volume is being made: tells the flushes apart.
     last: u64,
+    formats: bool,
     swallowed: Vec<Completion>,
 }
 
 impl Deaf {
     fn new(disk: SimDisk, ignored: Option<Fence>) -> Self {
-        Self { disk, ignored, seen: Vec::new(), last: 0, swallowed: Vec::new() }
+        Self { disk, ignored, seen: Vec::new(), last: 0, formats: false, swallowed: Vec::new() }
     }
 
     fn meets(&mut self, fence: Fence) -> bool {
@@ -74,7 +96,11 @@ impl DiskQueue for Deaf {
                 self.disk.submit(token, Operation::Write { offset, length, buffer, durable })
             }
             Operation::Flush => {
-                let fence = if self.last < VOID { Fence::CheckpointFlush } else { Fence::ZeroFlush };
+                let fence = match self.last {
+                    _ if self.formats => Fence::FormatFlush,
+                    ..VOID => Fence::CheckpointFlush,
+                    _ => Fence::ZeroFlush,
+                };
                 if self.meets(fence) {
                     self.swallowed.push(Completion { token, result: Ok(()), buffer: None });
                     return Ok(());
@@ -222,6 +248,7 @@ impl Life {
         let mut random = Random::new(self.seed ^ 0x5eed);
         let mut run = || {
             let mut disk = Deaf::new(media.open(), self.ignored);
+            disk.formats = true;
             let formatted = Volume::format(&mut disk, FormatOptions { identity: 77, half_bytes: Some(HALF) });
             seen.append(&mut disk.seen);
             formatted.ok()?;
@@ -249,29 +276,84 @@ impl Life {
         (media, known, seen, done)
     }
 
-    /// Every boundary, and `draws` media for each.
+    /// Every boundary, and the media that each may leave.
     fn enumerate(&self, draws: u64) -> Result<u64, String> {
         let mut random = Random::new(self.seed ^ 0xc0ffee);
         let mut judged = 0;
         for off in 1.. {
             let (media, known, _, done) = self.live(off);
-            for draw in 0..draws + 2 {
-                let fork = media.fork(Random::new(draw));
-                fork.crash(match draw {
-                    0 => Crash::Nothing,
-                    1 => Crash::Everything,
-                    draw => Crash::Random(Random::new(random.word() ^ draw)),
-                });
-                judge(&fork, &known)
-                    .map_err(|error| format!("seed {}, boundary {off}, draw {draw}: {error}", self.seed))?;
-                judged += 1;
-            }
+            judged += outcomes(&media, draws, &mut random, &mut |fork, random| {
+                judge(fork, &known)?;
+                if random.chance(30) { nest(fork, &known, 2, random) } else { Ok(()) }
+            })
+            .map_err(|error| format!("seed {}, boundary {off}: {error}", self.seed))?;
             if done {
                 return Ok(judged);
             }
         }
         Ok(judged)
     }
+}
+
+/// Media that a power loss now may leave: all of them if they are few, else the poorest, the richest and drawn ones.
+fn outcomes(
+    media: &Media,
+    draws: u64,
+    random: &mut Random,
+    judge: &mut dyn FnMut(&Media, &mut Random) -> Result<(), String>,
+) -> Result<u64, String> {
+    let few = if seeds::is_soak() { 600 } else { 2 + draws };
+    let mut odometer = Odometer::default();
+    media.fork(Random::new(0)).crash_with(|choices| odometer.choose(choices));
+    if odometer.combinations() <= few {
+        odometer = Odometer::default();
+        let mut judged = 0;
+        loop {
+            let fork = media.fork(Random::new(judged));
+            fork.crash_with(|choices| odometer.choose(choices));
+            seeds::explored(1);
+            judged += 1;
+            judge(&fork, random).map_err(|error| format!("outcome {judged} of all: {error}"))?;
+            // Torn sectors have outcomes that others have not: there may be more than were counted.
+            if !odometer.turn() || judged > 4 * few {
+                return Ok(judged);
+            }
+        }
+    }
+    for draw in 0..draws + 2 {
+        let fork = media.fork(Random::new(draw));
+        fork.crash(match draw {
+            0 => Crash::Nothing,
+            1 => Crash::Everything,
+            draw => Crash::Random(Random::new(random.word() ^ draw)),
+        });
+        seeds::explored(1);
+        judge(&fork, random).map_err(|error| format!("draw {draw}: {error}"))?;
+    }
+    Ok(draws + 2)
+}
+
+/// The power fails at every boundary of the opening that follows a crash, and of what `judge` does then; `depth` says how often in a row.
+fn nest(media: &Media, known: &Known, depth: u64, random: &mut Random) -> Result<(), String> {
+    for off in 1.. {
+        let fork = media.fork(random.fork());
+        fork.power_off_at(fork.boundaries() + off);
+        let opened = match Volume::open(&mut fork.open()) {
+            Ok(_) => true,
+            Err(OpenError::NotFormatted | OpenError::Damaged { .. }) if !known.formatted => return Ok(()),
+            Err(OpenError::Failed(_)) => false,
+            Err(error) => return Err(format!("does not open again: {error}")),
+        };
+        outcomes(&fork, 1, random, &mut |fork, random| {
+            judge(fork, known)?;
+            if depth > 1 && random.chance(60) { nest(fork, known, depth - 1, random) } else { Ok(()) }
+        })
+        .map_err(|error| format!("depth {depth}, boundary {off} of opening: {error}"))?;
+        if opened {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the medium holds what `known` allows.
@@ -334,8 +416,11 @@ fn judge(media: &Media, known: &Known) -> Result<(), String> {
 
 #[test]
 fn power_loss_at_every_boundary_leaves_before_or_after() {
-    let judged: u64 = (1..=6).map(|seed| Life::new(seed).enumerate(4).expect("the promise")).sum();
-    assert!(judged > 3000, "only {judged} media");
+    let budget = Budget { seeds: 8, seconds: 6 };
+    seeds::run("crash power_loss_at_every_boundary", &[1, 2, 3, 4, 5, 6], budget, |seed| {
+        let judged = Life::new(seed).enumerate(4).expect("the promise");
+        assert!(judged > 500, "only {judged} media");
+    });
 }
 
 /// What a mutation does is noticed by the same judge.
@@ -350,54 +435,75 @@ fn is_noticed(ignored: Option<Fence>) -> bool {
     noticed
 }
 
+/// Whether a format over an old volume, cut short anywhere, shows anything but the old volume, or none, or the new one.
+fn format_shows_an_older_state(ignored: Option<Fence>) -> bool {
+    let (old, known, _, _) = Life { steps: 20, ..Life::new(2) }.live(u64::MAX / 2);
+    let fits = |volume: &Volume| {
+        volume.areas().count() == known.now.len()
+            && volume.areas().all(|area| {
+                known.now.get(&area.name).is_some_and(|(_, bytes)| bytes.len() as u64 * BLOCK == area.size())
+            })
+    };
+    (1..20).flat_map(|off| (0..30).map(move |draw| (off, draw))).any(|(off, draw)| {
+        let media = old.fork(Random::new(draw));
+        media.power_off_at(media.boundaries() + off);
+        let mut disk = Deaf::new(media.open(), ignored);
+        disk.formats = true;
+        let done = Volume::format(&mut disk, FormatOptions { identity: 78, half_bytes: Some(HALF) }).is_ok();
+        media.crash(Crash::Random(Random::new(draw ^ off << 8)));
+        match Volume::open(&mut media.open()) {
+            Ok(volume) => volume.areas().count() > 0 && (done || !fits(&volume)),
+            Err(OpenError::NotFormatted | OpenError::Damaged { .. }) => done,
+            Err(_) => true,
+        }
+    })
+}
+
+#[test]
+fn a_format_cut_short_never_shows_an_older_state() {
+    assert!(!format_shows_an_older_state(None));
+}
+
 #[test]
 fn ignoring_any_fence_is_noticed() {
     let (_, _, seen, _) = Life::new(1).live(u64::MAX / 2);
-    for fence in [Fence::Superblock, Fence::Record, Fence::CheckpointFlush, Fence::ZeroFlush] {
-        assert!(seen.contains(&fence), "{fence:?} never happened");
-        assert!(is_noticed(Some(fence)), "nobody misses {fence:?}");
+    let listed: Vec<Fence> = SITES.iter().flat_map(|(.., fences)| fences.iter().copied()).collect();
+    for fence in &listed {
+        assert!(seen.contains(fence), "{fence:?} never happened");
+        let noticed = is_noticed(Some(*fence)) || format_shows_an_older_state(Some(*fence));
+        assert!(noticed, "nobody misses {fence:?}");
     }
+    assert!(
+        seen.iter().all(|fence| listed.contains(fence)),
+        "{seen:?}: some are made by no line of the table"
+    );
     assert!(!is_noticed(None), "the gate cries wolf");
 }
 
-/// A format over an old volume, cut short anywhere, leaves the old volume, or none, or the new one: never an older state.
 #[test]
-fn a_format_cut_short_never_shows_an_older_state() {
-    let noticed = |ignored: Option<Fence>| {
-        let (old, known, _, _) = Life { steps: 20, ..Life::new(2) }.live(u64::MAX / 2);
-        let mut wrong = 0;
-        for off in 1..20 {
-            for draw in 0..30 {
-                let media = old.fork(Random::new(draw));
-                media.power_off_at(media.boundaries() + off);
-                let mut disk = Deaf::new(media.open(), ignored);
-                let done =
-                    Volume::format(&mut disk, FormatOptions { identity: 78, half_bytes: Some(HALF) }).is_ok();
-                media.crash(Crash::Random(Random::new(draw ^ off << 8)));
-                let mut disk = media.open();
-                wrong += u32::from(match Volume::open(&mut disk) {
-                    Ok(volume) if volume.areas().count() == 0 => false,
-                    Ok(volume) => {
-                        done || volume.areas().count() != known.now.len()
-                            || !volume.areas().all(|area| {
-                                known
-                                    .now
-                                    .get(&area.name)
-                                    .is_some_and(|(_, bytes)| bytes.len() as u64 * BLOCK == area.size())
-                            })
-                    }
-                    Err(OpenError::NotFormatted | OpenError::Damaged { .. }) => done,
-                    Err(_) => true,
-                });
+fn every_line_that_makes_something_durable_is_in_the_table() {
+    let mut sites = SITES.iter();
+    let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
+        .expect("the source")
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    for path in files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("the source");
+        for line in
+            text.lines().map(str::trim).filter(|line| !line.starts_with("//") && !line.contains("fn "))
+        {
+            let marks =
+                ["Operation::Flush)", "flush(disk)", "write_superblocks(", "bytes, true)", "durable: true"];
+            if marks.iter().any(|mark| line.contains(mark)) {
+                let fits = sites.next().is_some_and(|(file, text, _)| *file == name && line.contains(text));
+                assert!(fits, "src/{name}: `{line}` is not in the table of the gate, or not in its place");
             }
         }
-        wrong > 0
-    };
-    assert!(!noticed(None), "a format cut short shows an older state");
-    assert!(
-        noticed(Some(Fence::CheckpointFlush)),
-        "nobody misses the flush between blanks and the new superblock"
-    );
+    }
+    assert!(sites.next().is_none(), "the table names lines that are gone");
 }
 
 #[test]
@@ -433,32 +539,62 @@ fn a_failed_write_of_metadata_stops_the_volume_and_what_is_there_stays() {
     }
 }
 
-/// Bits rot anywhere in the metadata: the volume is what it was, or refuses to open. It never shows an older state, unless nothing proves that there was a
-/// newer one: the last record alone.
+/// What opening a medium shows: the areas with their sizes, or why not.
+fn shown(media: &Media) -> Result<Vec<(String, u64)>, OpenError> {
+    let volume = Volume::open(&mut media.open())?;
+    let mut areas: Vec<_> = volume.areas().map(|area| (area.name.clone(), area.size())).collect();
+    areas.sort();
+    Ok(areas)
+}
+
+fn sizes(model: &Model) -> Vec<(String, u64)> {
+    model.iter().map(|(name, (_, bytes))| (name.clone(), bytes.len() as u64 * BLOCK)).collect()
+}
+
+/// Bits rot anywhere in the metadata: the volume is what it was, or refuses to open and says where. It shows the state before the last change in
+/// one case alone: the very last record rotted, and nothing on the medium proves that it was there (rule 4 of the format).
 #[test]
 fn rotten_metadata_is_refused_or_harmless() {
-    let (media, known, _, _) = Life::new(3).live(u64::MAX / 2);
-    // The last life ended with records in the journal: its last one may be lost.
-    let image = media.image();
-    let mut refused = 0;
-    for byte in (0..VOID as usize).step_by(61) {
-        let fork = media.fork(Random::new(1));
-        fork.crash(Crash::Everything);
-        fork.rot(byte, (byte % 8) as u8);
-        match Volume::open(&mut fork.open()) {
-            Ok(volume) => {
-                let same = |model: &Model| {
-                    model.len() == volume.areas().count()
-                        && model.iter().all(|(name, (_, bytes))| {
-                            volume.find(name).is_some_and(|area| area.size() == bytes.len() as u64 * BLOCK)
-                        })
-                };
-                let last_record = image[byte / BLOCK as usize * BLOCK as usize..].starts_with(b"SVRC");
-                assert!(same(&known.now) || last_record, "byte {byte} changed the state");
+    let mut outcomes = [0u32; 3];
+    for seed in 1..=4 {
+        let media = Media::new(Options::new(CAPACITY as usize), Random::new(seed));
+        let mut disk = Deaf::new(media.open(), None);
+        let mut random = Random::new(seed ^ 0x5eed);
+        Volume::format(&mut disk, FormatOptions { identity: 9, half_bytes: Some(HALF) }).expect("room");
+        let mut volume = Volume::open(&mut disk).expect("just formatted");
+        let (mut known, mut before, mut last) = (Known::default(), Model::new(), 0);
+        // Until the journal holds two records and more of this generation: the last change is one of them.
+        for _ in 0..40 + seed * 3 {
+            let (now, place) = (known.now.clone(), disk.last);
+            step(&mut volume, &mut disk, &mut known, &mut random).expect("power");
+            let journal = HALVES_START..VOID;
+            if disk.last != place && journal.contains(&disk.last) && sizes(&now) != sizes(&known.now) {
+                (before, last) = (now, disk.last);
             }
-            Err(OpenError::Damaged { .. }) => refused += 1,
-            Err(other) => panic!("byte {byte}: {other}"),
+        }
+        drop(volume);
+        media.crash(Crash::Everything);
+        for byte in (0..VOID as usize).step_by(23) {
+            let fork = media.fork(Random::new(1));
+            fork.rot(byte, (byte % 8) as u8);
+            let in_last = (last..last + BLOCK).contains(&(byte as u64));
+            match shown(&fork) {
+                Ok(areas) if areas == sizes(&known.now) => outcomes[0] += 1,
+                Ok(areas) => {
+                    assert!(
+                        in_last && areas == sizes(&before),
+                        "seed {seed}: byte {byte}, the last record is at {last}"
+                    );
+                    outcomes[1] += 1;
+                }
+                Err(OpenError::Damaged { offset, .. }) => {
+                    // It names a place in the half that rotted, not somewhere else.
+                    assert!(offset < VOID, "{offset}");
+                    outcomes[2] += 1;
+                }
+                Err(other) => panic!("byte {byte}: {other}"),
+            }
         }
     }
-    assert!(refused > 0, "a rotten checkpoint opens");
+    assert!(outcomes.iter().all(|count| *count > 20), "harmless, last record, refused: {outcomes:?}");
 }

@@ -38,23 +38,50 @@ impl Random {
     }
 }
 
-/// What the driver is doing: tells the fences of the log apart.
+/// What the driver is doing: tells the requests of opening, closing and formatting apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Format,
     Open,
     Run,
-    #[allow(dead_code, reason = "structures truncate when they like")]
-    Truncate,
     Close,
 }
 
-/// One fence of the log.
+/// One kind of place at which the log makes something durable. The log's token says which, for what it drives asynchronously; what it waits
+/// for is told apart by the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    LogWrite,
+    Blank,
     Superblock(Phase),
-    Flush(Phase),
+    Settle(Phase),
+    LogWrite,
+    LogFlush,
+    SnapshotFlush,
+    SnapshotSuperblock,
+    TruncateFlush,
+    TruncateSuperblock,
+    /// One that this test knows nothing of.
+    Unknown(u64),
+}
+
+impl Fence {
+    fn of(token: u64, operation: &Operation, phase: Phase) -> Option<Self> {
+        // As `token` in `src/log.rs` makes them.
+        let class = token >> 56;
+        match (class, operation) {
+            (_, Operation::Read { .. } | Operation::Write { durable: false, .. }) => None,
+            (0, Operation::Write { length, .. }) if *length > 4096 => Some(Self::Blank),
+            (0, Operation::Write { .. }) => Some(Self::Superblock(phase)),
+            (0, _) => Some(Self::Settle(phase)),
+            (1, _) => Some(Self::LogWrite),
+            (3, _) => Some(Self::LogFlush),
+            (4, _) => Some(Self::SnapshotFlush),
+            (5, _) => Some(Self::SnapshotSuperblock),
+            (6, _) => Some(Self::TruncateFlush),
+            (7, _) => Some(Self::TruncateSuperblock),
+            _ => Some(Self::Unknown(class)),
+        }
+    }
 }
 
 struct Write {
@@ -173,35 +200,27 @@ impl CrashDisk {
         Self { media: Rc::clone(media), flying: Vec::new() }
     }
 
-    fn accept(media: &mut Media, operation: Operation) -> Request {
+    fn accept(media: &mut Media, token: u64, operation: Operation) -> Request {
+        let fence = Fence::of(token, &operation, media.phase);
+        media.seen.extend(fence);
+        let heeded = fence.is_none() || media.ignored != fence;
         match operation {
             Operation::Read { offset, length, mut buffer } => {
                 media.read(offset as usize, &mut buffer[..length]);
                 Request::Read { buffer }
             }
             Operation::Write { offset, length, buffer, durable } => {
-                let fence = if offset < 16384 { Fence::Superblock(media.phase) } else { Fence::LogWrite };
-                if durable {
-                    media.seen.push(fence);
-                }
                 media.writes.push(Write {
                     offset: offset as usize,
                     bytes: buffer[..length].to_vec(),
                     completed: false,
                     settled: false,
                 });
-                let durable = durable && media.ignored != Some(fence);
-                Request::Write { index: media.writes.len() - 1, buffer, durable }
+                Request::Write { index: media.writes.len() - 1, buffer, durable: durable && heeded }
             }
             Operation::Flush => {
-                let fence = Fence::Flush(media.phase);
-                media.seen.push(fence);
                 let all = 0..media.writes.len();
-                let covers = if media.ignored == Some(fence) {
-                    Vec::new()
-                } else {
-                    all.filter(|&index| media.writes[index].completed).collect()
-                };
+                let covers = all.filter(|&index| heeded && media.writes[index].completed).collect();
                 Request::Flush { covers }
             }
         }
@@ -231,7 +250,7 @@ impl DiskQueue for CrashDisk {
         let mut media = self.media.borrow_mut();
         let changes = !matches!(operation, Operation::Read { .. });
         if !changes || media.event() {
-            let request = Self::accept(&mut media, operation);
+            let request = Self::accept(&mut media, token, operation);
             self.flying.push((token, request));
         }
         Ok(())

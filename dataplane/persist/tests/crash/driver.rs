@@ -188,8 +188,7 @@ impl Life {
         self.known.appended = n;
         media.borrow_mut().phase = Phase::Run;
         for _ in 0..steps {
-            media.borrow_mut().phase = if log.is_truncating() { Phase::Truncate } else { Phase::Run };
-            self.step(media, &mut log, random)?;
+            self.step(&mut log, random)?;
             if !log.is_truncating()
                 && let Some(n) = self.truncating.take()
             {
@@ -210,12 +209,7 @@ impl Life {
         Some(())
     }
 
-    fn step(
-        &mut self,
-        media: &Rc<RefCell<Media>>,
-        log: &mut Log<CrashDisk>,
-        random: &mut Random,
-    ) -> Option<()> {
+    fn step(&mut self, log: &mut Log<CrashDisk>, random: &mut Random) -> Option<()> {
         match random.below(21) {
             0..=8 => {
                 let n = self.known.appended + 1;
@@ -239,7 +233,6 @@ impl Life {
                 let Some(newest) = self.recent.len().checked_sub(1) else { return Some(()) };
                 let place = newest - random.below(newest.min(3) as u64 + 1) as usize;
                 let (sequence, n) = self.recent[place];
-                media.borrow_mut().phase = Phase::Truncate;
                 self.known.keep = self.known.keep.max(n);
                 self.truncating = Some(n);
                 log.truncate(sequence).ok()?;

@@ -1,9 +1,14 @@
 //! Crash enumeration: every write, completion and flush boundary is a crash point, every subset of the sectors at risk a
 //! possible medium (all of them when they are few, else drawn by seed). After each, everything acknowledged is there, then
 //! a prefix of the rest, in order, and nothing else.
+//!
+//! 1. Appends, truncations, snapshots, openings and closings follow each other by seed, so a crash falls into each of them.
+//! 2. Crashes are nested: the power fails again at every event of the recovery from a crash, and sometimes once more in that of the second.
+//! 3. The gate (`gate`) takes each fence away in turn, and some crash must show it.
 
 mod disk;
 mod driver;
+mod gate;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,11 +17,13 @@ use sietch_disk::MemoryQueue;
 use sietch_persist::{Durability, OpenError, check};
 use sietch_sim::seeds::{self, Budget};
 
-use disk::{Fence, Media, Phase, Random};
+use disk::{Fence, Media, Random};
 use driver::{CAPACITY, Known, Life, Rebuilt, payload, recover};
 
 /// Images drawn per crash point when there are too many to try all.
 const DRAWS: u64 = 6;
+/// Sectors at risk up to which every subset of them is tried: in CI, and in a long run.
+const EXHAUSTIVE: [usize; 2] = [4, 10];
 const STEPS: u64 = 150;
 
 /// A violation of the promise, in words.
@@ -55,7 +62,8 @@ fn judge(image: Vec<u8>, known: Known) -> Verdict {
 fn judge_all(media: &Media, known: Known, random: &mut Random) -> Verdict {
     let unit = [8, 64, 512][random.below(3) as usize];
     let at_risk = media.at_risk(unit);
-    if at_risk <= 4 {
+    if at_risk <= EXHAUSTIVE[usize::from(seeds::is_soak())] {
+        seeds::explored(1 << at_risk);
         for mask in 0..1u32 << at_risk {
             let mut bit = 0;
             let image = media.after_power_loss(unit, || {
@@ -66,6 +74,7 @@ fn judge_all(media: &Media, known: Known, random: &mut Random) -> Verdict {
         }
         return Ok(());
     }
+    seeds::explored(2 + DRAWS);
     judge(media.after_power_loss(unit, || false), known)?;
     judge(media.after_power_loss(unit, || true), known)?;
     for draw in 0..DRAWS {
@@ -91,16 +100,23 @@ impl Run {
         Self { seed, durability, ignored: None, steps: STEPS, compacts: true, aborts: false }
     }
 
-    /// Lives until event `budget`: formats, lives once, is killed or closes, and lives again.
-    fn live(&self, budget: usize) -> (Rc<RefCell<Media>>, Life, bool) {
+    fn media(&self, image: Vec<u8>, budget: usize) -> Rc<RefCell<Media>> {
         let block = if self.seed.is_multiple_of(2) { 512 } else { 4096 };
-        let media = Media::new(vec![0; CAPACITY], block, self.seed);
+        let media = Media::new(image, block, self.seed);
         media.borrow_mut().budget = budget;
         media.borrow_mut().ignored = self.ignored;
+        media
+    }
+
+    /// Lives until event `budget`: formats, lives once, is killed or closes, and lives again.
+    fn live(&self, budget: usize) -> (Rc<RefCell<Media>>, Life, bool) {
+        let media = self.media(vec![0; CAPACITY], budget);
         let mut random = Random::new(self.seed);
         let mut life = Life::new(Known::default());
         life.compacts = self.compacts;
         life.aborts = self.aborts;
+        // A truncation writes superblocks too: without them each lasts until its segments are written again.
+        life.truncates = !self.aborts;
         let done = (|| {
             life.format(&media, u128::from(self.seed))?;
             for _ in 0..3 {
@@ -130,6 +146,44 @@ impl Run {
             // The first events format the area and open it: fences of their own.
             budget += if budget < 24 { 1 } else { stride };
         }
+    }
+
+    /// The power fails at every event of the recovery from `image` and of a few steps behind it; `depth` says how often in a row.
+    fn nest(&self, image: &[u8], known: Known, depth: u64, random: &mut Random) -> Verdict {
+        for budget in 0.. {
+            let media = self.media(image.to_vec(), budget);
+            let mut life = Life::new(known);
+            let survived = life.run(&media, self.durability, 6, &mut random.clone()).is_some();
+            let media = media.borrow();
+            judge_all(&media, life.known, random)
+                .map_err(|e| format!("{e} (depth {depth}, event {budget})"))?;
+            if depth > 1 && random.chance(12) {
+                let again = media.after_power_loss(64, || random.chance(50));
+                self.nest(&again, life.known, depth - 1, random)?;
+            }
+            if survived {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A crash somewhere, and then crashes in its recovery.
+    fn nested(&self) -> Verdict {
+        let total = self.live(usize::MAX).0.borrow().events;
+        let mut random = Random::new(self.seed ^ 0x2e57);
+        for _ in 0..3 {
+            let budget = 8 + random.below(total as u64) as usize;
+            let (media, life, _) = self.live(budget);
+            if !life.known.formatted {
+                continue;
+            }
+            let unit = [8, 64, 512][random.below(3) as usize];
+            let image = media.borrow().after_power_loss(unit, || random.chance(50));
+            self.nest(&image, life.known, 3, &mut random)
+                .map_err(|e| format!("seed {}, event {budget}: {e}", self.seed))?;
+        }
+        Ok(())
     }
 }
 
@@ -213,79 +267,59 @@ fn writes_that_land_late_change_nothing() {
     assert!(landed > 50 && records > 20, "only {landed} writes landed late, {records} of them records");
 }
 
+/// Whether the superblock before the newest names what is not there any more: it must never be shown.
+fn has_outgrown_its_past(image: &[u8]) -> bool {
+    let generation = |copy: usize| &image[copy * 4096 + 16..][..8];
+    let read = |copy| u64::from_le_bytes(generation(copy).try_into().expect("eight bytes"));
+    let newest = if read(0) > read(2) { 0 } else { 8192 };
+    let mut past = image.to_vec();
+    past[newest..newest + 8192].fill(0);
+    recover(MemoryQueue::from_bytes(past), Durability::Always).is_err()
+}
+
 /// Formatting an area that holds a log leaves, wherever it is cut, the old log as it was, or no log, or the new one.
+fn format_cut_short(ignored: Option<Fence>) -> Verdict {
+    let mut formatted = 0;
+    for seed in 10..=26 {
+        // Long enough that segments of older superblocks are written again.
+        let (old, _, _) = Run { steps: 700, aborts: true, ..Run::new(seed) }.live(usize::MAX);
+        let image = old.borrow().after_power_loss(512, || true);
+        if !has_outgrown_its_past(&image) {
+            continue;
+        }
+        formatted += 1;
+        let (_, Rebuilt { n: before, .. }, _) =
+            recover(MemoryQueue::from_bytes(image.clone()), Durability::Always).expect("a whole log");
+        let mut random = Random::new(77);
+        for (budget, draw) in (0..16).flat_map(|budget| (0..15).map(move |draw| (budget, draw))) {
+            let media = Run { ignored, ..Run::new(seed) }.media(image.clone(), budget);
+            let done = Life::new(Known::default()).format(&media, 99).is_some();
+            let unit = [8, 64, 4096][draw % 3];
+            let image = media.borrow().after_power_loss(unit, || random.chance(50));
+            let fits = match recover(MemoryQueue::from_bytes(image), Durability::Always) {
+                Ok((_, Rebuilt { n, .. }, _)) => n == 0 || n == before && !done,
+                Err(OpenError::NotFormatted | OpenError::Superblocks) => !done,
+                Err(other) => return Err(format!("seed {seed}, event {budget} of a format: {other}")),
+            };
+            if !fits {
+                return Err(format!("seed {seed}, event {budget} of a format shows another state"));
+            }
+        }
+    }
+    assert!(formatted > 2, "only {formatted} logs worth formatting");
+    Ok(())
+}
+
 #[test]
 fn a_format_cut_short_never_shows_an_older_state() {
-    let run = Run::new(2);
-    let (old, life, _) = run.live(usize::MAX);
-    let image = old.borrow().after_power_loss(512, || true);
-    let before = recover(MemoryQueue::from_bytes(image.clone()), Durability::Always)
-        .map(|(_, found, _)| found.n)
-        .expect("a whole log");
-    assert!(life.snapshots > 0 && before > 0);
-    let mut random = Random::new(77);
-    for budget in 0..16 {
-        let media = Media::new(image.clone(), 512, budget as u64);
-        media.borrow_mut().budget = budget;
-        let done = Life::new(Known::default()).format(&media, 99).is_some();
-        for draw in 0..40 {
-            let unit = [8, 64, 512][draw % 3];
-            let image = media.borrow().after_power_loss(unit, || random.chance(50));
-            match recover(MemoryQueue::from_bytes(image), Durability::Always) {
-                Ok((_, Rebuilt { n, .. }, _)) => {
-                    assert!(n == 0 || n == before && !done, "event {budget}: {n}");
-                }
-                Err(OpenError::NotFormatted | OpenError::Superblocks) => assert!(!done),
-                Err(other) => panic!("event {budget}: {other}"),
-            }
-        }
-    }
+    format_cut_short(None).expect("the promise");
 }
 
-/// Whether any of the crash tests notices that a fence is ignored.
-fn is_noticed(ignored: Option<Fence>) -> bool {
-    let noticed = |verdict: Verdict| verdict.is_err();
-    let catches = |f: &dyn Fn() -> Verdict| {
-        // A broken promise may also show as a failed assertion in the driver.
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_or(true, noticed)
-    };
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let found = catches(&|| kill_then_power_loss(ignored, 1..=60))
-        || (1..=10).any(|seed| catches(&|| Run { ignored, ..Run::new(seed) }.enumerate(5)))
-        // Lives long enough to write again to segments that a snapshot has freed.
-        || (1..=6).any(|seed| catches(&|| Run { ignored, steps: 900, aborts: true, ..Run::new(seed) }.enumerate(61)));
-    std::panic::set_hook(hook);
-    found
-}
-
-/// The mutation gate: every fence of the log is there for a reason that some crash shows.
+/// The power fails again and again while what it left is being recovered.
 #[test]
-fn ignoring_any_fence_is_noticed() {
-    let mut fences: Vec<Fence> = Vec::new();
-    for seed in 1..=20 {
-        for &fence in &Run::new(seed).live(usize::MAX).0.borrow().seen {
-            if !fences.contains(&fence) {
-                fences.push(fence);
-            }
-        }
-    }
-    for expected in [
-        Fence::LogWrite,
-        Fence::Superblock(Phase::Format),
-        Fence::Superblock(Phase::Open),
-        Fence::Superblock(Phase::Run),
-        Fence::Superblock(Phase::Truncate),
-        Fence::Superblock(Phase::Close),
-        Fence::Flush(Phase::Open),
-        Fence::Flush(Phase::Run),
-        Fence::Flush(Phase::Truncate),
-        Fence::Flush(Phase::Close),
-    ] {
-        assert!(fences.contains(&expected), "{expected:?} never happened");
-    }
-    for fence in fences {
-        assert!(is_noticed(Some(fence)), "nobody misses {fence:?}");
-    }
-    assert!(!is_noticed(None), "the gate cries wolf");
+fn power_loss_in_the_recovery_from_a_power_loss() {
+    let budget = Budget { seeds: 20, seconds: 5 };
+    seeds::run("crash power_loss_in_the_recovery", &[1, 2, 3, 4], budget, |seed| {
+        Run::new(seed).nested().expect("the promise");
+    });
 }

@@ -1,0 +1,133 @@
+//! The mutation gate: whatever the log makes durable is there for a reason that some crash shows.
+//!
+//! 1. [`SITES`] lists every line of the source at which something is made durable, in the order of the lines, and the fences that it makes. A
+//!    line that is not in the table fails the gate, and so does a fence that no line of the table makes: there is no flush without a mutation.
+//! 2. Each fence must be met. Then the disk ignores it, and some crash must break the promise.
+//! 3. Without a mutation nothing breaks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use crate::disk::{Fence, Phase};
+use crate::{Run, Verdict, format_cut_short, kill_then_power_loss};
+
+/// What a line that makes something durable contains.
+const MARKS: [&str; 5] =
+    ["Operation::Flush)", "durable: true", "next_write(durable)", "settle(&mut", "write_superblock(disk, "];
+const CALL: &str = "write_superblock(&mut ";
+
+/// A line of the source: its file, a part of it, and the fences that it makes (none: the function that it calls makes them).
+type Site = (&'static str, &'static str, &'static [Fence]);
+
+const SITES: &[Site] = &[
+    ("log.rs", "next_write(durable)", &[Fence::LogWrite]),
+    ("log.rs", "token(CLASS_FLUSH, 0)", &[Fence::LogFlush]),
+    // The function that writes both copies, and the one that flushes.
+    (
+        "log/open.rs",
+        "length: SUPERBLOCK, buffer",
+        &[Fence::Superblock(Phase::Format), Fence::Superblock(Phase::Open), Fence::Superblock(Phase::Close)],
+    ),
+    ("log/open.rs", "execute(disk, \"flushing\"", &[Fence::Settle(Phase::Open), Fence::Settle(Phase::Close)]),
+    ("log/open.rs", "length, buffer", &[Fence::Blank]),
+    // Formatting, generation 1 and generation 0.
+    ("log/open.rs", "write_superblock(disk, &superblock)", &[]),
+    ("log/open.rs", "write_superblock(disk, &superblock)", &[]),
+    // Opening.
+    ("log/open.rs", "settle(&mut disk)", &[]),
+    ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
+    ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
+    ("log/snapshot.rs", "token(CLASS_SNAPSHOT_FLUSH, 0)", &[Fence::SnapshotFlush]),
+    ("log/snapshot.rs", "length: SUPERBLOCK, buffer", &[Fence::SnapshotSuperblock]),
+    // Closing.
+    ("log/snapshot.rs", "settle(&mut self.disk)", &[]),
+    ("log/snapshot.rs", "write_superblock(&mut self.disk", &[]),
+    ("log/truncate.rs", "token(CLASS_TRUNCATE_FLUSH, 0)", &[Fence::TruncateFlush]),
+    ("log/truncate.rs", "length: SUPERBLOCK, buffer", &[Fence::TruncateSuperblock]),
+];
+
+/// Files of the source, in the order of their paths.
+fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the source").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.file_name().is_some_and(|name| name != "tests.rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+/// Every line of the source that makes something durable: where, and the line.
+fn marked() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let mut lines = Vec::new();
+    for path in files {
+        let name = path.strip_prefix(&root).expect("below it").display().to_string();
+        for line in std::fs::read_to_string(&path).expect("the source").lines() {
+            let line = line.trim();
+            let is_code = !line.starts_with("//") && !line.contains("fn ");
+            if is_code && MARKS.iter().chain([&CALL]).any(|mark| line.contains(mark)) {
+                lines.push((name.clone(), line.to_owned()));
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn every_line_that_makes_something_durable_is_in_the_table() {
+    let lines = marked();
+    let mut sites: Vec<&Site> = SITES.iter().collect();
+    // As the files come.
+    sites.sort_by_key(|(file, ..)| lines.iter().position(|(name, _)| name == file));
+    for (at, (file, line)) in lines.iter().enumerate() {
+        let fits = sites.get(at).is_some_and(|(name, text, _)| name == file && line.contains(text));
+        assert!(fits, "src/{file}: `{line}` is not in the table of the gate, or not in its place");
+    }
+    assert_eq!(lines.len(), sites.len(), "the table names lines that are gone");
+}
+
+/// Whether any of the crash tests notices that a fence is ignored.
+fn is_noticed(ignored: Option<Fence>) -> bool {
+    // A broken promise may also show as a failed assertion in the driver.
+    let catches =
+        |f: &dyn Fn() -> Verdict| catch_unwind(AssertUnwindSafe(f)).map_or(true, |verdict| verdict.is_err());
+    let run = |seed| Run { ignored, ..Run::new(seed) };
+    catches(&|| kill_then_power_loss(ignored, 1..=60))
+        || catches(&|| format_cut_short(ignored))
+        || (1..=10).any(|seed| catches(&|| run(seed).enumerate(5)))
+        // Short lives, event by event: how they end counts.
+        || (1..=24).any(|seed| catches(&|| Run { steps: 20, ..run(seed) }.enumerate(1)))
+        // Lives long enough to write again to segments that a snapshot has freed.
+        || (1..=6).any(|seed| catches(&|| Run { steps: 900, aborts: true, ..run(seed) }.enumerate(61)))
+}
+
+#[test]
+fn ignoring_any_fence_is_noticed() {
+    let mut met: Vec<Fence> = Vec::new();
+    for seed in 1..=20 {
+        for &fence in &Run::new(seed).live(usize::MAX).0.borrow().seen {
+            if !met.contains(&fence) {
+                met.push(fence);
+            }
+        }
+    }
+    let listed: Vec<Fence> = SITES.iter().flat_map(|(.., fences)| fences.iter().copied()).collect();
+    for fence in &met {
+        assert!(listed.contains(fence), "{fence:?} was met, and no line of the table makes it");
+    }
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let unnoticed: Vec<&Fence> = listed.iter().filter(|fence| !is_noticed(Some(**fence))).collect();
+    let wolf = is_noticed(None);
+    std::panic::set_hook(hook);
+    for fence in &listed {
+        assert!(met.contains(fence), "{fence:?} never happened");
+    }
+    assert!(unnoticed.is_empty(), "nobody misses {unnoticed:?}");
+    assert!(!wolf, "the gate cries wolf");
+}
