@@ -12,14 +12,16 @@
 //! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight land in any order, or never; all of it
 //!    before the next process opens the medium, as the lock of a real area sees to.
 //! 7. [`Media::inject`] makes the n-th write from now fail, lie, land elsewhere, or rot.
+//! 8. A discard is a volatile write of zeros: boundaries, crashes and faults treat it as any other.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};
 
 use crate::Random;
 
@@ -191,7 +193,7 @@ impl Media {
         self.state.borrow().off
     }
 
-    /// Makes the `nth` write from now (the first is 1) go wrong.
+    /// Makes the `nth` write or discard from now (the first is 1) go wrong.
     pub fn inject(&self, nth: u64, fault: Fault) {
         let mut state = self.state.borrow_mut();
         let at = state.writes + nth;
@@ -214,8 +216,8 @@ impl Media {
         let mut candidates = std::mem::take(&mut state.volatile);
         let mut torn_from: BTreeMap<u64, usize> = BTreeMap::new();
         for request in state.requests.drain(..) {
-            if let Operation::Write { offset, length, buffer, .. } = &request.operation {
-                for (sector, data) in sectors(*offset, &buffer[..*length]) {
+            if let Some(bytes) = written(&request.operation) {
+                for (sector, data) in sectors(request.operation.offset(), &bytes) {
                     let versions = candidates.entry(sector).or_default();
                     torn_from.entry(sector).or_insert(versions.len() + 1);
                     versions.push((u64::MAX, data));
@@ -275,11 +277,10 @@ impl Media {
         while !requests.is_empty() {
             let next = state.random.index(requests.len());
             let request = requests.swap_remove(next);
-            if let Operation::Write { offset, length, buffer, .. } = &request.operation
+            if let Some(bytes) = written(&request.operation)
                 && state.random.below(3) > 0
             {
-                let bytes = buffer[..*length].to_vec();
-                state.store(*offset, &bytes, false);
+                state.store(request.operation.offset(), &bytes, false);
             }
         }
     }
@@ -301,6 +302,9 @@ fn copy(operation: &Operation) -> Operation {
         copy.copy_from_slice(buffer);
         copy
     };
+    let all = |parts: &[Part]| {
+        parts.iter().map(|part| Part { buffer: again(&part.buffer), length: part.length }).collect()
+    };
     match operation {
         Operation::Read { offset, length, buffer } => {
             Operation::Read { offset: *offset, length: *length, buffer: again(buffer) }
@@ -309,6 +313,26 @@ fn copy(operation: &Operation) -> Operation {
             Operation::Write { offset: *offset, length: *length, buffer: again(buffer), durable: *durable }
         }
         Operation::Flush => Operation::Flush,
+        Operation::ReadVectored { offset, parts } => {
+            Operation::ReadVectored { offset: *offset, parts: all(parts) }
+        }
+        Operation::WriteVectored { offset, parts, durable } => {
+            Operation::WriteVectored { offset: *offset, parts: all(parts), durable: *durable }
+        }
+        Operation::Discard { offset, length } => Operation::Discard { offset: *offset, length: *length },
+    }
+}
+
+/// What a request puts on the medium, if it changes it.
+fn written(operation: &Operation) -> Option<Cow<'_, [u8]>> {
+    match operation {
+        Operation::Write { length, buffer, .. } => Some(Cow::Borrowed(&buffer[..*length])),
+        Operation::WriteVectored { parts, .. } => {
+            Some(parts.iter().flat_map(|part| &part.buffer[..part.length]).copied().collect())
+        }
+        // The area is in memory, so its length fits.
+        Operation::Discard { length, .. } => Some(vec![0; *length as usize].into()),
+        Operation::Read { .. } | Operation::ReadVectored { .. } | Operation::Flush => None,
     }
 }
 
@@ -372,36 +396,47 @@ impl State {
         let mut result = Ok(());
         match &mut operation {
             Operation::Read { offset, length, buffer } => self.load(*offset, &mut buffer[..*length]),
-            Operation::Write { offset, length, buffer, durable } => {
-                let bytes = &buffer[..*length];
-                match fault {
-                    None => self.store(*offset, bytes, *durable),
-                    Some(Fault::Error(errno)) => result = Err(io::Error::from_raw_os_error(errno)),
-                    Some(Fault::Lost) => {}
-                    Some(Fault::BitRot) => {
-                        let mut rotten = bytes.to_vec();
-                        let at = self.random.index(rotten.len());
-                        rotten[at] ^= 1 << self.random.below(8);
-                        self.store(*offset, &rotten, *durable);
-                    }
-                    Some(Fault::Misdirected(by)) => {
-                        let furthest = self.options.capacity - bytes.len();
-                        let elsewhere = ((*offset + by) as usize).min(furthest) / SECTOR * SECTOR;
-                        self.store(elsewhere as u64, bytes, *durable);
-                    }
+            Operation::ReadVectored { offset, parts } => {
+                let mut at = *offset;
+                for Part { buffer, length } in parts {
+                    self.load(at, &mut buffer[..*length]);
+                    at += *length as u64;
                 }
-                self.boundary();
             }
             Operation::Flush => {
                 self.flush(covers);
                 self.boundary();
             }
+            Operation::Write { .. } | Operation::WriteVectored { .. } | Operation::Discard { .. } => {
+                result = self.change(&operation, fault);
+                self.boundary();
+            }
         }
-        let buffer = match operation {
-            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
-            Operation::Flush => None,
-        };
-        Completion { token, result, buffer }
+        Completion::of(token, operation, result)
+    }
+
+    /// Does what a request that changes the medium asks, or what goes wrong with it.
+    fn change(&mut self, operation: &Operation, fault: Option<Fault>) -> io::Result<()> {
+        let Some(bytes) = written(operation) else { return Ok(()) };
+        let offset = operation.offset();
+        let durable = matches!(operation, Operation::Write { durable, .. } | Operation::WriteVectored { durable, .. } if *durable);
+        match fault {
+            None => self.store(offset, &bytes, durable),
+            Some(Fault::Error(errno)) => return Err(io::Error::from_raw_os_error(errno)),
+            Some(Fault::Lost) => {}
+            Some(Fault::BitRot) => {
+                let mut rotten = bytes.into_owned();
+                let at = self.random.index(rotten.len());
+                rotten[at] ^= 1 << self.random.below(8);
+                self.store(offset, &rotten, durable);
+            }
+            Some(Fault::Misdirected(by)) => {
+                let furthest = self.options.capacity - bytes.len();
+                let elsewhere = ((offset + by) as usize).min(furthest) / SECTOR * SECTOR;
+                self.store(elsewhere as u64, &bytes, durable);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -425,16 +460,14 @@ impl DiskQueue for SimDisk {
         self.depth
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
-        if let Operation::Read { offset, length, buffer } | Operation::Write { offset, length, buffer, .. } =
-            &operation
-        {
-            let block = self.block_size as u64;
-            let aligned = offset.is_multiple_of(block) && (*length as u64).is_multiple_of(block);
-            let inside = offset.checked_add(*length as u64).is_some_and(|end| end <= self.capacity);
-            if !aligned || !inside || *length > buffer.len() || *length == 0 {
-                return Err(SubmitError::OutOfRange(operation));
-            }
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        _priority: Priority,
+    ) -> Result<(), SubmitError> {
+        if !operation.is_within(self.capacity, self.block_size) {
+            return Err(SubmitError::OutOfRange(operation));
         }
         if self.silent() {
             return Ok(());
@@ -444,14 +477,14 @@ impl DiskQueue for SimDisk {
             return Err(SubmitError::Full(operation));
         }
         let mut fault = None;
-        if matches!(operation, Operation::Write { .. }) {
+        if operation.changes() {
             state.writes += 1;
             let number = state.writes;
             if let Some(at) = state.faults.iter().position(|(nth, _)| *nth == number) {
                 fault = Some(state.faults.remove(at).1);
             }
         }
-        if !matches!(operation, Operation::Read { .. }) {
+        if operation.changes() || matches!(operation, Operation::Flush) {
             state.boundary();
         }
         let patience = state.random.between(0, state.options.patience);

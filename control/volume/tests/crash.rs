@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{Buffer, Completion, DiskQueue, Operation, Priority, SubmitError};
 use sietch_sim::disk::{Crash, Fault, Media, Options, SimDisk};
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Odometer, Random};
@@ -84,7 +84,12 @@ impl DiskQueue for Deaf {
         self.disk.depth()
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
         match operation {
             Operation::Write { offset, length, buffer, durable } => {
                 self.last = offset;
@@ -93,7 +98,7 @@ impl DiskQueue for Deaf {
                     _ => Fence::Record,
                 };
                 let durable = durable && !self.meets(fence);
-                self.disk.submit(token, Operation::Write { offset, length, buffer, durable })
+                self.disk.submit_with(token, Operation::Write { offset, length, buffer, durable }, priority)
             }
             Operation::Flush => {
                 let fence = match self.last {
@@ -102,12 +107,12 @@ impl DiskQueue for Deaf {
                     _ => Fence::ZeroFlush,
                 };
                 if self.meets(fence) {
-                    self.swallowed.push(Completion { token, result: Ok(()), buffer: None });
+                    self.swallowed.push(Completion::of(token, Operation::Flush, Ok(())));
                     return Ok(());
                 }
-                self.disk.submit(token, Operation::Flush)
+                self.disk.submit_with(token, Operation::Flush, priority)
             }
-            read => self.disk.submit(token, read),
+            other => self.disk.submit_with(token, other, priority),
         }
     }
 

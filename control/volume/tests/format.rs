@@ -162,15 +162,16 @@ fn mounting_reads_the_same_bytes_of_a_large_volume_as_of_a_small_one() {
         fn depth(&self) -> usize {
             self.0.depth()
         }
-        fn submit(
+        fn submit_with(
             &mut self,
             token: u64,
             operation: sietch_disk::Operation,
+            priority: sietch_disk::Priority,
         ) -> Result<(), sietch_disk::SubmitError> {
             if let sietch_disk::Operation::Read { length, .. } = &operation {
                 self.1 += *length as u64;
             }
-            self.0.submit(token, operation)
+            self.0.submit_with(token, operation, priority)
         }
         fn ring(&mut self) -> std::io::Result<()> {
             self.0.ring()

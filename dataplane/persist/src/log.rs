@@ -438,7 +438,8 @@ impl<D: DiskQueue> Log<D> {
         let (offset, length, reads) = match &operation {
             Operation::Write { offset, length, .. } => (*offset, *length, false),
             Operation::Read { offset, .. } => (*offset, 0, true),
-            Operation::Flush => (0, 0, false),
+            // The log moves single buffers.
+            _ => (0, 0, false),
         };
         match self.disk.submit(token, operation) {
             Ok(()) if length > 0 => {
@@ -491,7 +492,7 @@ impl<D: DiskQueue> Log<D> {
 
     /// Takes one completion.
     fn finish(&mut self, completion: Completion) {
-        let Completion { token, result, buffer } = completion;
+        let Completion { token, result, buffer, .. } = completion;
         let ticket = token & ((1 << CLASS_SHIFT) - 1);
         let class = token >> CLASS_SHIFT;
         if class == CLASS_READ {

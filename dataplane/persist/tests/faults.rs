@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, SubmitError};
+use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, Priority, SubmitError};
 use sietch_persist::{
     AppendError, Durability, Entry, FormatOptions, Log, OpenError, Options, SnapshotError, Waiter, check,
 };
@@ -70,16 +70,23 @@ impl DiskQueue for FaultyDisk {
         self.inner.depth()
     }
 
-    fn submit(&mut self, token: u64, mut operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        mut operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
         let mut plan = self.plan.borrow_mut();
         let target = match &operation {
-            Operation::Read { .. } => return self.inner.submit(token, operation),
+            Operation::Read { .. } | Operation::ReadVectored { .. } | Operation::Discard { .. } => {
+                return self.inner.submit_with(token, operation, priority);
+            }
             Operation::Write { offset, length, .. } if *offset >= DATA => {
                 plan.writes.push((*offset, *length));
                 plan.data += 1;
                 Target::Data(plan.data - 1)
             }
-            Operation::Write { .. } => {
+            Operation::Write { .. } | Operation::WriteVectored { .. } => {
                 plan.superblocks += 1;
                 Target::Superblock(plan.superblocks - 1)
             }
@@ -103,7 +110,7 @@ impl DiskQueue for FaultyDisk {
             },
             _ => {}
         }
-        self.inner.submit(token, operation)
+        self.inner.submit_with(token, operation, priority)
     }
 
     fn ring(&mut self) -> io::Result<()> {
@@ -257,8 +264,13 @@ impl DiskQueue for Broken {
         self.0.depth()
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
-        self.0.submit(token, operation)
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
+        self.0.submit_with(token, operation, priority)
     }
 
     fn ring(&mut self) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::task::{Wake, Waker};
 
 use sietch_disk::uring::UringOptions;
 use sietch_disk::{
-    BlockingQueue, Completion, DiskQueue, MemoryQueue, Operation, SubmitError, UringQueue, area,
+    BlockingQueue, Completion, DiskQueue, MemoryQueue, Operation, Priority, SubmitError, UringQueue, area,
 };
 use sietch_persist::{
     Durability, Entry, FollowError, Follower, FormatOptions, Log, Options, Read, ReadError, Record,
@@ -118,7 +118,12 @@ impl DiskQueue for Rotten {
         self.inner.depth()
     }
 
-    fn submit(&mut self, token: u64, mut operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        mut operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
         if let (Operation::Read { offset, length, .. }, Some(at)) =
             (&mut operation, *self.at.lock().expect("alone"))
             && (*offset..*offset + *length as u64).contains(&at)
@@ -126,7 +131,7 @@ impl DiskQueue for Rotten {
             // What lies at the start of the area is no record.
             *offset = 0;
         }
-        self.inner.submit(token, operation)
+        self.inner.submit_with(token, operation, priority)
     }
 
     fn ring(&mut self) -> std::io::Result<()> {

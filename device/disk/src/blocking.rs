@@ -2,8 +2,8 @@
 //!
 //! 1. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] executes everything queued, one system call a request, and
 //!    returns when all of it is done. Completions are there right after it: there is nothing to poll for.
-//! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`.
-//! 3. A write that the kernel cuts short is an error, as everywhere.
+//! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`; a discard is `fallocate(2)` (see `file`).
+//! 3. A write that the kernel cuts short is an error, as everywhere. Priorities mean nothing: there is only one request at a time.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::ReadWriteFlags;
 
 use crate::file::{self, Geometry};
-use crate::{Completion, DEFAULT_DEPTH, DiskQueue, OpenError, Operation, SubmitError};
+use crate::{Completion, DEFAULT_DEPTH, DiskQueue, OpenError, Operation, Part, Priority, SubmitError};
 
 /// See the module's account.
 pub struct BlockingQueue {
@@ -49,25 +49,36 @@ impl BlockingQueue {
         }
     }
 
-    fn execute(&mut self, operation: Operation) -> (io::Result<()>, Option<crate::Buffer>) {
-        match operation {
-            Operation::Read { offset, length, mut buffer } => {
-                let result = retry(|| {
-                    let slice = IoSliceMut::new(&mut buffer[..length]);
-                    rustix::io::preadv2(&self.fd, &mut [slice], offset, ReadWriteFlags::empty())
-                });
-                (whole(result, length), Some(buffer))
+    fn execute(&self, operation: &mut Operation) -> io::Result<()> {
+        let flags = |durable: bool| if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        let (fd, wanted) = (&self.fd, operation.bytes());
+        let moved = match operation {
+            Operation::Read { offset, length, buffer } => retry(|| {
+                let slice = IoSliceMut::new(&mut buffer[..*length]);
+                rustix::io::preadv2(fd, &mut [slice], *offset, ReadWriteFlags::empty())
+            }),
+            Operation::Write { offset, length, buffer, durable } => retry(|| {
+                let slice = IoSlice::new(&buffer[..*length]);
+                rustix::io::pwritev2(fd, &[slice], *offset, flags(*durable))
+            }),
+            Operation::ReadVectored { offset, parts } => {
+                let slices = parts.iter_mut();
+                let slices = slices.map(|Part { buffer, length }| IoSliceMut::new(&mut buffer[..*length]));
+                let mut slices: Vec<IoSliceMut<'_>> = slices.collect();
+                retry(|| rustix::io::preadv2(fd, &mut slices, *offset, ReadWriteFlags::empty()))
             }
-            Operation::Write { offset, length, buffer, durable } => {
-                let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-                let result = retry(|| {
-                    let slice = IoSlice::new(&buffer[..length]);
-                    rustix::io::pwritev2(&self.fd, &[slice], offset, flags)
-                });
-                (whole(result, length), Some(buffer))
+            Operation::WriteVectored { offset, parts, durable } => {
+                let slices: Vec<IoSlice<'_>> =
+                    parts.iter().map(|part| IoSlice::new(&part.buffer[..part.length])).collect();
+                retry(|| rustix::io::pwritev2(fd, &slices, *offset, flags(*durable)))
             }
-            Operation::Flush => (rustix::fs::fdatasync(&self.fd).map_err(io::Error::from), None),
-        }
+            Operation::Flush => return Ok(rustix::fs::fdatasync(fd)?),
+            Operation::Discard { offset, length } => {
+                let discard = || rustix::fs::fallocate(fd, self.geometry.discard, *offset, *length);
+                return Ok(retry(|| discard().map(|()| 0)).map(drop)?);
+            }
+        };
+        whole(moved, wanted)
     }
 }
 
@@ -82,12 +93,12 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> rustix::io::Res
 }
 
 /// Turns a short transfer into an error.
-fn whole(result: rustix::io::Result<usize>, length: usize) -> io::Result<()> {
-    let moved = result?;
+fn whole(result: rustix::io::Result<usize>, length: u64) -> io::Result<()> {
+    let moved = result? as u64;
     if moved == length { Ok(()) } else { Err(short(moved, length)) }
 }
 
-pub(crate) fn short(moved: usize, length: usize) -> io::Error {
+pub(crate) fn short(moved: u64, length: u64) -> io::Error {
     io::Error::other(format!("short transfer: {moved} of {length} bytes"))
 }
 
@@ -104,7 +115,12 @@ impl DiskQueue for BlockingQueue {
         DEFAULT_DEPTH
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        _priority: Priority,
+    ) -> Result<(), SubmitError> {
         if !operation.is_within(self.capacity, self.geometry.block_size) {
             return Err(SubmitError::OutOfRange(operation));
         }
@@ -116,9 +132,9 @@ impl DiskQueue for BlockingQueue {
     }
 
     fn ring(&mut self) -> io::Result<()> {
-        while let Some((token, operation)) = self.queued.pop_front() {
-            let (result, buffer) = self.execute(operation);
-            self.done.push_back(Completion { token, result, buffer });
+        while let Some((token, mut operation)) = self.queued.pop_front() {
+            let result = self.execute(&mut operation);
+            self.done.push_back(Completion::of(token, operation, result));
         }
         Ok(())
     }

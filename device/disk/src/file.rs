@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, StatxFlags};
 
 use crate::{BLOCK, OpenError};
 
@@ -16,6 +16,8 @@ pub(crate) struct Geometry {
     pub direct: bool,
     /// Alignment of requests, in bytes.
     pub block_size: usize,
+    /// How a range is made to read as zeros.
+    pub discard: FallocateFlags,
 }
 
 /// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it can.
@@ -24,9 +26,12 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, Ope
         return Err(OpenError::Capacity { capacity });
     }
     let stat = rustix::fs::fstat(fd).map_err(|e| io("read the area's size", e))?;
-    let found = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => stat.st_size.cast_unsigned(),
-        FileType::BlockDevice => device_size(fd)?,
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let (found, discard) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => (stat.st_size.cast_unsigned(), punch),
+        FileType::BlockDevice if zeroes_by_itself(stat.st_rdev) => (device_size(fd)?, punch),
+        // The kernel then writes the zeros.
+        FileType::BlockDevice => (device_size(fd)?, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE),
         _ => return Err(OpenError::NotAnArea),
     };
     if found < capacity {
@@ -38,12 +43,23 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, Ope
     if block_size > BLOCK {
         return Err(OpenError::Alignment { alignment: block_size });
     }
-    Ok(Geometry { direct, block_size: block_size.max(SECTOR) })
+    Ok(Geometry { direct, block_size: block_size.max(SECTOR), discard })
 }
 
 /// Bytes of a block device: it has no `st_size`, but its end can be sought.
 fn device_size(fd: BorrowedFd<'_>) -> Result<u64, OpenError> {
     rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(|e| io("read the device's size", e))
+}
+
+/// Whether a block device takes a command that makes a range read as zeros (WRITE ZEROES, which may also give the blocks
+/// back). A plain discard is not used: what is read afterwards is the device's choice.
+fn zeroes_by_itself(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // A partition's limits are its disk's.
+    ["queue", "../queue"].iter().any(|queue| {
+        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/write_zeroes_max_bytes"))
+            .is_ok_and(|bytes| bytes.trim() != "0")
+    })
 }
 
 /// Sets O_DIRECT; `false` where the file system refuses it (older tmpfs, some FUSE and overlay mounts).

@@ -22,7 +22,7 @@ pub mod uring;
 pub use blocking::BlockingQueue;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
-pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError};
+pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};
 pub use select::{AreaQueue, open_area, open_memory, open_parts};
 pub use uring::UringQueue;
 

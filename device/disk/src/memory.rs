@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use crate::{BLOCK, Completion, DEFAULT_DEPTH, DiskQueue, Operation, SubmitError};
+use crate::{BLOCK, Completion, DEFAULT_DEPTH, DiskQueue, Operation, Part, Priority, SubmitError};
 
 /// See the module's account.
 pub struct MemoryQueue {
@@ -43,22 +43,32 @@ impl MemoryQueue {
         self.bytes
     }
 
-    fn execute(&mut self, token: u64, operation: Operation) {
+    fn execute(&mut self, token: u64, mut operation: Operation) {
         // Submission checked that the range lies inside the area, which fits in memory.
-        let buffer = match operation {
-            Operation::Read { offset, length, mut buffer } => {
-                let start = offset as usize;
-                buffer[..length].copy_from_slice(&self.bytes[start..start + length]);
-                Some(buffer)
+        let mut start = operation.offset() as usize;
+        match &mut operation {
+            Operation::Read { length, buffer, .. } => {
+                buffer[..*length].copy_from_slice(&self.bytes[start..start + *length]);
             }
-            Operation::Write { offset, length, buffer, .. } => {
-                let start = offset as usize;
-                self.bytes[start..start + length].copy_from_slice(&buffer[..length]);
-                Some(buffer)
+            Operation::Write { length, buffer, .. } => {
+                self.bytes[start..start + *length].copy_from_slice(&buffer[..*length]);
             }
-            Operation::Flush => None,
-        };
-        self.done.push_back(Completion { token, result: Ok(()), buffer });
+            Operation::Flush => {}
+            Operation::ReadVectored { parts, .. } => {
+                for Part { buffer, length } in parts {
+                    buffer[..*length].copy_from_slice(&self.bytes[start..start + *length]);
+                    start += *length;
+                }
+            }
+            Operation::WriteVectored { parts, .. } => {
+                for Part { buffer, length } in parts {
+                    self.bytes[start..start + *length].copy_from_slice(&buffer[..*length]);
+                    start += *length;
+                }
+            }
+            Operation::Discard { length, .. } => self.bytes[start..start + *length as usize].fill(0),
+        }
+        self.done.push_back(Completion::of(token, operation, Ok(())));
     }
 }
 
@@ -75,7 +85,12 @@ impl DiskQueue for MemoryQueue {
         DEFAULT_DEPTH
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        _priority: Priority,
+    ) -> Result<(), SubmitError> {
         if !operation.is_within(self.capacity(), self.block_size()) {
             return Err(SubmitError::OutOfRange(operation));
         }

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::{Completion, DEFAULT_DEPTH, DiskQueue, Operation, SubmitError};
+use crate::{Completion, DEFAULT_DEPTH, DiskQueue, Operation, Part, Priority, SubmitError};
 
 pub use mapped::Mapped;
 pub(crate) use mapped::is_sealed_memory;
@@ -30,6 +30,9 @@ pub use model::Model;
 
 /// Unit of requests, in bytes: a cache line. Stores of whole lines never read the line first.
 pub const LINE: usize = 64;
+
+/// Zeros that a discard stores at a time.
+const ZEROS: [u8; 4096] = [0; 4096];
 
 /// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory Programming", 2-3).
 pub const TEAR: usize = 8;
@@ -64,24 +67,39 @@ impl<M: Medium> NvmQueue<M> {
     }
 
     /// Does what one request asks; a write is not durable before the fence that follows.
-    fn execute(&mut self, operation: Operation) -> Option<crate::Buffer> {
-        // Submission checked that ranges lie inside the area, which fits in memory, and inside the buffer.
+    fn execute(&mut self, operation: &mut Operation) {
+        // Submission checked that ranges lie inside the area, which fits in memory, and inside the buffers.
+        let mut at = operation.offset() as usize;
         match operation {
-            Operation::Read { offset, length, mut buffer } => {
-                self.medium.load(offset as usize, &mut buffer[..length]);
-                Some(buffer)
+            Operation::Read { length, buffer, .. } => self.medium.load(at, &mut buffer[..*length]),
+            Operation::Write { length, buffer, .. } => self.medium.store(at, &buffer[..*length]),
+            Operation::Flush => {}
+            Operation::ReadVectored { parts, .. } => {
+                for Part { buffer, length } in parts {
+                    self.medium.load(at, &mut buffer[..*length]);
+                    at += *length;
+                }
             }
-            Operation::Write { offset, length, buffer, .. } => {
-                self.medium.store(offset as usize, &buffer[..length]);
-                Some(buffer)
+            Operation::WriteVectored { parts, .. } => {
+                for Part { buffer, length } in parts {
+                    self.medium.store(at, &buffer[..*length]);
+                    at += *length;
+                }
             }
-            Operation::Flush => None,
+            Operation::Discard { length, .. } => {
+                let end = at + *length as usize;
+                while at < end {
+                    let piece = ZEROS.len().min(end - at);
+                    self.medium.store(at, &ZEROS[..piece]);
+                    at += piece;
+                }
+            }
         }
     }
 
     /// When a request that moves `bytes` would be done in the memory that the model describes.
-    fn ready(&mut self, is_read: bool, bytes: usize, now: Option<Instant>) -> Option<Instant> {
-        let (model, now) = (self.model?, now?);
+    fn ready(&mut self, is_read: bool, bytes: u64, now: Instant) -> Option<Instant> {
+        let model = self.model?;
         let start = self.busy_until.map_or(now, |busy| busy.max(now));
         let end = start + model.transfer(bytes);
         self.busy_until = Some(end);
@@ -102,7 +120,12 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
         DEFAULT_DEPTH
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        _priority: Priority,
+    ) -> Result<(), SubmitError> {
         if !operation.is_within(self.capacity(), LINE) {
             return Err(SubmitError::OutOfRange(operation));
         }
@@ -119,21 +142,22 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
         }
         let now = self.model.map(|_| Instant::now());
         let mut fence = false;
-        while let Some((token, operation)) = self.queued.pop_front() {
-            let (is_read, bytes) = match &operation {
-                Operation::Read { length, .. } => (true, *length),
-                Operation::Write { length, durable, .. } => {
+        while let Some((token, mut operation)) = self.queued.pop_front() {
+            let is_read = match &operation {
+                Operation::Read { .. } | Operation::ReadVectored { .. } => true,
+                Operation::Write { durable, .. } | Operation::WriteVectored { durable, .. } => {
                     fence |= *durable;
-                    (false, *length)
+                    false
                 }
                 Operation::Flush => {
                     fence = true;
-                    (false, 0)
+                    false
                 }
+                Operation::Discard { .. } => false,
             };
-            let ready = self.ready(is_read, bytes, now);
-            let buffer = self.execute(operation);
-            self.done.push_back((ready, Completion { token, result: Ok(()), buffer }));
+            let ready = now.and_then(|now| self.ready(is_read, operation.bytes(), now));
+            self.execute(&mut operation);
+            self.done.push_back((ready, Completion::of(token, operation, Ok(()))));
         }
         // Nothing of this batch can be taken before this call returns, so one fence serves all of it.
         if fence {

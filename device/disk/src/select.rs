@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use crate::nvm::{Mapped, Model, is_sealed_memory};
 use crate::uring::UringOptions;
 use crate::{
-    BlockingQueue, Completion, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, SubmitError,
+    BlockingQueue, Completion, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, Priority, SubmitError,
     UringQueue,
 };
 
@@ -125,8 +125,13 @@ impl DiskQueue for AreaQueue {
         dispatch!(self, queue => queue.depth())
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
-        dispatch!(self, queue => queue.submit(token, operation))
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
+        dispatch!(self, queue => queue.submit_with(token, operation, priority))
     }
 
     fn ring(&mut self) -> io::Result<()> {

@@ -3,7 +3,8 @@
 //! 1. Each request takes a slot, which owns its buffer while the kernel may touch it; the slot's number is the
 //!    request's `user_data`. There are as many submission entries as slots, and twice as many completion entries, so
 //!    neither ring can overflow.
-//! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`.
+//! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`; a discard is `IORING_OP_FALLOCATE`,
+//!    which punches a hole or has the device write zeros (see `file`). A priority is the `ioprio` of a read or write.
 //! 3. The ring is set up with `COOP_TASKRUN`: the kernel does not interrupt the thread to post a completion but leaves
 //!    a flag (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters the kernel once. A thread that sleeps in
 //!    `poll(2)` on the ring's descriptor is woken as usual. `IOPOLL` is never used: it does not complete on virtual disks.
@@ -18,7 +19,10 @@ use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
 
 use crate::blocking::short;
 use crate::file::{self, Geometry};
-use crate::{Buffer, Completion, DEFAULT_DEPTH, DiskQueue, MAX_DEPTH, OpenError, Operation, SubmitError};
+use crate::{
+    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, MAX_DEPTH, OpenError, Operation, Part, Priority,
+    SubmitError,
+};
 
 /// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than a slow
 /// disk's write, shorter than a person's patience.
@@ -56,9 +60,42 @@ pub struct UringQueue {
 #[derive(Default)]
 struct Slot {
     token: u64,
-    /// Bytes that the kernel must report; 0 for a flush.
-    length: usize,
+    /// Bytes that the kernel must report; 0 for a flush and a discard.
+    length: u64,
     buffer: Option<Buffer>,
+    parts: Vec<Part>,
+    /// Where the parts are, for the kernel. Its memory is used again.
+    vectors: Vec<libc::iovec>,
+}
+
+impl Slot {
+    /// Keeps the parts for as long as the kernel may touch them; where they are, for the kernel, and how many.
+    fn keep(&mut self, parts: Vec<Part>) -> (*const libc::iovec, u32) {
+        self.parts = parts;
+        self.vectors.clear();
+        self.vectors.extend(self.parts.iter_mut().map(|part| libc::iovec {
+            iov_base: part.buffer.as_mut_ptr().cast::<libc::c_void>(),
+            iov_len: part.length,
+        }));
+        // At most MAX_PARTS, so it fits.
+        (self.vectors.as_ptr(), self.vectors.len() as u32)
+    }
+}
+
+fn dsync(durable: bool) -> i32 {
+    if durable { libc::RWF_DSYNC } else { 0 }
+}
+
+/// The kernel's name for a priority (`ioprio_set(2)`), which I/O schedulers go by: best effort, level 0 or 4, or idle.
+fn ioprio(priority: Priority) -> u16 {
+    const CLASS: u16 = 13;
+    const BEST_EFFORT: u16 = 2;
+    const IDLE: u16 = 3;
+    match priority {
+        Priority::Latency => BEST_EFFORT << CLASS,
+        Priority::Throughput => BEST_EFFORT << CLASS | 4,
+        Priority::Bulk => IDLE << CLASS,
+    }
 }
 
 impl UringQueue {
@@ -94,28 +131,46 @@ impl UringQueue {
         }
     }
 
-    /// The entry for slot `index`, and what the slot holds meanwhile.
-    fn entry(index: u32, token: u64, operation: Operation) -> (squeue::Entry, Slot) {
+    /// Puts the request into slot `index`, and makes its entry.
+    fn entry(&mut self, index: u32, token: u64, operation: Operation, priority: Priority) -> squeue::Entry {
         const FILE: types::Fixed = types::Fixed(0);
-        let (entry, length, buffer) = match operation {
+        let slot = &mut self.slots[index as usize];
+        slot.token = token;
+        slot.length = match operation {
+            // What the kernel reports of it is 0.
+            Operation::Discard { .. } => 0,
+            _ => operation.bytes(),
+        };
+        let ioprio = ioprio(priority);
+        let entry = match operation {
             Operation::Read { offset, length, mut buffer } => {
-                let entry =
-                    opcode::Read::new(FILE, buffer.as_mut_ptr(), length as u32).offset(offset).build();
-                (entry, length, Some(buffer))
+                let to = buffer.as_mut_ptr();
+                slot.buffer = Some(buffer);
+                opcode::Read::new(FILE, to, length as u32).offset(offset).ioprio(ioprio).build()
             }
             Operation::Write { offset, length, buffer, durable } => {
-                let entry = opcode::Write::new(FILE, buffer.as_ptr(), length as u32)
-                    .offset(offset)
-                    .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
-                    .build();
-                (entry, length, Some(buffer))
+                let from = buffer.as_ptr();
+                slot.buffer = Some(buffer);
+                let write = opcode::Write::new(FILE, from, length as u32).offset(offset).ioprio(ioprio);
+                write.rw_flags(dsync(durable)).build()
             }
-            Operation::Flush => {
-                let entry = opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build();
-                (entry, 0, None)
+            Operation::Flush => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
+            Operation::ReadVectored { offset, parts } => {
+                let (vectors, count) = slot.keep(parts);
+                opcode::Readv::new(FILE, vectors, count).offset(offset).ioprio(ioprio).build()
+            }
+            Operation::WriteVectored { offset, parts, durable } => {
+                let (vectors, count) = slot.keep(parts);
+                let write = opcode::Writev::new(FILE, vectors, count).offset(offset).ioprio(ioprio);
+                write.rw_flags(dsync(durable)).build()
+            }
+            Operation::Discard { offset, length } => {
+                // The flags are those of fallocate(2), all below 2^31.
+                let mode = self.geometry.discard.bits().cast_signed();
+                opcode::Fallocate::new(FILE, length).offset(offset).mode(mode).build()
             }
         };
-        (entry.user_data(u64::from(index)), Slot { token, length, buffer })
+        entry.user_data(u64::from(index))
     }
 
     /// Lets the kernel post completions that it holds back until this thread enters it.
@@ -152,6 +207,9 @@ fn probe(ring: &IoUring) -> Result<(), OpenError> {
         ("IORING_OP_READ", opcode::Read::CODE),
         ("IORING_OP_WRITE", opcode::Write::CODE),
         ("IORING_OP_FSYNC", opcode::Fsync::CODE),
+        ("IORING_OP_READV", opcode::Readv::CODE),
+        ("IORING_OP_WRITEV", opcode::Writev::CODE),
+        ("IORING_OP_FALLOCATE", opcode::Fallocate::CODE),
     ]
     .into_iter()
     .find(|(_, code)| !probe.is_supported(*code));
@@ -181,17 +239,21 @@ impl DiskQueue for UringQueue {
         self.slots.len()
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
         if !operation.is_within(self.capacity, self.geometry.block_size) {
             return Err(SubmitError::OutOfRange(operation));
         }
         let Some(index) = self.free.pop() else {
             return Err(SubmitError::Full(operation));
         };
-        let (entry, slot) = Self::entry(index, token, operation);
-        self.slots[index as usize] = slot;
-        // SAFETY: the buffer's heap memory lives in the slot until the completion is taken, or is leaked on drop; moving
-        // the `Buffer` into the slot does not move that memory. The registered file lives as long as the ring.
+        let entry = self.entry(index, token, operation, priority);
+        // SAFETY: the heap memory of buffers and vectors lives in the slot until the completion is taken, or is leaked on drop;
+        // moving a `Buffer` into the slot does not move that memory. The registered file lives as long as the ring.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // A ring has at least as many entries as there are slots, and each entry holds a slot.
         assert!(pushed.is_ok(), "submission ring smaller than the slot table");
@@ -228,12 +290,13 @@ impl DiskQueue for UringQueue {
             let Some(slot) = self.slots.get_mut(index as usize) else {
                 continue;
             };
-            let result = match usize::try_from(entry.result()) {
+            let result = match u64::try_from(entry.result()) {
                 Ok(moved) if moved == slot.length => Ok(()),
                 Ok(moved) => Err(short(moved, slot.length)),
                 Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
             };
-            out.push(Completion { token: slot.token, result, buffer: slot.buffer.take() });
+            let parts = std::mem::take(&mut slot.parts);
+            out.push(Completion { token: slot.token, result, buffer: slot.buffer.take(), parts });
             self.free.push(index);
         }
         out.len() - before

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use sietch_disk::nvm::{Mapped, Model};
 use sietch_disk::uring::UringOptions;
 use sietch_disk::{
-    AreaQueue, BlockingQueue, Buffer, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, SubmitError,
-    UringQueue, area, open_area, open_memory, open_parts,
+    AreaQueue, BlockingQueue, Buffer, Completion, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation,
+    Part, Priority, SubmitError, UringQueue, area, open_area, open_memory, open_parts,
 };
 
 const CAPACITY: usize = 64 << 10;
@@ -85,7 +85,11 @@ fn sealed(bytes: u64) -> OwnedFd {
 
 /// Does one request and waits for it.
 fn execute(queue: &mut dyn DiskQueue, operation: Operation) -> Option<Buffer> {
-    queue.submit(7, operation).expect("room in an idle queue");
+    finish(queue, operation, Priority::Latency).buffer
+}
+
+fn finish(queue: &mut dyn DiskQueue, operation: Operation, priority: Priority) -> Completion {
+    queue.submit_with(7, operation, priority).expect("room in an idle queue");
     let mut done = Vec::new();
     for _ in 0..100 {
         queue.wait(Duration::from_secs(1)).expect("a working queue");
@@ -97,8 +101,131 @@ fn execute(queue: &mut dyn DiskQueue, operation: Operation) -> Option<Buffer> {
     assert_eq!(completion.token, 7);
     assert!(done.is_empty());
     assert_eq!(queue.in_flight(), 0);
-    completion.result.expect("a request inside the area");
-    completion.buffer
+    assert!(completion.result.is_ok(), "a request inside the area: {:?}", completion.result);
+    completion
+}
+
+/// All that the area holds.
+fn contents(queue: &mut dyn DiskQueue) -> Vec<u8> {
+    let read = Operation::Read { offset: 0, length: CAPACITY, buffer: Buffer::new(CAPACITY) };
+    execute(queue, read).expect("the buffer back").to_vec()
+}
+
+#[test]
+fn vectored_requests_move_one_range_to_and_from_many_buffers() {
+    each("vectored", |queue| {
+        let block = queue.block_size();
+        let lengths = [block, 3 * block, block, 2 * block];
+        let parts = |fill: bool| -> Vec<Part> {
+            let part = |(index, length): (usize, &usize)| Part {
+                buffer: filled(*length, if fill { index as u8 + 1 } else { 0 }),
+                length: *length,
+            };
+            lengths.iter().enumerate().map(part).collect()
+        };
+        let offset = 5 * block as u64;
+        let mut expected = vec![0; CAPACITY];
+        let mut at = offset as usize;
+        for (index, length) in lengths.iter().enumerate() {
+            expected[at..at + length].fill(index as u8 + 1);
+            at += length;
+        }
+        for priority in [Priority::Latency, Priority::Throughput, Priority::Bulk] {
+            let write = Operation::WriteVectored { offset, parts: parts(true), durable: true };
+            let done = finish(queue, write, priority);
+            assert!(done.buffer.is_none());
+            let back: Vec<usize> = done.parts.iter().map(|part| part.length).collect();
+            assert_eq!(back, lengths);
+            assert!(contents(queue) == expected, "a neighbour was touched, or the order is wrong");
+            let read = Operation::ReadVectored { offset, parts: parts(false) };
+            for (index, part) in finish(queue, read, priority).parts.iter().enumerate() {
+                assert!(part.buffer[..part.length].iter().all(|byte| *byte == index as u8 + 1));
+                assert!(part.buffer[part.length..].iter().all(|byte| *byte == 0));
+            }
+        }
+        // As many parts as there may be, and the slot is used for a plain request afterwards.
+        let one = |_| Part { buffer: filled(block, 9), length: block };
+        let most = (CAPACITY / block).min(1024);
+        let write =
+            Operation::WriteVectored { offset: 0, parts: (0..most).map(one).collect(), durable: false };
+        assert_eq!(finish(queue, write, Priority::Bulk).parts.len(), most);
+        assert!(contents(queue)[..most * block].iter().all(|byte| *byte == 9));
+        execute(queue, Operation::Flush);
+    });
+}
+
+#[test]
+fn a_discarded_range_reads_as_zeros_until_it_is_written() {
+    each("discard", |queue| {
+        let block = queue.block_size();
+        let write =
+            Operation::Write { offset: 0, length: CAPACITY, buffer: filled(CAPACITY, 7), durable: true };
+        execute(queue, write);
+        let (from, to) = (3 * block, CAPACITY - 5 * block);
+        let done = finish(
+            queue,
+            Operation::Discard { offset: from as u64, length: (to - from) as u64 },
+            Priority::Bulk,
+        );
+        assert!(done.buffer.is_none() && done.parts.is_empty());
+        execute(queue, Operation::Flush);
+        let mut expected = vec![7; CAPACITY];
+        expected[from..to].fill(0);
+        assert!(contents(queue) == expected);
+        let write =
+            Operation::Write { offset: from as u64, length: block, buffer: filled(block, 8), durable: true };
+        execute(queue, write);
+        expected[from..from + block].fill(8);
+        assert!(contents(queue) == expected);
+        finish(queue, Operation::Discard { offset: 0, length: CAPACITY as u64 }, Priority::Latency);
+        assert!(contents(queue).iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn vectors_and_discards_of_bad_form_come_back_whole() {
+    each("bad-forms", |queue| {
+        let block = queue.block_size();
+        let part = |length: usize| Part { buffer: Buffer::new(8192), length };
+        let end = queue.capacity() - block as u64;
+        let vectors: Vec<(u64, Vec<Part>)> = vec![
+            (0, vec![]),
+            (0, vec![part(block), part(0)]),
+            (0, vec![part(block), part(block / 2), part(block / 2)]),
+            (0, vec![part(block), part(8192 + block)]),
+            (end, vec![part(block), part(block)]),
+            (u64::MAX - block as u64 + 1, vec![part(block)]),
+            (block as u64 / 2, vec![part(block)]),
+            (0, (0..1025).map(|_| Part { buffer: Buffer::new(0), length: 0 }).collect()),
+            (0, (0..1025).map(|_| Part { buffer: Buffer::new(block), length: block }).collect()),
+        ];
+        for (offset, parts) in vectors {
+            let (count, lengths) = (parts.len(), parts.iter().map(|part| part.length).sum::<usize>());
+            let refused = queue.submit(1, Operation::ReadVectored { offset, parts });
+            let Err(SubmitError::OutOfRange(Operation::ReadVectored { parts, .. })) = refused else {
+                panic!("took a read of {lengths} in {count} at {offset}");
+            };
+            assert_eq!(parts.len(), count);
+            let write = Operation::WriteVectored { offset, parts, durable: false };
+            assert!(matches!(queue.submit(1, write), Err(SubmitError::OutOfRange(_))));
+        }
+        let (block, capacity) = (block as u64, queue.capacity());
+        let discards = [
+            (0, 0),
+            (0, block / 2),
+            (block / 2, block),
+            (0, capacity + block),
+            (capacity, block),
+            (block, u64::MAX - block + 1),
+            (u64::MAX - block + 1, block),
+        ];
+        for (offset, length) in discards {
+            let refused = queue.submit(1, Operation::Discard { offset, length });
+            assert!(matches!(refused, Err(SubmitError::OutOfRange(_))), "{length} at {offset}");
+        }
+        assert_eq!(queue.in_flight(), 0);
+        assert!(contents(queue).iter().all(|byte| *byte == 0), "a refused request did something");
+    });
 }
 
 fn filled(length: usize, byte: u8) -> Buffer {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{Completion, DiskQueue, Operation, Priority, SubmitError};
 use sietch_sim::SimDisk;
 
 /// A [`SimDisk`]. If it is weak, durable writes are volatile: the tests must notice.
@@ -31,11 +31,16 @@ impl DiskQueue for Disk {
         self.inner.depth()
     }
 
-    fn submit(&mut self, token: u64, mut operation: Operation) -> Result<(), SubmitError> {
-        if let Operation::Write { durable, .. } = &mut operation {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        mut operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
+        if let Operation::Write { durable, .. } | Operation::WriteVectored { durable, .. } = &mut operation {
             *durable &= !self.weak;
         }
-        self.inner.submit(token, operation)
+        self.inner.submit_with(token, operation, priority)
     }
 
     fn ring(&mut self) -> io::Result<()> {

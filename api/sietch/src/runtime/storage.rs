@@ -209,10 +209,7 @@ impl<D: DiskDoorbell> Disk<D> {
             }
             Err(SubmitError::OutOfRange(back)) => {
                 requests.free.push(index);
-                Poll::Ready(Err(match back {
-                    Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
-                    Operation::Flush => None,
-                }))
+                Poll::Ready(Err(back.into_buffers().0))
             }
         }
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{Completion, DiskQueue, Operation, Part, Priority, SubmitError};
 
 /// A small generator, so that a seed is all a failure needs.
 #[derive(Clone)]
@@ -69,7 +69,14 @@ impl Fence {
         // As `token` in `src/log.rs` makes them.
         let class = token >> 56;
         match (class, operation) {
-            (_, Operation::Read { .. } | Operation::Write { durable: false, .. }) => None,
+            (
+                _,
+                Operation::Read { .. }
+                | Operation::ReadVectored { .. }
+                | Operation::Discard { .. }
+                | Operation::Write { durable: false, .. }
+                | Operation::WriteVectored { durable: false, .. },
+            ) => None,
             (0, Operation::Write { length, .. }) if *length > 4096 => Some(Self::Blank),
             (0, Operation::Write { .. }) => Some(Self::Superblock(phase)),
             (0, _) => Some(Self::Settle(phase)),
@@ -184,15 +191,15 @@ impl Media {
 }
 
 enum Request {
-    Write { index: usize, buffer: Buffer, durable: bool },
+    Write { index: usize, durable: bool },
     Flush { covers: Vec<usize> },
-    Read { buffer: Buffer },
+    Read,
 }
 
 /// See the module's account.
 pub struct CrashDisk {
     media: Rc<RefCell<Media>>,
-    flying: Vec<(u64, Request)>,
+    flying: Vec<(u64, Operation, Request)>,
 }
 
 impl CrashDisk {
@@ -200,30 +207,41 @@ impl CrashDisk {
         Self { media: Rc::clone(media), flying: Vec::new() }
     }
 
-    fn accept(media: &mut Media, token: u64, operation: Operation) -> Request {
-        let fence = Fence::of(token, &operation, media.phase);
+    fn accept(media: &mut Media, token: u64, operation: &mut Operation) -> Request {
+        let fence = Fence::of(token, operation, media.phase);
         media.seen.extend(fence);
         let heeded = fence.is_none() || media.ignored != fence;
-        match operation {
-            Operation::Read { offset, length, mut buffer } => {
-                media.read(offset as usize, &mut buffer[..length]);
-                Request::Read { buffer }
+        let offset = operation.offset() as usize;
+        let bytes = match operation {
+            Operation::Read { length, buffer, .. } => {
+                media.read(offset, &mut buffer[..*length]);
+                return Request::Read;
             }
-            Operation::Write { offset, length, buffer, durable } => {
-                media.writes.push(Write {
-                    offset: offset as usize,
-                    bytes: buffer[..length].to_vec(),
-                    completed: false,
-                    settled: false,
-                });
-                Request::Write { index: media.writes.len() - 1, buffer, durable: durable && heeded }
+            Operation::ReadVectored { parts, .. } => {
+                let mut at = offset;
+                for Part { buffer, length } in parts {
+                    media.read(at, &mut buffer[..*length]);
+                    at += *length;
+                }
+                return Request::Read;
             }
             Operation::Flush => {
                 let all = 0..media.writes.len();
                 let covers = all.filter(|&index| heeded && media.writes[index].completed).collect();
-                Request::Flush { covers }
+                return Request::Flush { covers };
             }
-        }
+            Operation::Write { length, buffer, .. } => buffer[..*length].to_vec(),
+            Operation::WriteVectored { parts, .. } => {
+                parts.iter().flat_map(|part| &part.buffer[..part.length]).copied().collect()
+            }
+            Operation::Discard { length, .. } => vec![0; *length as usize],
+        };
+        let durable = matches!(
+            operation,
+            Operation::Write { durable: true, .. } | Operation::WriteVectored { durable: true, .. }
+        );
+        media.writes.push(Write { offset, bytes, completed: false, settled: false });
+        Request::Write { index: media.writes.len() - 1, durable: durable && heeded }
     }
 }
 
@@ -240,7 +258,12 @@ impl DiskQueue for CrashDisk {
         32
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        mut operation: Operation,
+        _priority: Priority,
+    ) -> Result<(), SubmitError> {
         if !operation.is_within(self.capacity(), self.block_size()) {
             return Err(SubmitError::OutOfRange(operation));
         }
@@ -248,10 +271,10 @@ impl DiskQueue for CrashDisk {
             return Err(SubmitError::Full(operation));
         }
         let mut media = self.media.borrow_mut();
-        let changes = !matches!(operation, Operation::Read { .. });
-        if !changes || media.event() {
-            let request = Self::accept(&mut media, token, operation);
-            self.flying.push((token, request));
+        let reads = matches!(operation, Operation::Read { .. } | Operation::ReadVectored { .. });
+        if reads || media.event() {
+            let request = Self::accept(&mut media, token, &mut operation);
+            self.flying.push((token, operation, request));
         }
         Ok(())
     }
@@ -265,25 +288,23 @@ impl DiskQueue for CrashDisk {
         let before = out.len();
         while !self.flying.is_empty() && (out.len() == before || media.random.chance(50)) {
             let pick = media.random.below(self.flying.len() as u64) as usize;
-            if !matches!(self.flying[pick].1, Request::Read { .. }) && !media.event() {
+            if !matches!(self.flying[pick].2, Request::Read) && !media.event() {
                 break;
             }
-            let (token, request) = self.flying.swap_remove(pick);
-            let buffer = match request {
-                Request::Read { buffer } => Some(buffer),
-                Request::Write { index, buffer, durable } => {
+            let (token, operation, request) = self.flying.swap_remove(pick);
+            match request {
+                Request::Read => {}
+                Request::Write { index, durable } => {
                     media.writes[index].completed = true;
                     media.writes[index].settled |= durable;
-                    Some(buffer)
                 }
                 Request::Flush { covers } => {
                     for index in covers {
                         media.writes[index].settled = true;
                     }
-                    None
                 }
-            };
-            out.push(Completion { token, result: Ok(()), buffer });
+            }
+            out.push(Completion::of(token, operation, Ok(())));
         }
         out.len() - before
     }

@@ -16,9 +16,9 @@ pub struct Model {
 
 impl Model {
     /// How long the memory is busy with `bytes`.
-    pub(super) fn transfer(&self, bytes: usize) -> Duration {
+    pub(super) fn transfer(&self, bytes: u64) -> Duration {
         let nanoseconds =
-            (bytes as u128 * 1_000_000_000).checked_div(u128::from(self.bandwidth)).unwrap_or(0);
+            (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.bandwidth)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 }
