@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use sietch_disk::{Completion, DiskQueue, NvmQueue, Operation as Request, SubmitError};
+use sietch_disk::{Completion, DiskQueue, NvmQueue, Operation as Request, Priority, SubmitError};
 use sietch_persist::{Durability, OpenError};
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Memory, Random as Dice};
@@ -39,8 +39,8 @@ impl DiskQueue for Powered {
         self.queue.depth()
     }
 
-    fn submit(&mut self, token: u64, operation: Request) -> Result<(), SubmitError> {
-        self.queue.submit(token, operation)
+    fn submit_with(&mut self, token: u64, operation: Request, priority: Priority) -> Result<(), SubmitError> {
+        self.queue.submit_with(token, operation, priority)
     }
 
     fn ring(&mut self) -> io::Result<()> {
