@@ -16,7 +16,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 
 use sietch_net::{Config, Engine, Event};
@@ -231,7 +231,8 @@ impl<Q: Doorbell> Runtime<Q> {
         } else {
             let drivers = core.drivers.borrow();
             let mut others: Vec<BorrowedFd<'_>> = vec![core.tasks.bell()];
-            others.extend(drivers.iter().filter_map(|driver| driver.doorbell()));
+            let bells: Vec<_> = drivers.iter().filter_map(|driver| driver.doorbell()).collect();
+            others.extend(bells.iter().map(|bell| bell.as_fd()));
             self.rest.sleep(&mut self.queue, now, deadline, &others)
         };
         core.tasks.disarm();

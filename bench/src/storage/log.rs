@@ -44,7 +44,7 @@ impl InMemory {
     }
 }
 
-fn failed(cause: impl std::fmt::Display) -> Error {
+pub(super) fn failed(cause: impl std::fmt::Display) -> Error {
     program("the log", cause.to_string())
 }
 
@@ -145,13 +145,12 @@ impl Subject for InMemory {
 pub(super) fn recover(folder: &Path, times: usize, bytes: u64) -> Result<Vec<Recovery>, Error> {
     // Half of an area may hold the log, and records have headers.
     let size = bytes * 5 / 2;
-    let disk = rates(area_at(folder, size)?, times, bytes)?;
+    let disk = rates("disk", area_at(folder, size)?, times, bytes)?;
     std::fs::remove_file(folder.join(format!("area-{size}"))).map_err(system("removing an area"))?;
-    let memory = rates(memory(size)?, times, bytes)?;
-    Ok(vec![Recovery { medium: "disk", rates: disk }, Recovery { medium: "memory", rates: memory }])
+    Ok(vec![disk, rates("memory", memory(size)?, times, bytes)?])
 }
 
-fn rates<D: DiskQueue>(disk: D, times: usize, bytes: u64) -> Result<Vec<f64>, Error> {
+fn rates<D: DiskQueue>(medium: &'static str, disk: D, times: usize, bytes: u64) -> Result<Recovery, Error> {
     let Served { mut log, .. } = Served::format(disk)?;
     let record = [0x5a; 1024];
     for written in (0..bytes).step_by(record.len()) {
@@ -164,8 +163,9 @@ fn rates<D: DiskQueue>(disk: D, times: usize, bytes: u64) -> Result<Vec<f64>, Er
         }
     }
     let mut disk = log.close().map_err(failed)?;
-    let mut rates = Vec::new();
+    let (mut rates, mut ceiling) = (Vec::new(), Vec::new());
     for _ in 0..times {
+        ceiling.push(super::ceiling::read(&mut disk, bytes)?);
         let mut found = 0;
         let begin = Instant::now();
         let (log, _) = Log::open(disk, Options::default(), &mut |entry| {
@@ -181,5 +181,5 @@ fn rates<D: DiskQueue>(disk: D, times: usize, bytes: u64) -> Result<Vec<f64>, Er
         }
         disk = log.close().map_err(failed)?;
     }
-    Ok(rates)
+    Ok(Recovery { medium, rates, ceiling })
 }

@@ -76,12 +76,13 @@ pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
     for recovery in recoveries {
         let (low, high) = range(&recovery.rates);
         println!(
-            "recovery from {}: {:.2} GB/s of payload ({:.2}-{:.2}), {} openings",
+            "recovery from {}: {:.2} GB/s of payload ({:.2}-{:.2}), {} openings; reading alone: {:.2} GB/s",
             recovery.medium,
             median(&recovery.rates) / 1e9,
             low / 1e9,
             high / 1e9,
-            recovery.rates.len()
+            recovery.rates.len(),
+            median(&recovery.ceiling) / 1e9
         );
     }
 }

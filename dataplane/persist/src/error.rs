@@ -97,6 +97,57 @@ pub enum TruncateError {
     },
 }
 
+/// Why the size of a log was not changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// The log has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// Something else is on its way.
+    #[error("log: a snapshot, a truncation or a change of size is in progress; poll until it is done")]
+    InProgress,
+    /// The area is not as large.
+    #[error("log: cannot use {wanted} bytes of an area of {capacity}; make the area larger first")]
+    Area {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that the disk queue reaches.
+        capacity: u64,
+    },
+    /// Fewer segments than a log must have.
+    #[error("log: cannot shrink to {wanted} bytes, it needs {minimum} at least; copy it to a new area")]
+    TooSmall {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Fewest bytes.
+        minimum: u64,
+    },
+    /// What the log holds would not fit.
+    #[error(
+        "log: cannot shrink to {wanted} bytes: {used} are in use, {limit} could be; delete data and compact, truncate, or keep {least} bytes"
+    )]
+    Live {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that log and snapshot use.
+        used: u64,
+        /// Bytes that they could use in such an area.
+        limit: u64,
+        /// Fewest bytes as things are.
+        least: u64,
+    },
+    /// The new queue has blocks of another size.
+    #[error(
+        "log: made of blocks of {formatted} bytes, the new disk queue has blocks of {block}; use a queue over the same area"
+    )]
+    Block {
+        /// Block size of the queue.
+        block: usize,
+        /// Block size of the log.
+        formatted: u32,
+    },
+}
+
 /// Why a record could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
@@ -237,19 +288,27 @@ pub enum OpenError {
         /// Version known.
         known: u32,
     },
-    /// The area or its device has changed since it was formatted.
+    /// The device has changed since the area was formatted.
     #[error(
-        "log: formatted for {formatted} bytes in blocks of {formatted_block}, but the device has {capacity} bytes in blocks of {block}; use the device it was made on"
+        "log: formatted in blocks of {formatted_block}, but the device has blocks of {block}; use the device it was made on"
     )]
     Geometry {
-        /// Bytes at the time.
-        formatted: u64,
         /// Block size at the time.
         formatted_block: u32,
-        /// Bytes now.
-        capacity: u64,
         /// Block size now.
         block: u32,
+    },
+    /// The area is shorter than it was, and the log needs what is missing.
+    #[error(
+        "log: laid out over {formatted} bytes with records up to byte {needed}, but only {capacity} are there: the area was cut short, or newer superblocks were lost; give it at least {needed} bytes with what they held, and shrink the log before the area the next time"
+    )]
+    Cut {
+        /// Bytes of the area.
+        capacity: u64,
+        /// Bytes that the superblock names.
+        formatted: u64,
+        /// Bytes needed at least.
+        needed: u64,
     },
     /// A record that was acknowledged is missing or damaged. This is no torn tail.
     #[error(
@@ -343,6 +402,16 @@ pub enum FollowError {
         next: u64,
         /// The first record of the owner after the crash.
         first: u64,
+    },
+    /// The log is laid out over more than the follower's disk queue reaches.
+    #[error(
+        "log: laid out over {formatted} bytes, but the follower reaches {capacity}; open it anew over the whole area"
+    )]
+    Grown {
+        /// Bytes of the log.
+        formatted: u64,
+        /// Bytes of the disk queue.
+        capacity: u64,
     },
     /// The area was formatted anew.
     #[error("log: the area was formatted anew; open it anew")]

@@ -36,7 +36,7 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use crate::error::FollowError;
+use crate::error::{FollowError, OpenError};
 use crate::layout::Superblock;
 use crate::scan::{self, Applied, Entry, Scan, execute};
 use crate::walk::{Step, Walker};
@@ -58,7 +58,7 @@ impl<D: DiskQueue> Follower<D> {
     /// # Errors
     /// See [`FollowError`].
     pub fn open(mut disk: D) -> Result<Self, FollowError> {
-        let superblock = scan::superblock(&mut disk)?.superblock;
+        let superblock = newest(&mut disk)?;
         Ok(Self { disk, superblock, walker: None, from: 0, delivered: 0, buffer: None })
     }
 
@@ -80,7 +80,8 @@ impl<D: DiskQueue> Follower<D> {
     /// Delivers what has been written since the last call, the snapshot first. Returns how many entries that were.
     ///
     /// # Errors
-    /// [`FollowError::Behind`]: the owner gave up records that were not delivered yet; open anew. Others are final.
+    /// [`FollowError::Behind`]: the owner gave up records that were not delivered yet; open anew. [`FollowError::Grown`]: the log has grown
+    /// past the follower's queue; open anew over all of it. Others are final.
     pub fn poll(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
         let mut count = 0;
         if self.walker.is_none() {
@@ -121,7 +122,7 @@ impl<D: DiskQueue> Follower<D> {
 
     /// Delivers the snapshot and stands before the first record.
     fn begin(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
-        self.superblock = scan::superblock(&mut self.disk)?.superblock;
+        self.superblock = newest(&mut self.disk)?;
         let mut count = 0;
         let read = Scan::new(&mut self.disk, &self.superblock).snapshot(&mut |entry| {
             count += 1;
@@ -129,7 +130,7 @@ impl<D: DiskQueue> Follower<D> {
         });
         if let Err(error) = read {
             // Its segments may have been given out again while they were read.
-            let now = scan::superblock(&mut self.disk)?.superblock;
+            let now = newest(&mut self.disk)?;
             let head = now.runs.first().map_or(1, |run| run.first);
             let moved = now.snapshot != self.superblock.snapshot;
             return Err(if moved { FollowError::Behind { next: 0, head } } else { error.into() });
@@ -141,7 +142,7 @@ impl<D: DiskQueue> Follower<D> {
 
     /// Looks for how the log goes on where it ended; `false`: it does not, for now.
     fn look_again(&mut self) -> Result<bool, FollowError> {
-        let newer = scan::superblock(&mut self.disk)?.superblock;
+        let newer = newest(&mut self.disk)?;
         if newer.identity != self.superblock.identity {
             return Err(FollowError::Replaced);
         }
@@ -149,6 +150,7 @@ impl<D: DiskQueue> Follower<D> {
             return Ok(false);
         }
         let Some(walker) = &mut self.walker else { return Ok(false) };
+        walker.fit(&newer);
         let (next, epoch) = (walker.settled(), walker.epoch());
         let head = newer.runs.first().map_or(next, |run| run.first).max(newer.head);
         if head > next {
@@ -164,5 +166,16 @@ impl<D: DiskQueue> Follower<D> {
         // If it is the same run, perhaps its record was written since.
         self.superblock = newer;
         Ok(true)
+    }
+}
+
+/// The newest superblock of an area, if `disk` reaches all of the log.
+fn newest<D: DiskQueue>(disk: &mut D) -> Result<Superblock, FollowError> {
+    match scan::superblock(disk) {
+        Ok(found) if found.formatted <= disk.capacity() => Ok(found.superblock),
+        Ok(scan::Found { formatted, .. }) | Err(OpenError::Cut { formatted, .. }) => {
+            Err(FollowError::Grown { formatted, capacity: disk.capacity() })
+        }
+        Err(other) => Err(other.into()),
     }
 }

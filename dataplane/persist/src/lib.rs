@@ -46,8 +46,8 @@ pub mod typed;
 mod walk;
 
 pub use error::{
-    AppendError, Failure, FollowError, FormatError, OpenError, QueueError, ReadError, SnapshotError,
-    TruncateError, TypeError,
+    AppendError, Failure, FollowError, FormatError, OpenError, QueueError, ReadError, ResizeError,
+    SnapshotError, TruncateError, TypeError,
 };
 pub use follow::Follower;
 pub use layout::{HEADER, VERSION};

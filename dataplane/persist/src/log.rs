@@ -12,9 +12,11 @@
 //! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it (`snapshot`).
 //! 7. Records are read back while the log goes on through a [`Cursor`] (`read`); who waits for durability is told (`wait`).
 //! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before* they are acknowledged.
+//! 9. The area may grow and shrink while the log runs (`resize`).
 
 mod open;
 mod read;
+mod resize;
 mod snapshot;
 mod truncate;
 mod wait;
@@ -30,6 +32,7 @@ use crate::scan::{failure, refused};
 use crate::space::Space;
 use crate::stream::{Pool, Stream};
 use read::Reads;
+use resize::Resize;
 use snapshot::Snapshot;
 use truncate::Truncation;
 use wait::Waiters;
@@ -83,6 +86,8 @@ pub struct LogMetrics {
     pub snapshots: u64,
     /// Truncations finished.
     pub truncations: u64,
+    /// Changes of size finished.
+    pub resizes: u64,
     /// Reads of cursors handed to the device.
     pub reads: u64,
     /// Appends refused because the area was full.
@@ -100,6 +105,7 @@ const CLASS_SUPERBLOCK: u64 = 5;
 const CLASS_TRUNCATE_FLUSH: u64 = 6;
 const CLASS_TRUNCATE_SUPERBLOCK: u64 = 7;
 const CLASS_READ: u64 = 8;
+const CLASS_RESIZE_SUPERBLOCK: u64 = 9;
 const CLASS_SHIFT: u32 = 56;
 
 const fn token(class: u64, ticket: u64) -> u64 {
@@ -137,6 +143,9 @@ pub struct Log<D: DiskQueue> {
     snapshot: Snapshot,
     snapshot_segments: Vec<u32>,
     truncation: Option<Box<Truncation>>,
+    resize: Option<Box<Resize>>,
+    /// The disk queue that takes over when nothing is in flight.
+    replacement: Option<Box<D>>,
     reads: Reads,
     waiters: Waiters,
     completions: Vec<Completion>,
@@ -285,6 +294,7 @@ impl<D: DiskQueue> Log<D> {
             }
             self.completions = completions;
         }
+        self.exchange();
         let result = self.check().and_then(|()| self.pump()).and_then(|()| self.ring());
         self.waiters.tell(self.durable, self.failure.as_ref());
         result.map(|()| self.durable)
@@ -323,6 +333,7 @@ impl<D: DiskQueue> Log<D> {
             && self.flush == Flush::Idle
             && self.snapshot.is_idle()
             && self.truncation.is_none()
+            && !self.is_resizing()
             && self.disk.in_flight() == 0
     }
 
@@ -349,7 +360,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half of what it may, or
-    /// it is nearly full, or it has been opened many times.
+    /// it is nearly full, or it must leave the end of an area that is to shrink, or it has been opened many times.
     pub fn should_compact(&self) -> bool {
         if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
             return false;
@@ -360,7 +371,7 @@ impl<D: DiskQueue> Log<D> {
         let live = self.live_segments();
         let large = log > snapshot.max(1) && live * 2 > budget;
         let nearly_full = log > 1 + budget as usize / 32 && live * 8 >= budget * 7;
-        self.headless || large || nearly_full || self.superblock.runs.len() >= MANY_RUNS
+        self.headless || large || nearly_full || self.must_move() || self.superblock.runs.len() >= MANY_RUNS
     }
 
     /// Whether a snapshot of `bytes` in `records` would free half of what is used, and that is a quarter of the room or more; when `pressed`
@@ -435,6 +446,9 @@ impl<D: DiskQueue> Log<D> {
 
     /// Hands an operation to the queue; `Ok(Some)` when it is full.
     fn start(&mut self, token: u64, operation: Operation) -> Result<Option<Operation>, Failure> {
+        if self.replacement.is_some() {
+            return Ok(Some(operation));
+        }
         let (offset, length, reads) = match &operation {
             Operation::Write { offset, length, .. } => (*offset, *length, false),
             Operation::Read { offset, .. } => (*offset, 0, true),
@@ -487,7 +501,8 @@ impl<D: DiskQueue> Log<D> {
             };
         }
         self.pump_snapshot()?;
-        self.pump_truncation()
+        self.pump_truncation()?;
+        self.pump_resize()
     }
 
     /// Takes one completion.
@@ -503,7 +518,9 @@ impl<D: DiskQueue> Log<D> {
             let (action, offset) = match class {
                 CLASS_LOG => ("writing the log", self.stream.offset_of(ticket)),
                 CLASS_SNAPSHOT => ("writing a snapshot", self.snapshot.offset_of(ticket)),
-                CLASS_SUPERBLOCK | CLASS_TRUNCATE_SUPERBLOCK => ("writing a superblock", ticket),
+                CLASS_SUPERBLOCK | CLASS_TRUNCATE_SUPERBLOCK | CLASS_RESIZE_SUPERBLOCK => {
+                    ("writing a superblock", ticket)
+                }
                 _ => ("flushing", 0),
             };
             self.fail(action, offset, error);
@@ -523,6 +540,7 @@ impl<D: DiskQueue> Log<D> {
                     self.flush = if again { Flush::Wanted } else { Flush::Idle };
                 }
             }
+            CLASS_RESIZE_SUPERBLOCK => self.finish_resize_request(),
             CLASS_TRUNCATE_FLUSH | CLASS_TRUNCATE_SUPERBLOCK => self.finish_truncation_request(class),
             _ => self.finish_snapshot_request(class, ticket, buffer),
         }

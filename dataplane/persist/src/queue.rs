@@ -47,7 +47,7 @@ use sietch_disk::DiskQueue;
 use zerocopy::IntoBytes;
 
 use crate::compaction::{Compaction, SLICE};
-use crate::error::{AppendError, Failure, FormatError, OpenError, QueueError, SnapshotError};
+use crate::error::{AppendError, Failure, FormatError, OpenError, QueueError, ResizeError, SnapshotError};
 use crate::layout::Content;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
@@ -460,6 +460,38 @@ impl<D: DiskQueue> Queue<D> {
     /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);
+    }
+
+    /// Uses more of the area while the queue goes on; see [`Log::grow`].
+    ///
+    /// # Errors
+    /// See [`ResizeError`].
+    pub fn grow(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        self.log.grow(capacity)
+    }
+
+    /// Moves everything before byte `capacity` of the area and gives the rest up; see [`Log::shrink_to`]. [`Queue::poll`] moves what is
+    /// in the way.
+    ///
+    /// # Errors
+    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees anything: try again then.
+    pub fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        self.log.shrink_to(capacity).inspect_err(|error| {
+            self.pressed |= matches!(error, ResizeError::Live { .. });
+        })
+    }
+
+    /// Gives a change of size up; see [`Log::keep_size`].
+    pub fn keep_size(&mut self) -> bool {
+        self.log.keep_size()
+    }
+
+    /// Goes on through another queue over the same area; see [`Log::replace_disk`].
+    ///
+    /// # Errors
+    /// See [`ResizeError`].
+    pub fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
+        self.log.replace_disk(disk)
     }
 
     /// The log underneath, for its counters and its disk queue.

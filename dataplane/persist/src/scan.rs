@@ -20,7 +20,9 @@ use crate::layout::{
     ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Superblock,
     Tag, VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
 };
-use crate::limits::{DATA_START, MAX_RECORD, PREFETCH_BYTES, PREFETCH_SEGMENTS, SUPERBLOCK, SUPERBLOCKS};
+use crate::limits::{
+    DATA_START, MAX_RECORD, MIN_SEGMENTS, PREFETCH_BYTES, PREFETCH_SEGMENTS, SUPERBLOCK, SUPERBLOCKS,
+};
 
 /// Reads of segment heads in flight: what a disk does at once anyway.
 const HEADS_IN_FLIGHT: usize = 32;
@@ -74,12 +76,19 @@ pub struct RecoveryReport {
     pub runs: usize,
     /// Segments in use.
     pub segments: usize,
+    /// Bytes of the area that the log was laid out over.
+    pub formatted: u64,
+    /// Bytes of the area now. If there are more, [`crate::Log::grow`] takes them into use.
+    pub area: u64,
 }
 
 /// A superblock and the offsets of damaged copies.
 pub(crate) struct Found {
+    /// As it is in the area; the size is that of the area, if the area is smaller.
     pub superblock: Superblock,
     pub damaged: Vec<u64>,
+    /// The size that it names, in bytes.
+    pub formatted: u64,
 }
 
 /// A chain as far as it is read.
@@ -184,21 +193,38 @@ pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError>
     if let Some(found) = version {
         return Err(OpenError::Version { found, known: VERSION });
     }
-    let Some(superblock) = best else {
+    let Some(mut superblock) = best else {
         // Formatting leaves blank copies until it is done, and the first segment is the first to be written.
         let unused = peek(&bytes[length..]).is_none();
         return Err(if blank && unused { OpenError::NotFormatted } else { OpenError::Superblocks });
     };
     let block = disk.block_size() as u32;
-    if superblock.capacity > disk.capacity() || superblock.block % block != 0 {
-        return Err(OpenError::Geometry {
-            formatted: superblock.capacity,
-            formatted_block: superblock.block,
-            capacity: disk.capacity(),
-            block,
-        });
+    if superblock.block % block != 0 {
+        return Err(OpenError::Geometry { formatted_block: superblock.block, block });
     }
-    Ok(Found { superblock, damaged })
+    let formatted = superblock.capacity;
+    fit(&mut superblock, disk.capacity())?;
+    Ok(Found { superblock, damaged, formatted })
+}
+
+/// Cuts a superblock to an area of `capacity` bytes, if what it names lies there.
+fn fit(superblock: &mut Superblock, capacity: u64) -> Result<(), OpenError> {
+    let formatted = superblock.capacity;
+    if formatted <= capacity {
+        return Ok(());
+    }
+    let count = (capacity - DATA_START) / u64::from(superblock.segment_bytes);
+    // No more than before, which has 32 bits.
+    let count = superblock.segment_count.min(count as u32);
+    let named = superblock.snapshot.map(|snapshot| snapshot.segment);
+    let named = superblock.runs.iter().map(|run| run.segment).chain(named);
+    let furthest = named.max().unwrap_or_default().max(MIN_SEGMENTS - 1);
+    if furthest >= count {
+        let needed = superblock.segment_start(furthest + 1);
+        return Err(OpenError::Cut { capacity, formatted, needed });
+    }
+    (superblock.segment_count, superblock.capacity) = (count, capacity);
+    Ok(())
 }
 
 /// Reads whole segments, and those that likely follow ahead of time: the more, the more often that was right.
@@ -308,7 +334,8 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
                 self.start_read(next)?;
             }
         }
-        Ok(())
+        // At once: the device works while the segment at hand is parsed.
+        self.disk.ring().map_err(|e| failure(READING, self.superblock.segment_start(number), e))
     }
 
     /// Waits for every read that is in flight. What they brought, errors included, was a guess.
@@ -442,6 +469,13 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         OpenError::Corrupt { what, sequence: chain.expected, offset: self.end_of(chain), evidence }
     }
 
+    /// A genuine link names a segment that is not there: the area was cut, or newer superblocks were lost.
+    fn beyond(&self, payload: &[u8]) -> OpenError {
+        let target = link_target(payload, u32::MAX).unwrap_or_default();
+        let (capacity, needed) = (self.superblock.capacity, self.superblock.segment_start(target + 1));
+        OpenError::Cut { capacity, formatted: capacity, needed }
+    }
+
     /// Area offset of the position at which a chain ended.
     fn end_of(&self, chain: &Chain) -> u64 {
         let segment = chain.segments.last().copied().unwrap_or_default();
@@ -504,7 +538,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             let count = self.superblock.segment_count;
             let link = (tag.kind & KIND_LINK != 0).then(|| link_target(payload, count));
             if link == Some(None) {
-                return Ok(None);
+                return Err(self.beyond(payload));
             }
             if wanted.kind == KIND_LOG && link.is_none() && tag.flags & FLAG_FIRST != 0 {
                 // Inside a segment, whose size has 32 bits.

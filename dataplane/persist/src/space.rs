@@ -3,17 +3,21 @@
 //! 1. Allocation goes round the area (next fit), so that streams lie in ascending order and recovery can guess where to read ahead.
 //! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The rest is where the next snapshot is
 //!    written, which is never larger than the log and the snapshot that it replaces; so compaction always has room.
+//! 3. Before the area shrinks, segments beyond its new end are given out no more ([`Space::restrict`]); they do not count any more.
 
 /// See the module's account.
 pub(crate) struct Space {
     used: Vec<bool>,
+    /// Free segments before `limit`.
     free: u32,
     cursor: u32,
+    /// Segments from here on are not given out.
+    limit: u32,
 }
 
 impl Space {
     pub fn new(count: u32) -> Self {
-        Self { used: vec![false; count as usize], free: count, cursor: 0 }
+        Self { used: vec![false; count as usize], free: count, cursor: 0, limit: count }
     }
 
     /// Marks a segment as used; `false` if it was already.
@@ -21,7 +25,7 @@ impl Space {
         let used = &mut self.used[segment as usize];
         let fresh = !*used;
         *used = true;
-        self.free -= u32::from(fresh);
+        self.free -= u32::from(fresh && segment < self.limit);
         fresh
     }
 
@@ -44,23 +48,54 @@ impl Space {
     /// Gives a segment back.
     pub fn give(&mut self, segment: u32) {
         let used = &mut self.used[segment as usize];
-        self.free += u32::from(*used);
+        self.free += u32::from(*used && segment < self.limit);
         *used = false;
+    }
+
+    /// Gives out no segment from `limit` on, which is not beyond the end.
+    pub fn restrict(&mut self, limit: u32) {
+        self.limit = limit;
+        self.cursor %= limit;
+        let used = self.used[..limit as usize].iter().filter(|used| **used).count();
+        // Made from a u32.
+        self.free = limit - used as u32;
+    }
+
+    /// Takes [`Space::restrict`] back.
+    pub fn lift(&mut self) {
+        // Made from a u32.
+        self.restrict(self.used.len() as u32);
+    }
+
+    /// There are `count` segments now. Those that are gone were free.
+    pub fn resize(&mut self, count: u32) {
+        self.used.resize(count as usize, false);
+        self.lift();
     }
 
     pub fn free(&self) -> u32 {
         self.free
     }
 
+    /// Segments that may be given out.
     pub fn count(&self) -> u32 {
-        // Made from a u32.
-        self.used.len() as u32
+        self.limit
     }
 
     /// Segments that log and snapshot may use together. Two less than half: one is lost where a restart leaves
     /// a segment, one where the snapshot ends.
     pub fn budget(&self) -> u32 {
-        (self.count() - 2) / 2
+        Self::budget_of(self.count())
+    }
+
+    /// [`Space::budget`] in an area of `count` segments.
+    pub fn budget_of(count: u32) -> u32 {
+        (count - 2) / 2
+    }
+
+    /// Segments that an area needs at least for a budget of `live`.
+    pub fn count_for(live: u32) -> u32 {
+        live.saturating_mul(2).saturating_add(2)
     }
 
     /// Part of the budget that only appends which shrink the state may use: a full store must be able to delete.

@@ -333,6 +333,14 @@ impl Stream {
         Some(())
     }
 
+    /// Goes on before segment `limit`, if it does not already. `None`: no segment is free.
+    pub fn move_below(&mut self, limit: u32, durable: u64, space: &mut Space, pool: &mut Pool) -> Option<()> {
+        if self.segments.back().is_some_and(|&segment| segment >= limit) {
+            self.roll(durable, space, pool)?;
+        }
+        Some(())
+    }
+
     fn move_to(&mut self, segment: u32) {
         let current = self.segments.back().copied().unwrap_or_default();
         let origin = self.start - u64::from(current) * self.place.segment_bytes;

@@ -82,6 +82,11 @@ impl Walker {
         walker
     }
 
+    /// The log may have grown or shrunk since.
+    pub fn fit(&mut self, superblock: &Superblock) {
+        self.segment_count = superblock.segment_count;
+    }
+
     /// Goes on at the first record of `run`.
     pub fn jump(&mut self, run: Run) {
         (self.epoch, self.segment, self.expected) = (run.epoch, run.segment, run.first);

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -28,8 +28,8 @@ pub(super) trait Driver {
         None
     }
 
-    /// Lets `see` have what becomes readable when something has finished.
-    fn doorbell(&self) -> Option<BorrowedFd<'_>>;
+    /// What becomes readable when something has finished.
+    fn doorbell(&self) -> Option<Rc<OwnedFd>>;
 }
 
 enum Request {
@@ -51,7 +51,7 @@ struct DiskState<D> {
     waiting: RefCell<Vec<Waker>>,
     completions: RefCell<Vec<Completion>>,
     /// The queue's doorbell, by a descriptor of our own: the queue is borrowed while it works.
-    doorbell: Option<std::os::fd::OwnedFd>,
+    doorbell: Option<Rc<OwnedFd>>,
 }
 
 impl<D: DiskDoorbell> Driver for DiskState<D> {
@@ -79,9 +79,8 @@ impl<D: DiskDoorbell> Driver for DiskState<D> {
         self.doorbell.is_none() && self.queue.borrow().in_flight() > 0
     }
 
-    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd as _;
-        self.doorbell.as_ref().map(|doorbell| doorbell.as_fd())
+    fn doorbell(&self) -> Option<Rc<OwnedFd>> {
+        self.doorbell.clone()
     }
 }
 
@@ -229,13 +228,19 @@ impl<D: DiskDoorbell> InFlight<'_, D> {
     }
 }
 
+/// A queue's doorbell by a descriptor of our own.
+pub(super) fn of_our_own<D: DiskDoorbell>(queue: &D) -> io::Result<Option<Rc<OwnedFd>>> {
+    let doorbell = queue.doorbell().map(|doorbell| doorbell.try_clone_to_owned()).transpose()?;
+    Ok(doorbell.map(Rc::new))
+}
+
 impl Net {
     /// Drives `queue` in this loop.
     ///
     /// # Errors
     /// No file descriptor is left for its doorbell.
     pub fn disk<D: DiskDoorbell + 'static>(&self, queue: D) -> io::Result<Disk<D>> {
-        let doorbell = queue.doorbell().map(|doorbell| doorbell.try_clone_to_owned()).transpose()?;
+        let doorbell = of_our_own(&queue)?;
         let state = Rc::new(DiskState {
             queue: RefCell::new(queue),
             requests: RefCell::new(Requests { slots: Vec::new(), free: Vec::new() }),

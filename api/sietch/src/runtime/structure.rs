@@ -4,18 +4,20 @@
 //!    Changes of one turn go out as one write at its end: group commit without a timer.
 //! 2. A future that is dropped takes nothing back: the change is in the structure.
 //! 3. [`Durable::with`] lends the structure itself, for what needs no waiting.
+//! 4. An area may change its size meanwhile: [`Durable::replace_disk`] takes a queue over the area as it is now, [`Durable::grow`] uses what
+//!    was added, [`Durable::shrink_to`] leaves what is to be cut off. Changes go on all the while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use sietch_persist::{Failure, Log, Map, Queue, Receipt, Sequence};
+use sietch_persist::{Failure, Log, Map, Queue, Receipt, ResizeError, Sequence};
 
 use super::Net;
-use super::storage::Driver;
+use super::storage::{Driver, of_our_own};
 use crate::doorbell::DiskDoorbell;
 
 /// A structure that a loop can drive.
@@ -24,17 +26,26 @@ pub trait Structure: sealed::Drive {}
 impl<S: sealed::Drive> Structure for S {}
 
 mod sealed {
-    use super::{DiskDoorbell, Failure, Sequence};
+    use super::{DiskDoorbell, Failure, Log, ResizeError, Sequence};
 
     /// What the loop needs of a structure.
     pub trait Drive {
         type Disk: DiskDoorbell;
-        fn disk(&self) -> &Self::Disk;
+        fn log(&self) -> &Log<Self::Disk>;
+        fn grow(&mut self, capacity: u64) -> Result<(), ResizeError>;
+        fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError>;
+        fn replace_disk(&mut self, disk: Self::Disk) -> Result<(), ResizeError>;
         /// Hands on what was changed and takes what has finished.
         fn turn(&mut self, now: u64);
-        fn durable(&self) -> Sequence;
-        fn failed(&self) -> Option<&Failure>;
-        fn is_idle(&self) -> bool;
+        fn durable(&self) -> Sequence {
+            self.log().durable()
+        }
+        fn failed(&self) -> Option<&Failure> {
+            self.log().failed()
+        }
+        fn is_idle(&self) -> bool {
+            self.log().is_idle()
+        }
         /// When it has something to do even if the disk has not.
         fn next_deadline(&self) -> Option<u64> {
             None
@@ -51,8 +62,20 @@ use sealed::Drive;
 impl<D: DiskDoorbell> Drive for Log<D> {
     type Disk = D;
 
-    fn disk(&self) -> &D {
-        Log::disk(self)
+    fn log(&self) -> &Log<D> {
+        self
+    }
+
+    fn grow(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        Log::grow(self, capacity)
+    }
+
+    fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        Log::shrink_to(self, capacity)
+    }
+
+    fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
+        Log::replace_disk(self, disk)
     }
 
     fn turn(&mut self, _now: u64) {
@@ -62,25 +85,25 @@ impl<D: DiskDoorbell> Drive for Log<D> {
             let _ = self.poll();
         }
     }
-
-    fn durable(&self) -> Sequence {
-        Log::durable(self)
-    }
-
-    fn failed(&self) -> Option<&Failure> {
-        Log::failed(self)
-    }
-
-    fn is_idle(&self) -> bool {
-        Log::is_idle(self)
-    }
 }
 
 impl<D: DiskDoorbell> Drive for Map<D> {
     type Disk = D;
 
-    fn disk(&self) -> &D {
-        self.log().disk()
+    fn log(&self) -> &Log<D> {
+        Map::log(self)
+    }
+
+    fn grow(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        Map::grow(self, capacity)
+    }
+
+    fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        Map::shrink_to(self, capacity)
+    }
+
+    fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
+        Map::replace_disk(self, disk)
     }
 
     fn turn(&mut self, _now: u64) {
@@ -89,25 +112,25 @@ impl<D: DiskDoorbell> Drive for Map<D> {
             let _ = self.poll();
         }
     }
-
-    fn durable(&self) -> Sequence {
-        self.log().durable()
-    }
-
-    fn failed(&self) -> Option<&Failure> {
-        self.log().failed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.log().is_idle()
-    }
 }
 
 impl<D: DiskDoorbell> Drive for Queue<D> {
     type Disk = D;
 
-    fn disk(&self) -> &D {
-        self.log().disk()
+    fn log(&self) -> &Log<D> {
+        Queue::log(self)
+    }
+
+    fn grow(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        Queue::grow(self, capacity)
+    }
+
+    fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        Queue::shrink_to(self, capacity)
+    }
+
+    fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
+        Queue::replace_disk(self, disk)
     }
 
     fn turn(&mut self, now: u64) {
@@ -115,18 +138,6 @@ impl<D: DiskDoorbell> Drive for Queue<D> {
             // As for a log.
             let _ = self.poll(now);
         }
-    }
-
-    fn durable(&self) -> Sequence {
-        self.log().durable()
-    }
-
-    fn failed(&self) -> Option<&Failure> {
-        self.log().failed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.log().is_idle()
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -144,8 +155,12 @@ struct State<S> {
     /// Who waits for an entry of a queue.
     receivers: RefCell<Vec<Waker>>,
     next: Cell<u64>,
+    /// Who waits for a change of size.
+    resizing: RefCell<Vec<Waker>>,
     /// The disk queue's doorbell, by a descriptor of our own.
-    doorbell: Option<std::os::fd::OwnedFd>,
+    doorbell: RefCell<Option<Rc<OwnedFd>>>,
+    /// Another disk queue is about to take over, and has a doorbell of its own.
+    replacing: Cell<bool>,
 }
 
 impl<S: Structure> Driver for State<S> {
@@ -154,6 +169,11 @@ impl<S: Structure> Driver for State<S> {
         structure.turn(now);
         let (durable, failed) = (structure.durable(), structure.failed().is_some());
         let ready = structure.is_ready() || failed;
+        let sized = !structure.log().is_resizing() || failed;
+        if self.replacing.get() && !structure.log().is_replacing() {
+            *self.doorbell.borrow_mut() = of_our_own(structure.log().disk())?;
+            self.replacing.set(false);
+        }
         drop(structure);
         let mut woken = false;
         loop {
@@ -165,9 +185,10 @@ impl<S: Structure> Driver for State<S> {
             first.remove().wake();
             woken = true;
         }
-        if ready {
-            for receiver in self.receivers.borrow_mut().drain(..) {
-                receiver.wake();
+        let told = [(ready, &self.receivers), (sized, &self.resizing)];
+        for (_, list) in told.into_iter().filter(|(due, _)| *due) {
+            for waker in list.borrow_mut().drain(..) {
+                waker.wake();
                 woken = true;
             }
         }
@@ -175,15 +196,15 @@ impl<S: Structure> Driver for State<S> {
     }
 
     fn must_turn(&self) -> bool {
-        self.doorbell.is_none() && !self.structure.borrow().is_idle()
+        self.doorbell.borrow().is_none() && !self.structure.borrow().is_idle()
     }
 
     fn next_deadline(&self) -> Option<u64> {
         self.structure.borrow().next_deadline()
     }
 
-    fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        self.doorbell.as_ref().map(|doorbell| doorbell.as_fd())
+    fn doorbell(&self) -> Option<Rc<OwnedFd>> {
+        self.doorbell.borrow().clone()
     }
 }
 
@@ -225,6 +246,54 @@ impl<S: Structure> Durable<S> {
     pub async fn reached(&self, sequence: Sequence) -> io::Result<()> {
         let mut place = Waits { state: &*self.state, key: None };
         std::future::poll_fn(|context| place.poll(sequence, context)).await
+    }
+
+    /// Goes on through `disk`, a queue over the same area as it is now. Done means that the former queue is gone. Changes that are made
+    /// meanwhile wait in memory until its requests have come back.
+    ///
+    /// # Errors
+    /// `disk` does not suit, no file descriptor is left, or the structure has failed.
+    pub async fn replace_disk(&self, disk: S::Disk) -> io::Result<()> {
+        self.with(|structure| structure.replace_disk(disk)).map_err(io::Error::other)?;
+        self.state.replacing.set(true);
+        self.resized().await
+    }
+
+    /// Uses the first `capacity` bytes of the area, which is larger than the structure; done means that they are in use. Changes go on
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The disk queue does not reach so far ([`Durable::replace_disk`]), or the structure has failed.
+    pub async fn grow(&self, capacity: u64) -> io::Result<()> {
+        self.with(|structure| structure.grow(capacity)).map_err(io::Error::other)?;
+        self.resized().await
+    }
+
+    /// Leaves everything from byte `capacity` of the area on; done means that it may be cut off. Changes go on meanwhile. A log is left by its
+    /// application: by a snapshot when [`Log::should_compact`] asks for one, or by truncation. A future that is dropped gives nothing up; see
+    /// [`Log::keep_size`].
+    ///
+    /// # Errors
+    /// What is held would not fit, or the structure has failed.
+    pub async fn shrink_to(&self, capacity: u64) -> io::Result<()> {
+        self.with(|structure| structure.shrink_to(capacity)).map_err(io::Error::other)?;
+        self.resized().await
+    }
+
+    /// Waits until no change of size is on its way.
+    async fn resized(&self) -> io::Result<()> {
+        std::future::poll_fn(|context| {
+            let structure = self.state.structure.borrow();
+            if let Some(failure) = structure.failed() {
+                return Poll::Ready(Err(io::Error::other(failure.to_string())));
+            }
+            if !structure.log().is_resizing() {
+                return Poll::Ready(Ok(()));
+            }
+            self.state.resizing.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -379,14 +448,15 @@ impl Net {
     }
 
     fn structure<S: Structure + 'static>(&self, structure: S) -> io::Result<Durable<S>> {
-        let doorbell =
-            structure.disk().doorbell().map(|doorbell| doorbell.try_clone_to_owned()).transpose()?;
+        let doorbell = of_our_own(structure.log().disk())?;
         let state = Rc::new(State {
             structure: RefCell::new(structure),
             waiting: RefCell::default(),
             receivers: RefCell::default(),
             next: Cell::new(0),
-            doorbell,
+            resizing: RefCell::default(),
+            doorbell: RefCell::new(doorbell),
+            replacing: Cell::new(false),
         });
         self.0.drivers.borrow_mut().push(Rc::clone(&state) as Rc<dyn Driver>);
         Ok(Durable { state, net: self.clone() })

@@ -511,6 +511,54 @@ fn queue_and_map_complete_in_the_loop() {
 }
 
 #[test]
+fn an_area_grows_and_shrinks_under_a_map_that_goes_on() {
+    use sietch_disk::{AreaQueue, open_area};
+    use sietch_persist::{FormatOptions, Map, Options};
+    const SMALL: u64 = 1 << 20;
+    const LARGE: u64 = 4 << 20;
+    let path = std::env::temp_dir().join(format!("sietch-resize-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = file.expect("a place for files");
+    // It goes when the last descriptor does.
+    std::fs::remove_file(&path).expect("it was just made");
+    let queue = |size| -> AreaQueue {
+        file.set_len(size).expect("room on the disk");
+        open_area(file.try_clone().expect("a descriptor").into(), size).expect("a file")
+    };
+    let mut area = queue(SMALL);
+    Map::format(&mut area, FormatOptions::new(7)).expect("it fits");
+    let (map, _) = Map::open(area, Options::default()).expect("it was just formatted");
+    let mut world = World::new();
+    let net = world.server.net();
+    let map = net.map(map).expect("there are descriptors left");
+    let writer = map.clone();
+    let larger = queue(LARGE);
+    let task = net.spawn(async move {
+        for n in 0..60_u32 {
+            writer.put(&(n % 3).to_le_bytes(), &[n as u8; 3000]).await.expect("there is room");
+        }
+        writer.replace_disk(larger).await.expect("it suits");
+        writer.grow(LARGE).await.expect("the area is as large");
+        for n in 0..300_u32 {
+            writer.put(&n.to_le_bytes(), &[n as u8; 3000]).await.expect("there is room now");
+        }
+        for n in 3..300_u32 {
+            writer.delete(&n.to_le_bytes()).await.expect("it always has room");
+        }
+        while writer.shrink_to(SMALL).await.is_err() {
+            // Another change lets it compact.
+            writer.put(b"again", b"").await.expect("there is room");
+        }
+        writer.with(|map| map.log().area_bytes())
+    });
+    assert_eq!(world.until(&task), SMALL);
+    drop(map);
+    drop(world);
+    let (map, _) = Map::open(queue(SMALL), Options::default()).expect("nothing is missing");
+    assert_eq!(map.get(&2_u32.to_le_bytes()), Some(&[2; 3000][..]));
+}
+
+#[test]
 fn another_thread_wakes_a_sleeping_loop() {
     let (queue, _other) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 16);
     let config = Config::new(SERVER, 24, [1; 16]);

@@ -7,7 +7,9 @@
 //! 3. Opening skips two generations and writes two, so that all four copies are its own. A former owner that died has at
 //!    most two superblock writes in flight, both of one generation: wherever they land, however late, a copy of ours stays
 //!    and is newer.
-//! 4. A run without records is forgotten, so that restarts alone do not fill the superblock or the area.
+//! 4. An area that is shorter than the log was laid out for is opened if nothing that the log needs lay in what is missing. One that is longer
+//!    is used as far as before; [`Log::grow`] takes the rest.
+//! 5. A run without records is forgotten, so that restarts alone do not fill the superblock or the area.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
@@ -146,11 +148,12 @@ impl<D: DiskQueue> Log<D> {
         content: Content,
         apply: &mut dyn FnMut(Entry<'_>) -> Applied,
     ) -> Result<(Self, RecoveryReport), OpenError> {
-        let scan::Found { superblock, damaged } = scan::superblock(&mut disk)?;
+        let scan::Found { superblock, damaged, formatted } = scan::superblock(&mut disk)?;
         expect_content(superblock.content, content)?;
         let outcome = Scan::new(&mut disk, &superblock).run(apply)?;
         let mut report = outcome.report;
         report.damaged_superblocks = damaged;
+        (report.formatted, report.area) = (formatted, disk.capacity());
         let Some(epoch) = superblock.epoch.checked_add(1) else {
             return Err(OpenError::Worn { epoch: superblock.epoch });
         };
@@ -184,11 +187,10 @@ impl<D: DiskQueue> Log<D> {
         segments.extend(segment);
         *stream.segments_mut() = segments;
         *stream.marks_mut() = outcome.marks.into();
-        let bound = disk.depth().saturating_sub(RESERVED_REQUESTS).max(1);
         let log = Self {
-            disk,
             durability: options.durability,
-            in_flight: options.in_flight.clamp(1, bound),
+            in_flight: options.in_flight.clamp(1, most_in_flight(&disk)),
+            disk,
             space,
             pool: Pool::new(batch_bytes(&next)),
             superblock: next,
@@ -200,6 +202,8 @@ impl<D: DiskQueue> Log<D> {
             snapshot: Snapshot::new(),
             snapshot_segments: outcome.snapshot_segments,
             truncation: None,
+            resize: None,
+            replacement: None,
             reads: Reads::default(),
             waiters: Waiters::default(),
             completions: Vec::new(),
@@ -208,6 +212,11 @@ impl<D: DiskQueue> Log<D> {
         };
         Ok((log, report))
     }
+}
+
+/// Writes of the log that a queue may hold beside what else the log does.
+pub(super) fn most_in_flight<D: DiskQueue>(disk: &D) -> usize {
+    disk.depth().saturating_sub(RESERVED_REQUESTS).max(1)
 }
 
 /// Whether an area holds what it is opened as.
@@ -227,9 +236,10 @@ pub(crate) fn expect_content(found: Content, known: Content) -> Result<(), OpenE
 /// # Errors
 /// The first damage found, as [`Log::open`] would report it.
 pub fn check<D: DiskQueue>(disk: &mut D) -> Result<RecoveryReport, OpenError> {
-    let scan::Found { superblock, damaged } = scan::superblock(disk)?;
+    let scan::Found { superblock, damaged, formatted } = scan::superblock(disk)?;
     let mut report = Scan::new(disk, &superblock).run(&mut |_| Ok(()))?.report;
     report.damaged_superblocks = damaged;
+    (report.formatted, report.area) = (formatted, disk.capacity());
     Ok(report)
 }
 

@@ -197,6 +197,7 @@ impl<D: DiskQueue> Log<D> {
         if cursor.next() < head {
             return Err(ReadError::GivenUp { sequence: cursor.next(), head });
         }
+        cursor.walker.fit(&self.superblock);
         loop {
             if let Some(fetching) = &cursor.fetching {
                 let Some((result, buffer)) = self.reads.collect(fetching.slot) else {

@@ -64,6 +64,11 @@ impl Snapshot {
         self.building.is_none()
     }
 
+    /// Whether its superblock is being written.
+    pub fn is_switching(&self) -> bool {
+        self.building.as_ref().is_some_and(|building| building.next.is_some())
+    }
+
     pub fn offset_of(&self, ticket: u64) -> u64 {
         self.building.as_ref().map_or(0, |building| building.stream.offset_of(ticket))
     }
@@ -237,6 +242,8 @@ impl<D: DiskQueue> Log<D> {
         }
         while let Phase::Switching { unsent, flying } = building.phase
             && unsent > 0
+            // One superblock is in the making at a time.
+            && !self.is_switching_size()
         {
             let next =
                 building.next.get_or_insert_with(|| self.next_superblock(building.start, &building.stream));

@@ -86,7 +86,7 @@ impl<D: DiskQueue> Log<D> {
     /// [`Log::truncate`], and the snapshot is given up too if `drops_snapshot`.
     pub(crate) fn truncate_and(&mut self, keep: Sequence, drops_snapshot: bool) -> Result<(), TruncateError> {
         self.check()?;
-        if self.truncation.is_some() || !self.snapshot.is_idle() {
+        if self.truncation.is_some() || !self.snapshot.is_idle() || self.is_switching_size() {
             return Err(TruncateError::InProgress);
         }
         let last = self.last();
