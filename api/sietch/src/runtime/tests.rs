@@ -528,32 +528,33 @@ fn an_area_grows_and_shrinks_under_a_map_that_goes_on() {
     let mut area = queue(SMALL);
     Map::format(&mut area, FormatOptions::new(7)).expect("it fits");
     let (map, _) = Map::open(area, Options::default()).expect("it was just formatted");
-    let mut world = World::new();
-    let net = world.server.net();
-    let map = net.map(map).expect("there are descriptors left");
-    let writer = map.clone();
+    let (wire, _other) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 16);
+    let runtime = Runtime::new(wire, &Config::new(SERVER, 24, [1; 16])).expect("descriptors are left");
     let larger = queue(LARGE);
-    let task = net.spawn(async move {
-        for n in 0..60_u32 {
-            writer.put(&(n % 3).to_le_bytes(), &[n as u8; 3000]).await.expect("there is room");
+    let size = runtime.run(async move |net: Net| {
+        let map = net.map(map).expect("there are descriptors left");
+        // Of all of these somebody waits for the last.
+        let put = async |count: u32, keys: u32| {
+            let one = |n: u32| {
+                map.with(|map| map.put(&(n % keys).to_le_bytes(), &[n as u8; 3000])).expect("there is room")
+            };
+            let last = (0..count).map(one).last().expect("there are some");
+            map.reached(last).await.expect("a disk that works");
+        };
+        put(60, 3).await;
+        map.replace_disk(larger).await.expect("it suits");
+        map.grow(LARGE).await.expect("the area is as large");
+        put(200, 200).await;
+        for n in 3..200_u32 {
+            map.with(|map| map.delete(&n.to_le_bytes())).expect("it always has room");
         }
-        writer.replace_disk(larger).await.expect("it suits");
-        writer.grow(LARGE).await.expect("the area is as large");
-        for n in 0..300_u32 {
-            writer.put(&n.to_le_bytes(), &[n as u8; 3000]).await.expect("there is room now");
-        }
-        for n in 3..300_u32 {
-            writer.delete(&n.to_le_bytes()).await.expect("it always has room");
-        }
-        while writer.shrink_to(SMALL).await.is_err() {
+        while map.shrink_to(SMALL).await.is_err() {
             // Another change lets it compact.
-            writer.put(b"again", b"").await.expect("there is room");
+            map.put(b"again", b"").await.expect("there is room");
         }
-        writer.with(|map| map.log().area_bytes())
+        map.with(|map| map.log().area_bytes())
     });
-    assert_eq!(world.until(&task), SMALL);
-    drop(map);
-    drop(world);
+    assert_eq!(size.expect("a wire does not break"), SMALL);
     let (map, _) = Map::open(queue(SMALL), Options::default()).expect("nothing is missing");
     assert_eq!(map.get(&2_u32.to_le_bytes()), Some(&[2; 3000][..]));
 }

@@ -37,6 +37,8 @@ const SITES: &[Site] = &[
     ("log/open.rs", "settle(&mut disk)", &[]),
     ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
     ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
+    // `tests/resize` takes this one away.
+    ("log/resize.rs", "length: SUPERBLOCK, buffer", &[]),
     ("log/snapshot.rs", "token(CLASS_SNAPSHOT_FLUSH, 0)", &[Fence::SnapshotFlush]),
     ("log/snapshot.rs", "length: SUPERBLOCK, buffer", &[Fence::SnapshotSuperblock]),
     // Closing.

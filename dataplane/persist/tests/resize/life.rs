@@ -165,10 +165,8 @@ impl Life {
         self.judge(found).unwrap_or_else(|wrong| panic!("{wrong}"));
         (self.acknowledged, self.appended, self.goal) = (found, found, None);
         self.waiting.clear();
+        self.media.borrow_mut().phase = Phase::Run;
         for _ in 0..steps {
-            // The gate knows the superblocks of a new size by this.
-            let phase = if log.is_resizing() { Phase::Truncate } else { Phase::Run };
-            self.media.borrow_mut().phase = phase;
             self.step(&mut log)?;
             self.look(&mut log)?;
         }
@@ -193,7 +191,6 @@ impl Life {
             14 | 15 if log.should_compact() || self.random.chance(20) => self.compact(log)?,
             16 if self.goal.is_none() && !log.is_resizing() && self.area < MOST => {
                 self.area = (self.area + self.random.below(9) * SEGMENT).min(MOST);
-                self.media.borrow_mut().phase = Phase::Truncate;
                 log.replace_disk(self.queue()).ok()?;
                 let before = log.area_bytes();
                 match log.grow(self.area) {
@@ -204,7 +201,6 @@ impl Life {
             }
             17 if self.goal.is_none() && !log.is_resizing() => {
                 let goal = START + (16 + self.random.below(20)) * SEGMENT;
-                self.media.borrow_mut().phase = Phase::Truncate;
                 match log.shrink_to(goal) {
                     Ok(()) => self.goal = (goal < log.area_bytes()).then_some(goal),
                     Err(ResizeError::Failed(_)) => return None,
