@@ -8,7 +8,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{Completion, DiskQueue, Operation, Priority, SubmitError};
 use sietch_persist::{
     AppendError, Durability, Entry, FormatOptions, Log, OpenError, Options, ResizeError, SnapshotError,
 };
@@ -44,9 +44,14 @@ impl DiskQueue for Sized {
         self.disk.depth()
     }
 
-    fn submit(&mut self, token: u64, operation: Operation) -> Result<(), SubmitError> {
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
         assert!(operation.is_within(self.capacity, self.block_size()), "outside of the area: {operation:?}");
-        self.disk.submit(token, operation)
+        self.disk.submit_with(token, operation, priority)
     }
 
     fn ring(&mut self) -> io::Result<()> {
