@@ -12,6 +12,8 @@
 
 pub mod area;
 pub mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod file;
 pub mod memory;
 pub mod nvm;
