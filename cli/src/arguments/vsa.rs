@@ -15,7 +15,7 @@ pub enum VsaCommand {
     Usage(JsonArguments),
     /// Make an area longer or shorter; what is held grows under its holder
     Resize(ResizeArguments),
-    /// Make a range of an area read as zeros and give its blocks back where the volume can
+    /// Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back
     Trim(TrimArguments),
     /// Remove an area that nobody holds, and its data
     Delete(AreaArguments),

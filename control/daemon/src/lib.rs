@@ -77,6 +77,9 @@ pub enum Error {
         /// What to do.
         mend: &'static str,
     },
+    /// A volume cannot be used: what is wrong with it, and what to do.
+    #[error("{0}")]
+    Volume(String),
     /// The state cannot be read.
     #[error(transparent)]
     State(#[from] state::StateError),

@@ -7,6 +7,7 @@
 //! 3. Everything here may block for as long as writing an area takes. The control task calls what only looks ([`Volume::find`],
 //!    [`Volume::list`], [`Volume::room`]) itself, and the rest on a blocking thread, one call an area at a time.
 
+mod claim;
 mod directory;
 mod extents;
 mod memory;
@@ -19,6 +20,7 @@ use sietch_protocol::{ErrorKind, ErrorReply, MAIN_VOLUME, MemoryModel, Protectio
 
 use crate::Error;
 use crate::configuration::volumes::Volume as Definition;
+use claim::{Claim, Former};
 use directory::Directory;
 use extents::Extents;
 use memory::Memory;
@@ -118,14 +120,20 @@ impl Volumes {
         definitions: &[Definition],
         former: Option<&Self>,
     ) -> Result<Self, Error> {
+        let stays = |definition: &Definition| {
+            let open = former?.get(&definition.name)?;
+            (same(&open.definition, definition) && open.trouble().is_none()).then_some(open)
+        };
+        let kept: Vec<&str> =
+            definitions.iter().filter_map(stays).map(|volume| volume.definition.name.as_str()).collect();
+        let given_up = former.into_iter().flat_map(Self::iter);
+        let given_up = given_up.filter(|volume| !kept.contains(&volume.definition.name.as_str()));
+        let mut claims: Former = given_up.filter_map(|volume| volume.claim()).collect();
         let mut list = Vec::new();
         for definition in definitions {
-            let backend = former.and_then(|former| former.get(&definition.name));
-            let volume = match backend {
-                Some(open) if same(&open.definition, definition) && open.trouble().is_none() => {
-                    Volume { definition: definition.clone(), backend: Arc::clone(&open.backend) }
-                }
-                _ => Volume::open(data, definition)?,
+            let volume = match stays(definition) {
+                Some(open) => Volume { definition: definition.clone(), backend: Arc::clone(&open.backend) },
+                None => Volume::open(data, definition, &mut claims)?,
             };
             list.push(Arc::new(volume));
         }
@@ -165,18 +173,18 @@ pub(crate) fn same(a: &Definition, b: &Definition) -> bool {
 }
 
 impl Volume {
-    fn open(data: &Path, definition: &Definition) -> Result<Self, Error> {
+    fn open(data: &Path, definition: &Definition, former: &mut Former) -> Result<Self, Error> {
         let Definition { name, kind, path, size, .. } = definition;
         let backend = match (kind, path) {
             // Without the main volume there is no daemon.
             (VolumeKind::Directory, None) => {
-                Backend::Directory(Directory::open(name, data.join("areas"), *size)?)
+                Backend::Directory(Directory::open(name, data.join("areas"), *size, former)?)
             }
-            (VolumeKind::Directory, Some(path)) => match Directory::open(name, path.clone(), *size) {
+            (VolumeKind::Directory, Some(path)) => match Directory::open(name, path.clone(), *size, former) {
                 Ok(directory) => Backend::Directory(directory),
                 Err(error) => Backend::Broken(error.to_string()),
             },
-            (VolumeKind::Extents, Some(path)) => match Extents::open(name, path, *size) {
+            (VolumeKind::Extents, Some(path)) => match Extents::open(name, path, *size, former) {
                 Ok(extents) => Backend::Extents(Box::new(extents)),
                 Err(why) => Backend::Broken(why),
             },
@@ -190,6 +198,15 @@ impl Volume {
             tracing::warn!(volume = name, why, "a volume cannot be used");
         }
         Ok(Self { definition: definition.clone(), backend: Arc::new(backend) })
+    }
+
+    /// What keeps other daemons away from it.
+    fn claim(&self) -> Option<Arc<Claim>> {
+        match &*self.backend {
+            Backend::Directory(directory) => Some(directory.claim()),
+            Backend::Extents(extents) => Some(extents.claim()),
+            Backend::Memory(_) | Backend::Broken(_) => None,
+        }
     }
 
     fn broken(&self, why: &str) -> ErrorReply {

@@ -342,6 +342,47 @@ fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
     drop(connection);
 }
 
+/// Two daemons that are given one place: the second is told who has it, and serves everything else.
+#[test]
+fn a_volume_belongs_to_one_daemon() {
+    let (first, second) = (Scene::new("areas-first", own_uid()), Scene::new("areas-second", own_uid()));
+    let (place, image) = (first.root.join("elsewhere"), first.root.join("volume.img"));
+    let text = format!(
+        "[[volume]]\nname = \"else\"\npath = \"{}\"\n\
+         [[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"16MiB\"\n",
+        place.display(),
+        image.display()
+    );
+    first.configure(&text);
+    second.configure(&text);
+    let daemon = first.start_process();
+    let _other = second.start();
+    let mut connection = second.connect();
+    for volume in connection.volumes().unwrap().iter().filter(|volume| volume.name != "main") {
+        let why = volume.broken.as_ref().unwrap();
+        assert!(why.contains(&format!("in use by pid {}", daemon.pid())), "{why}");
+    }
+    let (sort, why) = kind(connection.create_vsa("/else/x", MIB, None));
+    assert!(sort == ErrorKind::Unsupported && why.contains("end that process"), "{why}");
+    connection.create_vsa("x", MIB, None).unwrap();
+    first.connect().create_vsa("/else/x", MIB, None).unwrap();
+    daemon.kill();
+    // The lock went with its daemon, however that ended.
+    connection.reload().unwrap();
+    assert!(connection.volumes().unwrap().iter().all(|volume| volume.broken.is_none()));
+    assert_eq!(connection.vsas().unwrap().len(), 2);
+    // Another name and bound for a place that this daemon has already; then two names for one.
+    second.configure(&text.replace("\"else\"", "\"same\"\nsize = \"8MiB\"").replace("\"raw\"", "\"coal\""));
+    connection.reload().unwrap();
+    let volumes = connection.volumes().unwrap();
+    assert!(volumes.len() == 3 && volumes.iter().all(|volume| volume.broken.is_none()), "{volumes:?}");
+    second.configure(&format!("{text}[[volume]]\nname = \"twin\"\npath = \"{}\"\n", place.display()));
+    connection.reload().unwrap();
+    let volumes = connection.volumes().unwrap();
+    let twin = volumes.iter().find(|volume| volume.name == "twin").unwrap();
+    assert!(twin.broken.as_ref().unwrap().contains("another volume of the same file"));
+}
+
 #[test]
 fn a_device_with_something_else_on_it_is_never_formatted() {
     let scene = Scene::new("areas-foreign", own_uid());

@@ -101,7 +101,7 @@ pub enum Request {
         /// Bytes: a multiple of 4096.
         size: u64,
     },
-    /// Makes a range of a VSA read as zeros and gives its blocks back where the volume can. Answer: [`Reply::Area`].
+    /// Makes a range of a VSA read as zeros; its blocks stay its own. Answer: [`Reply::Area`].
     /// Administrators and its user; of what is held, the holder.
     TrimVsa {
         /// Its path.

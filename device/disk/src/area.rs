@@ -9,8 +9,8 @@
 //!    land any more, even if that owner was killed with writes in flight. So the daemon opens the file anew for each grant
 //!    and keeps no copy of the descriptor.
 //! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved, written with zeros and durable before it
-//!    returns, or the file has its former length. [`cut`] makes one shorter. [`discard`] makes a range read as zeros and gives its blocks
-//!    back where the file system can.
+//!    returns, or the file has its former length. [`cut`] makes one shorter. [`zero`] makes a range read as zeros and
+//!    leaves its blocks where they are.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -202,25 +202,33 @@ pub fn cut(path: &Path, size: u64) -> Result<(), AreaError> {
         .map_err(|e| io_error(path, "cut it", e.into()))
 }
 
-/// Makes `length` bytes of the area at `path` from `offset` on read as zeros, durably. Whether their blocks were given back: a
-/// later write there then has to find new ones.
+/// Linux 6.17: zeros, in blocks that are allocated and count as written; where the device can do that without being sent zeros.
+const WRITE_ZEROES: FallocateFlags = FallocateFlags::from_bits_retain(0x80);
+
+/// Makes `length` bytes of the area at `path` from `offset` on read as zeros, durably. Their blocks stay the area's, allocated and written: a later
+/// write there costs what it cost before, and finds no full file system.
 ///
 /// # Errors
-/// See [`AreaError`].
-pub fn discard(path: &Path, offset: u64, length: u64) -> Result<bool, AreaError> {
+/// See [`AreaError`]; [`AreaError::NoSpace`] only if its holder has given the blocks away.
+pub fn zero(path: &Path, offset: u64, length: u64) -> Result<(), AreaError> {
     let fd = reopen(path)?;
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match rustix::fs::fallocate(&fd, punch, offset, length) {
-        Ok(()) => {
-            rustix::fs::fsync(&fd).map_err(|e| io_error(path, "flush it", e.into()))?;
-            Ok(true)
+    let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
+    let end = offset.checked_add(length).ok_or(AreaError::Size { path: path.into(), size: length })?;
+    if rustix::fs::fallocate(&fd, WRITE_ZEROES, offset, length).is_err() {
+        match rustix::fs::fallocate(&fd, FallocateFlags::empty(), offset, length) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(rustix::io::Errno::NOSPC) => {
+                return Err(AreaError::NoSpace { path: path.into(), needed: length, available: 0 });
+            }
+            Err(e) => return Err(fail("reserve its space", e)),
         }
-        Err(rustix::io::Errno::OPNOTSUPP) => {
-            allocate(path, fd, offset, offset + length, &mut |_| {})?;
-            Ok(false)
-        }
-        Err(e) => Err(io_error(path, "give blocks back", e.into())),
+        let copy = fd.try_clone().map_err(|e| io_error(path, "duplicate its descriptor", e))?;
+        let mut queue =
+            open_area(copy, end).map_err(|source| AreaError::Queue { path: path.into(), source })?;
+        write_zeros(&mut queue, offset, end, &mut |_| {})
+            .map_err(|e| io_error(path, "write zeros over it", e))?;
     }
+    rustix::fs::fsync(&fd).map_err(|e| fail("flush it", e))
 }
 
 /// Writes zeros over the bytes from `from` to `to`, several chunks in flight.

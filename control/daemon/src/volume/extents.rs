@@ -1,23 +1,26 @@
 //! A volume that is one file or block device, which Sietch allocates itself (`sietch-volume`, `docs/spec/volume.md`).
 //!
-//! 1. Opening: a file that is not there is made of `size` bytes, reserved, formatted under another name, and renamed. One that is there is opened under
-//!    an exclusive lock. What holds no volume is formatted only if its first [`BLANK`] bytes are zeros: never over something else.
+//! 1. Opening: a file that is not there is made of `size` bytes, reserved, formatted under another name, and renamed. One that is there is claimed
+//!    ([`super::claim`]). What holds no volume is formatted only if its first [`BLANK`] bytes are zeros: never over something else.
 //! 2. Metadata is under a lock that is held for a few durable writes; zeroing, which takes long, happens without it, on blocks that are reserved.
-//! 3. Nobody is given a descriptor: there is none that could not be moved over the rest of the volume by its holder. That is a broker's work, and there is none yet.
+//! 3. Trimming writes zeros, and gives blocks of a device back to it; those of a file stay the file's, so that no later write fails because its
+//!    file system is full (`super::directory`, 9).
+//! 4. Nobody is given a descriptor: there is none that could not be moved over the rest of the volume by its holder. That is a broker's work, and there is none yet.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::FallocateFlags;
 use sietch_disk::BlockingQueue;
 use sietch_protocol::{ErrorKind, ErrorReply};
 use sietch_volume::limits::BLOCK;
 use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
 
+use super::claim::{Claim, Former};
 use super::{Found, full, gone, refuse};
 
 /// How much of a device must be zeros before it is formatted: file systems, partition tables and volume managers announce themselves within.
@@ -32,14 +35,19 @@ struct Inner {
 pub(crate) struct Extents {
     name: String,
     inner: Mutex<Inner>,
-    /// Holds the lock, and gives queues for zeroing.
-    file: File,
+    /// Keeps others away, and gives queues for zeroing.
+    claim: Arc<Claim>,
     capacity: u64,
 }
 
 impl Extents {
     /// Opens the volume `name` at `path`, made with `size` bytes if there is nothing. Says what is wrong and what to do, if it cannot.
-    pub(crate) fn open(name: &str, path: &Path, size: Option<u64>) -> Result<Self, String> {
+    pub(crate) fn open(
+        name: &str,
+        path: &Path,
+        size: Option<u64>,
+        former: &mut Former,
+    ) -> Result<Self, String> {
         let shown = path.display();
         if matches!(path.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
             let size =
@@ -48,13 +56,11 @@ impl Extents {
         }
         let io =
             |action: &str, error: io::Error| format!("{shown}: cannot {action}: {error}; see who owns it");
-        let file = File::options().read(true).write(true).open(path).map_err(|e| io("open it", e))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            format!("{shown} is in use by another process; end that process, or name another file")
-        })?;
-        let length = end(&file).map_err(|error| io("read its size", error))?;
+        let claim = Claim::storage(path, former)?;
+        let file = claim.file();
+        let length = end(file).map_err(|error| io("read its size", error))?;
         let capacity = size.map_or(length, |size| size.min(length)) / BLOCK * BLOCK;
-        let mut queue = queue(&file, length / BLOCK * BLOCK).map_err(|error| io("drive it", error))?;
+        let mut queue = queue(file, length / BLOCK * BLOCK).map_err(|error| io("drive it", error))?;
         let volume = match Volume::open(&mut queue) {
             Err(OpenError::NotFormatted) => {
                 // Aligned, for the queue has switched the file to direct I/O.
@@ -66,7 +72,7 @@ impl Extents {
                         "{shown} holds something that is no volume; name another, or clear its first {BLANK} bytes"
                     ));
                 }
-                format(&file, capacity).map_err(|error| format!("{shown}: {error}"))?;
+                format(file, capacity).map_err(|error| format!("{shown}: {error}"))?;
                 Volume::open(&mut queue)
             }
             opened => opened,
@@ -75,9 +81,14 @@ impl Extents {
         Ok(Self {
             name: name.to_owned(),
             inner: Mutex::new(Inner { volume, queue }),
-            file,
+            claim,
             capacity: length / BLOCK * BLOCK,
         })
+    }
+
+    /// What keeps other daemons away from it.
+    pub(crate) fn claim(&self) -> Arc<Claim> {
+        Arc::clone(&self.claim)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -148,19 +159,23 @@ impl Extents {
     /// Zeroes blocks on a queue of its own, so that nobody waits for it.
     fn zero(&self, name: &str, extents: &[Extent]) -> Result<(), ErrorReply> {
         let failed = |cause: String| refuse(ErrorKind::Failed, name, cause, "check the disk");
-        let mut queue = queue(&self.file, self.capacity).map_err(|error| failed(error.to_string()))?;
+        let mut queue = queue(self.claim.file(), self.capacity).map_err(|error| failed(error.to_string()))?;
         zero(&mut queue, extents).map_err(|failure| failed(failure.to_string()))
     }
 
-    /// Makes a range of the area `name` read as zeros; gives its blocks back to what lies below the volume where that can.
+    /// Makes a range of the area `name` read as zeros; gives its blocks back to a device that wants them.
     pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
         let range = self.inner().volume.range(name, offset, length);
         let extents = range.map_err(|error| self.of(name, &error))?;
+        if !self.claim.is_block_device() {
+            return self.zero(name, &extents);
+        }
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let file = self.claim.file();
         let punched = extents.iter().try_for_each(|extent| {
-            rustix::fs::fallocate(&self.file, punch, extent.start * BLOCK, extent.blocks * BLOCK)
+            rustix::fs::fallocate(file, punch, extent.start * BLOCK, extent.blocks * BLOCK)
         });
-        match punched.and_then(|()| rustix::fs::fdatasync(&self.file)) {
+        match punched.and_then(|()| rustix::fs::fdatasync(file)) {
             Ok(()) => Ok(()),
             Err(_) => self.zero(name, &extents),
         }

@@ -26,7 +26,7 @@ const SIZE: u64 = 64 << 10;
 #[test]
 fn revoking_stops_writes_through_descriptors_that_are_open() {
     let scratch = Scratch::new("fence");
-    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
     if let Protection::None(why) = areas.protection() {
         assert!(areas.fence("a").unwrap_err().contains(&why), "the answer must say what does not hold");
         eprintln!(
@@ -61,7 +61,7 @@ fn revoking_stops_writes_through_descriptors_that_are_open() {
 #[test]
 fn an_area_of_another_size_is_refused_and_its_data_kept() {
     let scratch = Scratch::new("size");
-    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
     drop(areas.prepare("a", 7, SIZE).unwrap());
     let refused = areas.prepare("a", 7, 2 * SIZE).unwrap_err();
     assert!(refused.cause.contains(&SIZE.to_string()), "{refused}");
@@ -71,7 +71,7 @@ fn an_area_of_another_size_is_refused_and_its_data_kept() {
 #[test]
 fn blocks_reserved_beyond_the_end_are_given_back() {
     let scratch = Scratch::new("reserve");
-    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
     let held = areas.prepare("a", 7, SIZE).unwrap();
     assert_eq!(areas.check_size("a", SIZE), None);
     let beyond = rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -87,8 +87,63 @@ fn blocks_reserved_beyond_the_end_are_given_back() {
 fn areas_can_be_reached_by_the_daemon_alone() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("mode");
-    let areas = Directory::open("main", scratch.0.join("areas"), None).unwrap();
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
     drop(areas.prepare("a", 7, SIZE).unwrap());
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&scratch.0.join("areas")), mode(&areas.path("a"))), (0o700, 0o600));
+}
+
+#[test]
+fn what_a_crash_left_is_removed_and_nothing_else() {
+    let scratch = Scratch::new("orphans");
+    let directory = scratch.0.join("areas");
+    let areas = Directory::open("main", directory.clone(), None, &mut Vec::new()).unwrap();
+    areas.create("a", 7, SIZE).unwrap();
+    drop(areas);
+    for left in ["b.vsa.partial", "c.owner.new", "d.owner", "a.owner.new", "notes.txt", "..owner"] {
+        std::fs::write(directory.join(left), "7\n").unwrap();
+    }
+    let areas = Directory::open("main", directory.clone(), None, &mut Vec::new()).unwrap();
+    let mut left: Vec<_> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["..owner", "a.owner", "a.vsa", "notes.txt"]);
+    assert_eq!(areas.find("a").unwrap().size, SIZE);
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("writable");
+    let path = scratch.0.join("shared");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Directory::open("shared", path, None, &mut Vec::new()).err().unwrap().to_string();
+    assert!(refused.contains("mode 777") && refused.contains("chmod 700"), "{refused}");
+}
+
+#[test]
+fn two_who_come_at_once_never_get_more_than_the_bound() {
+    let scratch = Scratch::new("bound");
+    let areas = Directory::open("main", scratch.0.join("areas"), Some(4 * SIZE), &mut Vec::new()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let areas = &areas;
+            scope.spawn(move || {
+                for round in 0..8 {
+                    let name = format!("{thread}-{round}");
+                    if areas.create(&name, 7, 2 * SIZE).is_ok() {
+                        let grown = areas.resize(&name, 3 * SIZE).is_ok();
+                        assert!(areas.list().iter().map(|area| area.size).sum::<u64>() <= 4 * SIZE);
+                        assert_eq!(areas.find(&name).unwrap().size, if grown { 3 } else { 2 } * SIZE);
+                        areas.delete(&name).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(areas.list().len(), 0);
+    assert_eq!(std::fs::read_dir(scratch.0.join("areas")).unwrap().count(), 0, "a refusal leaves nothing");
 }
