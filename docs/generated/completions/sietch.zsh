@@ -422,7 +422,7 @@ _sietch__subcmd__vsa_commands() {
 'list:Show the areas\: all of them to root, their own to other users' \
 'usage:Show the volumes\: what they are, what is free, and the quotas' \
 'resize:Make an area longer or shorter; what is held grows under its holder' \
-'trim:Make a range of an area read as zeros and give its blocks back where the volume can' \
+'trim:Make a range of an area read as zeros; its blocks stay its own, \`resize\` gives them back' \
 'delete:Remove an area that nobody holds, and its data' \
     )
     _describe -t commands 'sietch vsa commands' commands "$@"
