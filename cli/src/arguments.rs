@@ -53,7 +53,7 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Run the control plane alone, for example under systemd
     Daemon(DaemonArguments),
-    /// Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area
+    /// Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area
     Kv(KvArguments),
     /// Run a service core: the software switch between the VNICs of kind "switch"
     Service(ServiceArguments),
@@ -306,9 +306,34 @@ pub struct DaemonArguments {
     pub parent: Option<i32>,
 }
 
+/// What else `sietch kv` can do than serve.
+#[derive(Clone, Debug, Subcommand)]
+pub enum KvCommand {
+    /// Read a store's area and say whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is
+    /// damaged, 2 if that cannot be told: it is held, is not there, cannot be read, or holds something else
+    Check(CheckArguments),
+}
+
+/// `sietch kv check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArguments {
+    /// A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon hands out: no store may hold it
+    #[arg(value_name = "AREA|FILE")]
+    pub area: String,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `sietch kv`.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct KvArguments {
+    /// Something else than to serve.
+    #[command(subcommand)]
+    pub command: Option<KvCommand>,
+
     /// The store's options.
     #[command(flatten)]
     pub store: StoreArguments,

@@ -107,6 +107,16 @@ pub enum Error {
         configuration: String,
     },
 
+    /// There is no area of this name.
+    #[error("area {name}: there is no file and no area of this name")]
+    #[diagnostic(help(
+        "`sietch vsa list` shows the areas, their user's to that user and all of them to root"
+    ))]
+    NoSuchArea {
+        /// What was named.
+        name: String,
+    },
+
     /// The configuration makes the store run as root.
     #[error("store: is to run as root in {configuration}, and it never does")]
     #[diagnostic(help("set `uid` of its VNIC, its VSA and [kv] there to an ordinary user's"))]

@@ -2,13 +2,14 @@
 //!
 //! 1. The command line is parsed ([`arguments`]) and handed to the module of its command.
 //! 2. A failure is printed on standard error with its thing, cause and mend, and the exit status is 1 (2 for a
-//!    command line that makes no sense). Output that nobody reads is no failure.
+//!    command line that makes no sense; `kv check` has its own). Output that nobody reads is no failure.
 //! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.
 #![forbid(unsafe_code)]
 
 mod administration;
 mod arguments;
 mod capture;
+mod check;
 mod core;
 mod doctor;
 mod down;
@@ -31,11 +32,14 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, KvArguments, KvCommand};
 use error::Error;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Command::Kv(KvArguments { command: Some(KvCommand::Check(check)), .. }) = &arguments.command {
+        return checked(arguments.socket.clone(), check);
+    }
     let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_) | Command::Service(_));
     match run(arguments) {
         Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
@@ -44,6 +48,17 @@ fn main() -> ExitCode {
         Err(error) => report(error),
     }
     ExitCode::FAILURE
+}
+
+/// `sietch kv check` has an exit status of its own.
+fn checked(socket: Option<std::path::PathBuf>, arguments: &arguments::CheckArguments) -> ExitCode {
+    match check::run(&socket.unwrap_or_else(sietch::socket_path), arguments) {
+        Ok(status) => status,
+        Err(error) => {
+            report(error);
+            check::cannot_tell()
+        }
+    }
 }
 
 fn report(error: Error) {

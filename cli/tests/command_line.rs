@@ -166,3 +166,63 @@ fn an_unreadable_configuration_is_named() {
     assert!(said.contains("sietch.toml"), "{said}");
     assert!(!folder.0.join("data").exists());
 }
+
+/// A file that holds a store's area with a few records, closed in order.
+fn area(path: &str) {
+    use sietch::persist::{FormatOptions, Log, Options};
+    const SIZE: u64 = 1 << 20;
+    let path = std::path::Path::new(path);
+    sietch::disk::area::create(path, SIZE, &mut |_| {}).expect("make an area");
+    let file = sietch::disk::area::open(path, SIZE).expect("open it");
+    let mut disk = sietch::disk::open_area(file, SIZE).expect("a queue");
+    Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
+    let (mut log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).expect("just formatted");
+    for number in 0..50u8 {
+        let mut record = vec![sietch_kv::journal::EFFECTS];
+        sietch_kv::journal::encode(&mut record, 0, &[b"SET", &[number], b"value"]);
+        log.append(&record).expect("there is room");
+    }
+    log.close().expect("the disk works");
+}
+
+#[test]
+fn an_area_is_checked_and_the_exit_status_says_how_it_is() {
+    let folder = Folder::new("kv-check");
+    let file = folder.join("area");
+    area(&file);
+    let output = run(&["kv", "check", &file]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("50 log records and 0 snapshot records, 50 effects"), "{output:?}");
+    let before = std::fs::read(&file).expect("read");
+
+    // The third record: 40 bytes of header, 12 of payload, 4 of padding each.
+    let (place, mut bytes) = (16_384 + 2 * 56, before.clone());
+    bytes[place + 45] ^= 4;
+    std::fs::write(&file, &bytes).expect("write");
+    let output = run(&["kv", "check", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["verdict"], "damaged", "{report}");
+    assert_eq!(report["finding"]["offset"], place, "{report}");
+    assert_eq!(report["finding"]["sequence"], 3, "{report}");
+    assert_eq!(report["finding"]["acknowledged_data_lost"], true, "{report}");
+    let said = text(&run(&["kv", "check", &file]).stdout);
+    assert!(said.contains(&format!("where: offset {place}, sequence 3")), "{said}");
+    assert_eq!(std::fs::read(&file).expect("read"), bytes, "a check writes nothing");
+
+    // Held by a store; cut; something else; not there.
+    std::fs::write(&file, &before).expect("write");
+    let held = sietch::disk::area::open(std::path::Path::new(&file), 1 << 20).expect("open it");
+    let output = run(&["kv", "check", &file]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("another process is using it"), "{output:?}");
+    drop(held);
+    std::fs::write(&file, &before[..10_000]).expect("write");
+    assert_ne!(run(&["kv", "check", &file]).status.code(), Some(0));
+    std::fs::write(&file, vec![0; 1 << 20]).expect("write");
+    let output = run(&["kv", "check", &file]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let (socket, missing) = (folder.join("s.sock"), folder.join("missing"));
+    let output = run(&["--socket", &socket, "kv", "check", &missing]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}

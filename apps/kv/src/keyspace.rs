@@ -17,6 +17,7 @@ use crate::client::ClientId;
 use crate::index::{Index, Keyed};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
+use crate::persistence::Persistence;
 use crate::settings::Settings;
 use crate::value::{StringValue, Value};
 
@@ -174,6 +175,8 @@ pub struct Store {
     pub data_bytes: usize,
     /// Bytes of the clients' buffers.
     pub client_bytes: usize,
+    /// What is known of the log.
+    pub persistence: Persistence,
     /// Asked for by BGREWRITEAOF and its like; the event loop takes it.
     pub compaction_requested: bool,
     /// FLUSHALL and its like bump it: a running snapshot must start again.
@@ -210,6 +213,7 @@ impl Store {
             replaying: false,
             data_bytes: 0,
             client_bytes: 0,
+            persistence: Persistence::default(),
             compaction_requested: false,
             generation: 0,
             last_save: 0,
@@ -422,6 +426,7 @@ impl Store {
     pub fn record(&mut self, database: usize, arguments: &[&[u8]]) {
         if self.records() {
             self.metrics.effects += 1;
+            self.persistence.changes += 1;
             self.journal.append(database, arguments);
         }
     }

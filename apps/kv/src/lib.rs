@@ -10,13 +10,14 @@
 //! | [`keyspace`] | databases, expiry, eviction, memory accounting |
 //! | [`index`], [`value`] | the data structures |
 //! | [`resp`], [`client`] | the protocol, and one client's state |
-//! | [`journal`] | effects as log records |
+//! | [`journal`], [`check`] | effects as log records, and whether an area's can be read |
 //! | [`number`], [`glob`] | numbers and patterns exactly as Redis reads and writes them |
-//! | [`settings`], [`metrics`] | what can be set, what is counted |
+//! | [`settings`], [`metrics`], [`persistence`] | what can be set, what is counted, what is known of the log |
 //! | [`server`] | the event loop: VNIC, kernel sockets and log around one shard |
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod client;
 pub mod commands;
 pub mod glob;
@@ -25,10 +26,12 @@ pub mod journal;
 pub mod keyspace;
 pub mod metrics;
 pub mod number;
+pub mod persistence;
 pub mod resp;
 pub mod server;
 pub mod settings;
 pub mod shard;
 pub mod value;
 
+pub use check::check;
 pub use server::{Error, NetChoice, Options, run};

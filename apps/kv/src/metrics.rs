@@ -48,6 +48,10 @@ pub struct Metrics {
     pub idle_closed: u64,
     /// Effects of the log that could not be applied: they concern keys whose later state the snapshot has.
     pub replay_skipped: u64,
+    /// The longest turn of the event loop, in nanoseconds.
+    pub longest_turn_ns: u64,
+    /// Turns of a millisecond and more.
+    pub long_turns: u64,
     /// Snapshots finished.
     pub snapshots: u64,
     /// Greatest memory use seen, in bytes.

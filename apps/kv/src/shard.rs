@@ -19,6 +19,7 @@ use crate::commands::Table;
 use crate::journal::Journal;
 use crate::keyspace::{Random, Store};
 use crate::metrics::Metrics;
+use crate::persistence::Persistence;
 use crate::settings::Settings;
 
 pub use crate::journal::ReplayError;
@@ -30,12 +31,15 @@ mod peers;
 mod recovery;
 
 pub use peers::Peers;
+pub use recovery::Effects;
 use recovery::{Guards, Snapshot};
 
 /// Keys that one tick expires at most, and entries it frees: well below a millisecond.
 const TICK_KEYS: usize = 256;
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
+/// Nanoseconds of a turn that count as a stall: clients on a link wait for a hundredth of it.
+const LONG_TURN_NS: u64 = 1_000_000;
 /// Nanoseconds between two looks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
@@ -123,6 +127,8 @@ impl Shard {
         self.now = now;
         if self.store.started_ns == 0 {
             self.store.started_ns = now.monotonic_ns;
+            // As Redis: before the first save, when it started.
+            self.store.last_save = self.store.last_save.max(now.unix_ms / 1000);
         }
         if self.peers.count() >= self.store.settings.maxclients {
             self.store.metrics.refused += 1;
@@ -324,6 +330,12 @@ impl Shard {
         [expiry, idle, self.peers.next_unblock()].into_iter().flatten().min()
     }
 
+    /// A snapshot is durable and stands for the data set as it was when it was taken.
+    pub fn snapshot_finished(&mut self, now: Now) {
+        self.store.metrics.snapshots += 1;
+        self.store.last_save = now.unix_ms / 1000;
+    }
+
     /// Whether SHUTDOWN was asked for.
     pub fn shutdown_requested(&self) -> Option<ShutdownMode> {
         self.peers.shutdown
@@ -332,6 +344,24 @@ impl Shard {
     /// Whether BGREWRITEAOF, BGSAVE or SAVE asked for a compaction of the log; asking resets it.
     pub fn compaction_requested(&mut self) -> bool {
         std::mem::take(&mut self.store.compaction_requested)
+    }
+
+    /// What is known of the log, as INFO persistence shows it.
+    pub fn persistence(&self) -> &Persistence {
+        &self.store.persistence
+    }
+
+    /// The same, for the event loop, which keeps it true.
+    pub fn persistence_mut(&mut self) -> &mut Persistence {
+        &mut self.store.persistence
+    }
+
+    /// A turn of the event loop took so many nanoseconds.
+    #[inline]
+    pub fn note_turn(&mut self, nanoseconds: u64) {
+        let metrics = &mut self.store.metrics;
+        metrics.longest_turn_ns = metrics.longest_turn_ns.max(nanoseconds);
+        metrics.long_turns += u64::from(nanoseconds >= LONG_TURN_NS);
     }
 
     /// Counters.

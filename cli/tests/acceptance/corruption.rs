@@ -4,8 +4,10 @@
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use crate::client::{Client, Reply};
-use crate::place::{Place, has, in_own_network, text};
+use crate::place::{Place, has, in_own_network, signal, text, wait_for};
 
 /// Bytes of one copy of the superblock, and how many there are (docs/spec/log.md).
 const COPY: usize = 4096;
@@ -119,5 +121,40 @@ fn an_unreadable_or_invalid_sietch_toml_is_named_with_its_line() {
         let said = place.refused(&[]);
         eprintln!("{said}");
         contains_all(&said, &["sietch.toml", "ermission denied"]);
+    });
+}
+
+#[test]
+fn an_area_is_checked_by_its_name_while_no_store_holds_it() {
+    in_own_network("an_area_is_checked_by_its_name_while_no_store_holds_it", || {
+        let place = Place::new("check");
+        let up = place.up(&["--net", "linux"]);
+        let mut client = Client::connect(place.kernel()).unwrap();
+        assert_eq!(client.ask("SET a 1").unwrap(), Reply::Status("OK".into()));
+        let held = place.run(&["kv", "check", "store"]);
+        assert_eq!(held.status.code(), Some(2), "{held:?}");
+        contains_all(&text(&held.stderr), &["store", "pid"]);
+        up.stop();
+        let path = |name: &str| place.folder.join(name).display().to_string();
+        let (config, data) = (path("sietch.toml"), path("data"));
+        let mut daemon = place
+            .sietch(&["daemon", "--without-network", "--config", &config, "--data", &data])
+            .spawn()
+            .expect("start the daemon");
+        wait_for("the daemon", || place.run(&["vsa", "list"]).status.success().then_some(()));
+        for name in ["store", "/main/store"] {
+            let good = place.run(&["kv", "check", name]);
+            assert_eq!(good.status.code(), Some(0), "{good:?}");
+            contains_all(&text(&good.stdout), &["good", "1 log records", "closed in order"]);
+        }
+        let missing = place.run(&["kv", "check", "nothing"]);
+        assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+        assert!(!text(&place.run(&["vsa", "list"]).stdout).contains("nothing"), "a check has made an area");
+        signal(i64::from(daemon.id()), Signal::TERM);
+        daemon.wait().unwrap();
+        corrupt(&place, &[0, 1, 2, 3]);
+        let bad = place.run(&["kv", "check", &place.area().display().to_string()]);
+        assert_eq!(bad.status.code(), Some(1), "{bad:?}");
+        contains_all(&text(&bad.stdout), &["damaged", "superblocks", "acknowledged", "backup"]);
     });
 }

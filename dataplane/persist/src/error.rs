@@ -325,10 +325,12 @@ pub enum OpenError {
         evidence: String,
     },
     /// The application could not make sense of a record.
-    #[error("log: the application refused record {sequence}: {source}")]
+    #[error("log: the application refused record {sequence} at offset {offset}: {source}")]
     Rejected {
         /// Its sequence.
         sequence: u64,
+        /// Where it lies, in bytes.
+        offset: u64,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -54,6 +54,7 @@ pub use layout::{HEADER, VERSION};
 pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_READS, MAX_RECORD, MIN_CAPACITY};
 pub use log::{
     Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check, is_formatted,
+    verify,
 };
 pub use map::{MAP_VERSION, Map, MapMetrics};
 pub use queue::{Delivery, MAX_ENTRIES, QUEUE_VERSION, Queue, QueueMetrics, QueueOptions, Receipt};

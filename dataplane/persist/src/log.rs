@@ -19,6 +19,7 @@ mod read;
 mod resize;
 mod snapshot;
 mod truncate;
+mod verify;
 mod wait;
 
 use std::time::Duration;
@@ -39,6 +40,7 @@ use wait::Waiters;
 
 pub use open::{FormatOptions, check, is_formatted};
 pub use read::{Cursor, Read};
+pub use verify::verify;
 pub use wait::Waiter;
 
 /// Position of a record in the order of the log. Grows; not every number is a record.

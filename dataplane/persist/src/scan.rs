@@ -103,6 +103,10 @@ struct Chain {
     committed_segments: usize,
     /// Where the chain ends: position in the last segment, in bytes.
     position: usize,
+    /// Where in that segment something stands that is no record, if the chain seems to end behind it.
+    damaged: Option<usize>,
+    /// Area offset of the payload at hand.
+    payload: u64,
     records: u64,
     bytes: u64,
     fragments_open: bool,
@@ -479,7 +483,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     /// Area offset of the position at which a chain ended.
     fn end_of(&self, chain: &Chain) -> u64 {
         let segment = chain.segments.last().copied().unwrap_or_default();
-        self.superblock.segment_start(segment) + chain.position as u64
+        self.superblock.segment_start(segment) + chain.damaged.unwrap_or(chain.position) as u64
     }
 
     /// Reads one chain and delivers its payloads.
@@ -500,7 +504,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 Some(next) => {
                     segment = next;
                     chain.segments.push(next);
-                    chain.position = 0;
+                    (chain.position, chain.damaged) = (0, None);
                 }
                 None => break,
             }
@@ -532,9 +536,17 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 if chain.position.is_multiple_of(block) {
                     return Ok(None);
                 }
-                chain.position = chain.position.next_multiple_of(block);
+                let next = chain.position.next_multiple_of(block);
+                // Behind the last record of a write there are zeros. Anything else was a record.
+                let padding = &rest[..rest.len().min(next - chain.position)];
+                chain.damaged = padding.iter().any(|byte| *byte != 0).then_some(chain.position);
+                chain.position = next;
                 continue;
             };
+            chain.damaged = None;
+            if tag.flags & FLAG_FIRST != 0 {
+                chain.payload = at;
+            }
             let count = self.superblock.segment_count;
             let link = (tag.kind & KIND_LINK != 0).then(|| link_target(payload, count));
             if link == Some(None) {
@@ -575,7 +587,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                     applied = deliver(tag.sequence, payload);
                 }
                 self.assembly.clear();
-                applied.map_err(|source| OpenError::Rejected { sequence: tag.sequence, source })?;
+                let (sequence, offset) = (tag.sequence, chain.payload);
+                applied.map_err(|source| OpenError::Rejected { sequence, offset, source })?;
             }
         }
         Ok(None)

@@ -68,6 +68,8 @@ pub struct Ledger<D: DiskQueue> {
     requested: bool,
     /// The compaction at hand was given up.
     given_up: bool,
+    /// The compaction at hand ends without a result, for one reason or another.
+    abandoned: bool,
     /// The last compaction made no room: as of this sequence, with so many bytes in use. Before anything is appended another
     /// would not either.
     futile: Option<(u64, u64)>,
@@ -102,6 +104,7 @@ impl<D: DiskQueue> Ledger<D> {
             waiting: std::collections::VecDeque::new(),
             requested: false,
             given_up: false,
+            abandoned: false,
             futile: None,
             blocked: false,
             full: false,
@@ -167,6 +170,8 @@ impl<D: DiskQueue> Ledger<D> {
             Err(reason) => {
                 tracing::error!("{reason}");
                 self.failed = true;
+                shard.persistence_mut().failed = true;
+                shard.persistence_mut().abandon_compaction(self.compaction != Compaction::Idle);
                 shard.fail_writes(&reason);
                 shard.seal(self.last);
                 true
@@ -175,9 +180,12 @@ impl<D: DiskQueue> Ledger<D> {
     }
 
     fn try_turn(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
-        let mut busy = self.append(shard)?;
+        let mut busy = self.append(shard, now)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
         shard.set_log_room(self.log.room());
+        if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
+            self.tell(shard, durable, now);
+        }
         if self.blocked {
             // Replies to what is not in the log must not leave: they are sealed once it is.
             return Ok(shard_durable(shard, durable));
@@ -193,8 +201,28 @@ impl<D: DiskQueue> Ledger<D> {
         Ok(busy)
     }
 
+    /// Tells INFO persistence how things stand before the first turn.
+    pub fn introduce(&self, shard: &mut Shard) {
+        self.tell(shard, self.log.durable(), Now::default());
+        shard.persistence_mut().base_bytes = self.log.used();
+    }
+
+    /// Tells INFO persistence how things stand.
+    fn tell(&self, shard: &mut Shard, durable: u64, now: Now) {
+        let told = shard.persistence_mut();
+        told.log = self.log.metrics();
+        told.used_bytes = self.log.used();
+        told.capacity_bytes = self.log.capacity();
+        told.queued_bytes = self.log.queued() as u64;
+        told.last_sequence = self.last;
+        told.durable_sequence = durable;
+        told.full = self.full;
+        told.compaction_wanted = self.requested;
+        told.committed(durable, now.monotonic_ns);
+    }
+
     /// Appends the batch's effects and starts their write.
-    fn append(&mut self, shard: &mut Shard) -> Result<bool, String> {
+    fn append(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         let Some(record) = shard.journal().record() else {
             self.blocked = false;
             return Ok(false);
@@ -211,6 +239,7 @@ impl<D: DiskQueue> Ledger<D> {
                 self.last = sequence;
                 self.blocked = false;
                 shard.journal().clear();
+                shard.persistence_mut().appended(sequence, now.monotonic_ns);
                 if self.durability == Durability::Always {
                     self.log.submit().map_err(|cause| cause.to_string())?;
                 }
@@ -266,6 +295,7 @@ impl<D: DiskQueue> Ledger<D> {
         match self.compaction {
             Compaction::Idle => {
                 self.requested |= shard.compaction_requested();
+                shard.persistence_mut().compaction_wanted = self.requested;
                 let due = self.requested || (self.is_useful() && (self.full || self.log.should_compact()));
                 // With deletions the reserve is used up: then there is no time for a pause.
                 let urgent = self.futile.is_some_and(|(_, used)| self.log.used() > used);
@@ -274,13 +304,16 @@ impl<D: DiskQueue> Ledger<D> {
                 }
                 self.requested = false;
                 self.given_up = false;
+                self.abandoned = false;
                 match self.log.begin_snapshot() {
                     Ok(_) => {
                         shard.begin_snapshot();
+                        shard.persistence_mut().begin_compaction(now.monotonic_ns);
                         self.compaction = Compaction::Dumping;
                     }
                     Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
                     Err(_) => {
+                        shard.persistence_mut().abandon_compaction(true);
                         self.futile = Some((self.last, self.log.used()));
                         self.retry_at = now.monotonic_ns.saturating_add(RETRY);
                     }
@@ -308,6 +341,10 @@ impl<D: DiskQueue> Ledger<D> {
                     return Ok(false);
                 }
                 self.compaction = Compaction::Idle;
+                if !self.abandoned {
+                    shard.snapshot_finished(now);
+                    shard.persistence_mut().finish_compaction(now.monotonic_ns, self.log.used());
+                }
                 // An area whose snapshot is hardly smaller than what it stands for is full still.
                 let free = self.log.capacity().saturating_sub(self.log.used());
                 let roomy = free >= self.log.capacity() / ROOMY;
@@ -362,6 +399,10 @@ impl<D: DiskQueue> Ledger<D> {
 
     fn abandon(&mut self, shard: &mut Shard, now: Now, pause: u64) {
         shard.abort_snapshot();
+        shard.persistence_mut().abandon_compaction(self.given_up);
+        // What was asked for is still wanted, unless there is no room for it.
+        self.requested |= !self.given_up;
+        self.abandoned = true;
         self.log.abort_snapshot();
         self.waiting.clear();
         self.compaction = Compaction::Finishing;

@@ -55,6 +55,7 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     ) -> Self {
         if let Some(ledger) = &ledger {
             shard.set_log_room(ledger.log().room());
+            ledger.introduce(&mut shard);
         }
         Self {
             shard,
@@ -69,6 +70,11 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
             ending: false,
             keepalive: 0,
         }
+    }
+
+    /// The turn before took so many nanoseconds.
+    pub fn note_turn(&mut self, nanoseconds: u64) {
+        self.shard.note_turn(nanoseconds);
     }
 
     /// The shard.

@@ -118,6 +118,8 @@ fn layers<Q: NicQueue + Counted, D: DiskQueue>(plane: &Plane<Q, D>) -> Vec<(&'st
         add("snapshots", counted.snapshots);
         add("full", counted.full);
         add("busy", counted.busy);
+        let told = plane.shard().persistence();
+        entries.push(("longest_commit_ns".into(), Kind::Gauge, told.longest_commit_ns));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
         entries.push(("used_bytes".into(), Kind::Gauge, log.used()));
         entries.push(("capacity_bytes".into(), Kind::Gauge, log.capacity()));
@@ -155,6 +157,9 @@ fn store<Q: NicQueue, D: DiskQueue>(plane: &Plane<Q, D>) -> Entries {
     add("query_limit_closed", counted.query_limit_closed);
     add("output_limit_closed", counted.output_limit_closed);
     add("idle_closed", counted.idle_closed);
+    add("long_turns", counted.long_turns);
+    add("replay_skipped", counted.replay_skipped);
+    entries.push(("longest_turn_ns".into(), Kind::Gauge, counted.longest_turn_ns));
     entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
     entries.push(("keys".into(), Kind::Gauge, shard.keys() as u64));
     entries.push(("memory_bytes".into(), Kind::Gauge, shard.used_memory()));

@@ -23,6 +23,7 @@ use super::reopen::Reopening;
 use super::report::Report;
 use super::vnic::Door;
 use super::{DISK_SPIN, Error, Ledger, NetChoice, Options, recover};
+use crate::persistence::Recovery;
 use crate::settings::Settings;
 use crate::shard::{Now, Shard, ShutdownMode};
 
@@ -214,8 +215,13 @@ impl Server {
         let mut doorbells = Vec::new();
         let mut last_busy = 0;
         let mut spin = Spin::default();
+        // When the turn before began, unless the loop has slept since.
+        let mut before = None;
         while !self.stopping {
             let now = clock();
+            if let Some(before) = before.replace(now.monotonic_ns) {
+                self.plane.note_turn(now.monotonic_ns.saturating_sub(before));
+            }
             let turn =
                 self.plane.turn(now).map_err(|cause| Error::System { action: "kernel sockets", cause })?;
             self.plane.take_doorbells(&mut doorbells);
@@ -249,8 +255,15 @@ impl Server {
             let idle = self.plane.door().map_or(Idle::Sleep, |_| spin.idle(now.monotonic_ns));
             match idle {
                 Idle::Look => std::hint::spin_loop(),
-                Idle::Yield => rustix::thread::sched_yield(),
-                Idle::Sleep => self.sleep(now, turn.deadline)?,
+                // Whoever else has the core meanwhile makes no turn long.
+                Idle::Yield => {
+                    before = None;
+                    rustix::thread::sched_yield();
+                }
+                Idle::Sleep => {
+                    before = None;
+                    self.sleep(now, turn.deadline)?;
+                }
             }
         }
         Ok(())
@@ -403,15 +416,12 @@ fn open_log(
     let area = client.acquire_vsa_parts(&options.vsa)?;
     let (disk, storage) = open_disk(options, area)?;
     let identity = u128::from_ne_bytes(random_bytes()?);
-    let (ledger, recovered) =
-        recover::recover(&options.vsa, disk, shard, options.durability, identity, clock())?;
-    tracing::info!(
-        "recovered {} keys: {} log records, {} snapshot records{}",
-        shard.keys(),
-        recovered.records,
-        recovered.snapshot_records,
-        if recovered.torn_tail.is_some() { ", after a crash" } else { "" }
-    );
+    let begin = clock();
+    let (ledger, report) = recover::recover(&options.vsa, disk, shard, options.durability, identity, begin)?;
+    let elapsed = clock().monotonic_ns.saturating_sub(begin.monotonic_ns);
+    let recovery = Recovery::new(&report, elapsed, shard.keys() as u64);
+    shard.persistence_mut().recovery = recovery;
+    tracing::info!("{recovery}");
     Ok(Some((ledger, storage)))
 }
 

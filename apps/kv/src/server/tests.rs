@@ -231,3 +231,65 @@ fn a_copy_that_the_log_cannot_hold_is_refused_and_nothing_else_is() {
     assert!(scene.ask(client, b"EXEC\r\n").starts_with("-EXECABORT"));
     assert_eq!(scene.ask(client, b"GET small\r\n"), "$1\r\n1\r\n");
 }
+
+/// The value of a field of INFO persistence.
+fn told(scene: &mut Scene, client: ClientId, field: &str) -> String {
+    let text = scene.ask(client, b"INFO persistence\r\n");
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+}
+
+#[test]
+fn a_compaction_is_told_of_while_it_runs_and_when_it_is_durable() {
+    let mut scene = Scene::new(Settings::default(), 64 << 20);
+    let client = scene.join();
+    for number in 0..20_000 {
+        assert_eq!(scene.ask(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
+    }
+    assert_eq!(told(&mut scene, client, "rdb_changes_since_last_save"), "20000");
+    assert_eq!(told(&mut scene, client, "aof_enabled"), "1");
+    assert_eq!(told(&mut scene, client, "aof_rewrites"), "0");
+    let grown: u64 = told(&mut scene, client, "aof_current_size").parse().expect("a number");
+    assert!(grown > 2_000_000, "{grown} bytes for 20000 keys");
+    let saved = scene.ask(client, b"LASTSAVE\r\n");
+    scene.now.unix_ms += 5000;
+    assert!(scene.ask(client, b"BGREWRITEAOF\r\n").starts_with('+'));
+    // One slice a turn, and what is asked meanwhile is answered.
+    assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "1");
+    assert_eq!(told(&mut scene, client, "rdb_bgsave_in_progress"), "1");
+    assert_eq!(scene.ask(client, b"LASTSAVE\r\n"), saved, "it is not saved before it is durable");
+    assert_eq!(scene.ask(client, &set("meanwhile", 100)), "+OK\r\n");
+    for _ in 0..200 {
+        scene.turn();
+    }
+    assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "0");
+    assert_eq!(told(&mut scene, client, "aof_rewrites"), "1");
+    assert_eq!(told(&mut scene, client, "aof_last_bgrewrite_status"), "ok");
+    assert_eq!(told(&mut scene, client, "rdb_changes_since_last_save"), "1");
+    assert_ne!(scene.ask(client, b"LASTSAVE\r\n"), saved);
+    let base: u64 = told(&mut scene, client, "aof_base_size").parse().expect("a number");
+    assert!(base > 0 && base <= told(&mut scene, client, "aof_current_size").parse().expect("a number"));
+    assert_eq!(
+        told(&mut scene, client, "log_durable_sequence"),
+        told(&mut scene, client, "log_last_sequence")
+    );
+}
+
+#[test]
+fn a_compaction_that_a_flush_ends_begins_again() {
+    let mut scene = Scene::new(Settings::default(), 64 << 20);
+    let client = scene.join();
+    for number in 0..20_000 {
+        assert_eq!(scene.ask(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
+    }
+    assert!(scene.ask(client, b"BGSAVE\r\n").starts_with('+'));
+    assert_eq!(scene.ask(client, b"FLUSHALL\r\n"), "+OK\r\n");
+    for _ in 0..200 {
+        scene.turn();
+    }
+    assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "0");
+    assert_eq!(told(&mut scene, client, "rdb_saves"), "1", "what was asked for was forgotten");
+    assert_eq!(told(&mut scene, client, "aof_rewrites_consecutive_failures"), "0");
+    let size: u64 = told(&mut scene, client, "aof_current_size").parse().expect("a number");
+    assert!(size < 2_000_000, "{size} bytes for no keys");
+}

@@ -21,11 +21,12 @@ use foldhash::quality::FixedState;
 
 use super::Shard;
 use crate::client::{Client, ClientId};
-use crate::commands::{Context, flag};
+use crate::commands::{Command, Context, Table, flag};
 use crate::index::SEGMENT_LIMIT;
 use crate::journal::{self, EFFECTS, Reader, ReplayError, SNAPSHOT};
 use crate::keyspace::{Data, Entry, Now};
 use crate::resp::Reply;
+use crate::settings::Settings;
 
 /// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
 /// whole: to cut it in pieces is to look at all its keys for each of them.
@@ -53,6 +54,68 @@ impl Guards {
         };
         (hash(self.seeds.0), hash(self.seeds.1))
     }
+}
+
+/// Decodes the records of a log as replay does, and applies nothing.
+pub struct Effects {
+    table: Table,
+    databases: u64,
+    count: u64,
+}
+
+impl Default for Effects {
+    /// By the rules of a store with default settings: nothing that can be set changes what a log may hold.
+    fn default() -> Self {
+        Self { table: Table::new(), databases: Settings::default().databases as u64, count: 0 }
+    }
+}
+
+impl Effects {
+    /// Effects decoded so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Decodes a record of the log.
+    ///
+    /// # Errors
+    /// As [`Shard::replay`].
+    pub fn record(&mut self, sequence: u64, record: &[u8]) -> Result<(), ReplayError> {
+        self.read(Reader::new(record, EFFECTS, sequence)?, sequence)
+    }
+
+    /// Decodes a record of a snapshot.
+    ///
+    /// # Errors
+    /// As [`Shard::replay_snapshot`].
+    pub fn snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        let mut reader = Reader::new(record, SNAPSHOT, 0)?;
+        let as_of = reader.number()?;
+        self.read(reader, as_of)
+    }
+
+    fn read(&mut self, mut reader: Reader<'_>, sequence: u64) -> Result<(), ReplayError> {
+        let mut arguments = Vec::new();
+        while let Some(database) = reader.effect(&mut arguments)? {
+            if database >= self.databases {
+                return Err(ReplayError::Database { sequence, database });
+            }
+            command_of(&self.table, &arguments, sequence)?;
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The command that an effect names: one that writes and takes so many arguments.
+fn command_of(table: &Table, arguments: &[&[u8]], sequence: u64) -> Result<&'static Command, ReplayError> {
+    let found = table.find(arguments[0]);
+    let known =
+        found.filter(|(_, command)| command.flags.has(flag::WRITE) && command.accepts(arguments.len()));
+    known.map(|(_, command)| command).ok_or_else(|| {
+        let name = String::from_utf8_lossy(arguments[0]).into_owned();
+        ReplayError::Command { sequence, name }
+    })
 }
 
 /// Where a running snapshot is.
@@ -124,13 +187,7 @@ impl Shard {
         sequence: u64,
         scratch: Vec<u8>,
     ) -> Result<Vec<u8>, ReplayError> {
-        let found = self.table.find(arguments[0]);
-        let known =
-            found.filter(|(_, command)| command.flags.has(flag::WRITE) && command.accepts(arguments.len()));
-        let Some((_, command)) = known else {
-            let name = String::from_utf8_lossy(arguments[0]).into_owned();
-            return Err(ReplayError::Command { sequence, name });
-        };
+        let command = command_of(&self.table, arguments, sequence)?;
         let database = client.database;
         let mut context = Context {
             data: Data::new(&mut self.store, database, self.now),
@@ -198,8 +255,6 @@ impl Shard {
             }
         }
         record.flush();
-        self.store.metrics.snapshots += 1;
-        self.store.last_save = self.now.unix_ms / 1000;
         true
     }
 

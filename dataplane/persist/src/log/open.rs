@@ -24,7 +24,6 @@ use crate::limits::{
     SUPERBLOCK, SUPERBLOCKS,
 };
 use crate::scan::{self, Applied, Entry, RecoveryReport, Scan, execute};
-use crate::space::Space;
 use crate::stream::{Pool, Stream, batch_bytes};
 
 /// Segments left alone after the former owner's last one, so that its writes in flight, should any still land, meet nothing.
@@ -158,14 +157,7 @@ impl<D: DiskQueue> Log<D> {
             return Err(OpenError::Worn { epoch: superblock.epoch });
         };
         report.epoch = epoch;
-        let mut space = Space::new(superblock.segment_count);
-        for &segment in outcome.log_segments.iter().chain(&outcome.snapshot_segments) {
-            if !space.mark(segment) {
-                let offset = superblock.segment_start(segment);
-                let evidence = "two chains claim its segment".to_owned();
-                return Err(OpenError::Corrupt { what: "link", sequence: 0, offset, evidence });
-            }
-        }
+        let mut space = super::verify::claim(&superblock, &outcome.log_segments, &outcome.snapshot_segments)?;
         let unused = superblock.runs.is_empty() && superblock.epoch == 0;
         space.seek(if unused { 0 } else { outcome.last_segment + 1 + SKIPPED });
         settle(&mut disk)?;

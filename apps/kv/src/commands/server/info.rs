@@ -71,7 +71,7 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
             lines.put("clients_in_timeout_table", context.peers.blocked());
         }
         "memory" => memory(store, &mut lines),
-        "persistence" => persistence(store, &mut lines),
+        "persistence" => persistence(context, store, &mut lines),
         "stats" => stats(context, store, &mut lines),
         "replication" => {
             lines.put("role", "master");
@@ -172,24 +172,78 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     lines.put("lazyfree_pending_objects", u8::from(store.has_graves()));
 }
 
-fn persistence(store: &Store, lines: &mut Lines<'_>) {
+/// "ok" or "err", as Redis says it.
+fn status(failed: bool) -> &'static str {
+    if failed { "err" } else { "ok" }
+}
+
+/// Whole seconds; -1 of nothing.
+fn seconds(nanoseconds: Option<u64>) -> i64 {
+    nanoseconds.map_or(-1, |time| (time / 1_000_000_000) as i64)
+}
+
+/// A compaction of the log is what stands for BGSAVE and BGREWRITEAOF alike, so both families of fields tell of it.
+fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     let kept = store.settings.durability.keeps_log();
+    let told = &store.persistence;
+    let running = told.compacting_since();
+    let current = seconds(running.map(|begin| context.data.now().monotonic_ns.saturating_sub(begin)));
+    let last = seconds(told.last_compaction_ns);
     lines.put("loading", u8::from(store.replaying));
     lines.put("async_loading", 0);
-    lines.put("rdb_changes_since_last_save", 0);
-    lines.put("rdb_bgsave_in_progress", 0);
+    lines.put("rdb_changes_since_last_save", told.unsaved_changes());
+    lines.put("rdb_bgsave_in_progress", u8::from(running.is_some()));
     lines.put("rdb_last_save_time", store.last_save);
-    lines.put("rdb_last_bgsave_status", "ok");
+    lines.put("rdb_last_bgsave_status", status(told.given_up > 0));
+    lines.put("rdb_last_bgsave_time_sec", last);
+    lines.put("rdb_current_bgsave_time_sec", current);
+    lines.put("rdb_saves", told.compactions);
+    lines.put("rdb_last_load_keys_expired", 0);
+    lines.put("rdb_last_load_keys_loaded", told.recovery.keys);
     lines.put("aof_enabled", u8::from(kept));
-    lines.put("aof_rewrite_in_progress", 0);
-    lines.put("aof_rewrite_scheduled", u8::from(store.compaction_requested));
-    lines.put("aof_last_bgrewrite_status", "ok");
-    lines.put("aof_last_write_status", "ok");
+    lines.put("aof_rewrite_in_progress", u8::from(running.is_some()));
+    lines.put("aof_rewrite_scheduled", u8::from(store.compaction_requested || told.compaction_wanted));
+    lines.put("aof_last_rewrite_time_sec", last);
+    lines.put("aof_current_rewrite_time_sec", current);
+    lines.put("aof_last_bgrewrite_status", status(told.given_up > 0));
+    lines.put("aof_rewrites", told.compactions);
+    lines.put("aof_rewrites_consecutive_failures", told.given_up);
+    lines.put("aof_last_write_status", status(told.failed || told.full));
+    if kept {
+        lines.put("aof_current_size", told.used_bytes);
+        lines.put("aof_base_size", told.base_bytes);
+        lines.put("aof_pending_rewrite", u8::from(told.compaction_wanted));
+        lines.put("aof_buffer_length", told.queued_bytes);
+        lines.put("aof_delayed_fsync", told.log.busy);
+    }
     lines.put("durability", store.settings.durability.name());
     lines.put("keys_outlive_process", u8::from(kept));
     lines.put("journal_effects", store.metrics.effects);
     lines.put("snapshots", store.metrics.snapshots);
     lines.put("replay_skipped", store.metrics.replay_skipped);
+    if !kept {
+        return;
+    }
+    lines.put("log_last_sequence", told.last_sequence);
+    lines.put("log_durable_sequence", told.durable_sequence);
+    lines.put("log_capacity", told.capacity_bytes);
+    lines.put("log_full", u8::from(told.full));
+    lines.put("log_failed", u8::from(told.failed));
+    lines.put("log_appends", told.log.appends);
+    lines.put("log_appended_bytes", told.log.appended_bytes);
+    lines.put("log_writes", told.log.writes);
+    lines.put("log_written_bytes", told.log.written_bytes);
+    lines.put("log_flushes", told.log.flushes);
+    lines.put("log_appends_refused", told.log.full);
+    lines.put("log_commits_timed", told.commits_timed);
+    lines.put("log_commit_average_usec", told.commits_ns / told.commits_timed.max(1) / 1000);
+    lines.put("log_commit_longest_usec", told.longest_commit_ns / 1000);
+    lines.put("recovery_keys", told.recovery.keys);
+    lines.put("recovery_bytes", told.recovery.bytes);
+    lines.put("recovery_records", told.recovery.records + told.recovery.snapshot_records);
+    lines.put("recovery_seconds", format_args!("{:.3}", told.recovery.seconds()));
+    lines.put("recovery_gigabytes_per_second", format_args!("{:.3}", told.recovery.gigabytes_per_second()));
+    lines.put("recovery_after_crash", u8::from(told.recovery.torn));
 }
 
 fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
@@ -211,6 +265,8 @@ fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("client_query_buffer_limit_disconnections", metrics.query_limit_closed);
     lines.put("client_output_buffer_limit_disconnections", metrics.output_limit_closed);
     lines.put("idle_disconnections", metrics.idle_closed);
+    lines.put("longest_turn_usec", metrics.longest_turn_ns / 1000);
+    lines.put("turns_over_a_millisecond", metrics.long_turns);
     let next = store.next_expiry().unwrap_or(NEVER);
     if next != NEVER {
         lines.put("next_expiry_unix_ms", next);

@@ -1,0 +1,163 @@
+//! `sietch kv check`: what the store would say of its area, without starting it.
+//!
+//! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is decoded as effects by the rules of replay
+//!    ([`crate::shard::Effects`]). What recovery would refuse is refused here, for the same reason; nothing is written.
+//! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means for data that was acknowledged, and what to do.
+//! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on the disk says that it was acknowledged.
+//! 4. An area that was written by a newer program, or holds something else, or cannot be read for another reason than the medium, is neither good nor damaged:
+//!    [`Verdict::Unknown`].
+
+use std::io::ErrorKind;
+
+use sietch::disk::DiskQueue;
+use sietch::persist::{self, Entry, Failure, OpenError, RecoveryReport};
+
+use crate::journal::ReplayError;
+use crate::shard::Effects;
+
+/// Whether data that a client was told is durable is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Some is.
+    Acknowledged,
+    /// None is.
+    Nothing,
+    /// What was read does not say.
+    Unclear,
+}
+
+impl Loss {
+    /// For people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Acknowledged => {
+                "writes that were acknowledged are lost, and the store refuses to start rather than to forget them"
+            }
+            Self::Nothing => "no acknowledged write is lost",
+            Self::Unclear => "whether acknowledged writes are lost cannot be told from what was read",
+        }
+    }
+}
+
+/// The first thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where, in bytes from the start of the area.
+    pub offset: Option<u64>,
+    /// Sequence of the record there.
+    pub sequence: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+    /// What it means.
+    pub loss: Loss,
+    /// What to do.
+    pub mend: &'static str,
+}
+
+/// What an area holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// What the log says.
+    pub log: RecoveryReport,
+    /// Effects in its records, and in those of the snapshot.
+    pub effects: u64,
+}
+
+/// See the module's account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The store would recover all of it.
+    Good(Content),
+    /// Something that was there is not, or is not as it was written.
+    Damaged(Finding),
+    /// It cannot be told.
+    Unknown(Finding),
+}
+
+const RESTORE: &str = "restore the area from a backup; keep a copy of the area as it is, for what lies before that place can still be read";
+const SAME_PROGRAM: &str = "check it with the program that wrote it, or with a newer one";
+const OTHER_AREA: &str =
+    "name the area of a store (`sietch vsa list` shows all areas); `sietch up` makes one that is missing";
+const LOOK_AT_DISK: &str =
+    "look at the disk (`dmesg`, SMART), copy the area to a good one, and check the copy";
+
+/// Reads all of `disk` that counts. See the module's account.
+pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
+    let mut effects = Effects::default();
+    let mut refused: Option<ReplayError> = None;
+    let outcome = persist::verify(disk, &mut |entry| {
+        let decoded = match entry {
+            Entry::Snapshot(payload) => effects.snapshot(payload),
+            Entry::Record(sequence, payload) => effects.record(sequence, payload),
+        };
+        decoded.map_err(|cause| {
+            let text = cause.to_string();
+            refused = Some(cause);
+            text.into()
+        })
+    });
+    match outcome {
+        Ok(log) => Verdict::Good(Content { log, effects: effects.count() }),
+        Err(OpenError::Rejected { sequence, offset, .. }) if refused.is_some() => {
+            undecodable(refused, sequence, offset)
+        }
+        Err(cause) => unreadable(&cause),
+    }
+}
+
+/// A record whose checksum is right and whose content is not: nothing has changed it since it was written.
+fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: u64) -> Verdict {
+    let what = cause.as_ref().map(ToString::to_string).unwrap_or_default();
+    let (offset, sequence) = (Some(offset), Some(sequence));
+    match cause {
+        Some(ReplayError::Truncated { .. }) | None => {
+            Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Unclear, mend: RESTORE })
+        }
+        Some(ReplayError::Kind { .. } | ReplayError::Command { .. } | ReplayError::Database { .. }) => {
+            Verdict::Unknown(Finding { offset, sequence, what, loss: Loss::Nothing, mend: SAME_PROGRAM })
+        }
+    }
+}
+
+/// The log itself.
+fn unreadable(cause: &OpenError) -> Verdict {
+    let what = cause.to_string();
+    let damaged = |offset, sequence, loss| {
+        Verdict::Damaged(Finding { offset, sequence, what: what.clone(), loss, mend: RESTORE })
+    };
+    let unknown = |loss, mend| {
+        Verdict::Unknown(Finding { offset: None, sequence: None, what: what.clone(), loss, mend })
+    };
+    match cause {
+        OpenError::Corrupt { sequence, offset, .. } => {
+            damaged(Some(*offset), Some(*sequence), Loss::Acknowledged)
+        }
+        OpenError::SuperblockOutdated { offset, .. } => damaged(Some(*offset), None, Loss::Acknowledged),
+        OpenError::Superblocks => damaged(Some(0), None, Loss::Acknowledged),
+        OpenError::Rejected { sequence, offset, .. } => {
+            damaged(Some(*offset), Some(*sequence), Loss::Unclear)
+        }
+        OpenError::Failed(failure) => failed(failure, what),
+        OpenError::NotFormatted => unknown(Loss::Unclear, OTHER_AREA),
+        OpenError::Content { .. } => unknown(Loss::Unclear, OTHER_AREA),
+        OpenError::Version { .. } | OpenError::ContentVersion { .. } => unknown(Loss::Nothing, SAME_PROGRAM),
+        // Of another device, cut short, or opened more often than its format can count: the message has the mend.
+        _ => unknown(Loss::Unclear, RESTORE),
+    }
+}
+
+/// A read that failed: the medium, or the way to it.
+fn failed(failure: &Failure, what: String) -> Verdict {
+    const EIO: i32 = 5;
+    let finding =
+        |loss| Finding { offset: Some(failure.offset), sequence: None, what, loss, mend: LOOK_AT_DISK };
+    // What `area` and `blocking` report for a read that ends early is the medium's fault too.
+    if failure.source.raw_os_error() == Some(EIO) || failure.source.kind() == ErrorKind::UnexpectedEof {
+        Verdict::Damaged(finding(Loss::Acknowledged))
+    } else {
+        Verdict::Unknown(finding(Loss::Unclear))
+    }
+}
+
+#[cfg(test)]
+mod tests;
