@@ -1,6 +1,7 @@
 //! What the command line accepts. Every option says its default and unit; the man pages and completions
 //! are generated from here.
 
+pub mod mount;
 pub mod vsa;
 
 use std::net::{IpAddr, SocketAddr};
@@ -43,6 +44,8 @@ pub enum Command {
     /// Make, show, resize, trim and delete storage areas
     #[command(subcommand)]
     Vsa(vsa::VsaCommand),
+    /// Show the storage areas as files, read-only, until Ctrl-C
+    Mount(mount::MountArguments),
     /// Take a grant back while its holder runs; `sietch restore` allows it again
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again

@@ -153,6 +153,28 @@ pub enum Error {
         log: String,
     },
 
+    /// A mount that cannot be.
+    #[error("{path}: cannot be mounted: {source}")]
+    #[diagnostic(help("{mend}"))]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+        /// What to do.
+        mend: String,
+    },
+
+    /// A mount that stays behind.
+    #[error("{path}: cannot be unmounted: {source}")]
+    #[diagnostic(help("clear it with `umount -l`, or as an ordinary user with `fusermount3 -u -z`"))]
+    Unmount {
+        /// Where.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+
     /// Giving up privileges failed half-way: the process must not go on.
     #[error("giving up privileges: {step}: {source}")]
     #[diagnostic(help("`--run-as` needs root; leave it out otherwise"))]

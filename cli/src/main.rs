@@ -15,6 +15,7 @@ mod doctor;
 mod down;
 mod error;
 mod generate;
+mod mount;
 mod output;
 mod paths;
 mod privilege;
@@ -81,6 +82,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Ss(arguments) => ss::run(&client(), &arguments),
         Command::Capture(arguments) => capture::run(&client(), &arguments),
         Command::Vsa(command) => vsa::run(&client(), &command),
+        Command::Mount(arguments) => mount::run(&client(), &arguments),
         Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
         Command::Restore(grant) => administration::restore(&client(), &grant.name),
         Command::Reload => administration::reload(&client()),

@@ -12,10 +12,15 @@ use crate::error::Error;
 /// [`Error::OutputClosed`] when nobody reads any more, [`Error::Output`] otherwise.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|cause| match cause.kind() {
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(failed)
+}
+
+/// What a write to standard output failed of.
+pub fn failed(cause: io::Error) -> Error {
+    match cause.kind() {
         io::ErrorKind::BrokenPipe => Error::OutputClosed,
         _ => Error::Output(cause),
-    })
+    }
 }
 
 /// `value` as indented JSON with a line end.

@@ -2,13 +2,15 @@
 //!
 //! Each command is one request to the daemon, which decides; this prints what it answers.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use sietch_protocol::{AreaStatus, Protection, VolumeStatus};
+use sietch_protocol::message::MAX_PIECE;
+use sietch_protocol::{AreaStatus, Connection, Protection, VolumeStatus};
 
 use crate::administration;
-use crate::arguments::vsa::VsaCommand;
+use crate::arguments::vsa::{CatArguments, VsaCommand};
 use crate::error::Error;
 use crate::output;
 use crate::style::{self, Cell, Palette, Table, Tone};
@@ -36,6 +38,7 @@ pub fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
             connection.delete_vsa(&area.name)?;
             format!("{} is deleted\n", area.name)
         }
+        VsaCommand::Cat(area) => return cat(&mut connection, area),
         VsaCommand::List(list) => {
             let areas = connection.vsas()?;
             if list.json { output::json(&areas)? } else { render_areas(&areas, Palette::of_stdout()) }
@@ -46,6 +49,36 @@ pub fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
         }
     };
     output::print(&text)
+}
+
+/// Writes the bytes of an area to standard output.
+fn cat(connection: &mut Connection, arguments: &CatArguments) -> Result<(), Error> {
+    let (area, file) = connection.read_vsa(&arguments.name)?;
+    let mut at = arguments.offset.0;
+    let length = arguments.length.map_or(u64::MAX, |length| length.0);
+    let end = at.saturating_add(length).min(area.size);
+    let mut out = std::io::stdout().lock();
+    let mut bytes = vec![0; MAX_PIECE as usize];
+    while at < end {
+        let wanted = (end - at).min(MAX_PIECE.into());
+        let piece = match &file {
+            Some(file) => {
+                let count = rustix::io::pread(file, &mut bytes[..wanted as usize], at)
+                    .map_err(|source| Error::file(Path::new(&area.path), "check its disk")(source.into()))?;
+                &bytes[..count]
+            }
+            None => {
+                bytes = connection.read_vsa_at(&area.path, at, wanted as u32)?;
+                &bytes[..]
+            }
+        };
+        if piece.is_empty() {
+            break;
+        }
+        out.write_all(piece).map_err(output::failed)?;
+        at += piece.len() as u64;
+    }
+    out.flush().map_err(output::failed)
 }
 
 fn line(verb: &str, area: &AreaStatus) -> String {

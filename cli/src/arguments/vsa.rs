@@ -17,6 +17,8 @@ pub enum VsaCommand {
     Resize(ResizeArguments),
     /// Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back
     Trim(TrimArguments),
+    /// Write the bytes of an area to standard output, whoever holds it
+    Cat(CatArguments),
     /// Remove an area that nobody holds, and its data
     Delete(AreaArguments),
 }
@@ -61,6 +63,22 @@ pub struct TrimArguments {
     pub offset: Bytes,
 
     /// How long it is: a multiple of 4096 [default: to the end of the area]
+    #[arg(long, value_name = "BYTES")]
+    pub length: Option<Bytes>,
+}
+
+/// `sietch vsa cat`.
+#[derive(Clone, Debug, Args)]
+pub struct CatArguments {
+    /// Its path: /VOLUME/NAME, or NAME
+    #[arg(value_name = "PATH")]
+    pub name: String,
+
+    /// Which byte to begin with
+    #[arg(long, value_name = "BYTES", default_value_t)]
+    pub offset: Bytes,
+
+    /// How many bytes to write at most [default: to the end]
     #[arg(long, value_name = "BYTES")]
     pub length: Option<Bytes>,
 }

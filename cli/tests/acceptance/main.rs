@@ -20,6 +20,7 @@ mod kill_daemon;
 mod kill_store;
 mod large_values;
 mod link;
+mod names;
 mod ordinary_user;
 mod place;
 mod switch;

@@ -15,6 +15,7 @@ mod admin;
 mod grants;
 mod inquiry;
 mod links;
+mod names;
 mod ports;
 mod storage;
 
@@ -289,6 +290,11 @@ impl<D: VnicDevices> Control<D> {
             | Request::ListVsas { .. }
             | Request::Volumes => {
                 self.store(connection, request, answer);
+                return ControlFlow::Continue(());
+            }
+            Request::ReadVsa { name } => self.open_for_reading(connection, &name),
+            Request::ReadVsaAt { name, offset, length } => {
+                self.read_piece(connection, &name, offset, length, answer);
                 return ControlFlow::Continue(());
             }
             Request::Sockets { vnic } => {

@@ -319,6 +319,37 @@ impl Volume {
         }
     }
 
+    /// A descriptor that reads the area `name` and can do nothing else, whoever has it; none where none could be confined to it. It takes
+    /// no lock: it keeps nobody from the area.
+    pub(crate) fn reader(&self, name: &str) -> Result<Option<OwnedFd>, ErrorReply> {
+        match &*self.backend {
+            Backend::Directory(directory) => directory.reader(name).map(Some),
+            Backend::Memory(_) | Backend::Extents(_) => Ok(None),
+            Backend::Broken(why) => Err(self.broken(why)),
+        }
+    }
+
+    /// At most `length` bytes of the area `name` from `offset` on, of an area without a [`Volume::reader`].
+    pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
+        match &*self.backend {
+            Backend::Extents(extents) => extents.read(name, offset, length),
+            Backend::Memory(memory) => memory.read(name, offset, length),
+            Backend::Broken(why) => Err(self.broken(why)),
+            Backend::Directory(_) => {
+                let cause = "it is read through its descriptor".to_owned();
+                Err(refuse(ErrorKind::Unsupported, name, cause, "ask for that with ReadVsa"))
+            }
+        }
+    }
+
+    /// When the area `name` was last written, in nanoseconds since 1970, where that is known.
+    pub(crate) fn modified(&self, name: &str) -> Option<u64> {
+        match &*self.backend {
+            Backend::Directory(directory) => directory.modified(name),
+            Backend::Memory(_) | Backend::Extents(_) | Backend::Broken(_) => None,
+        }
+    }
+
     /// Does `work` to the area `name`.
     pub(crate) fn work(&self, name: &str, work: Work) -> Result<(), ErrorReply> {
         match &*self.backend {
@@ -375,6 +406,12 @@ fn refuse_dax(path: &Path) -> String {
             "{shown} is there, but DAX ranges are not available yet; use kind = \"directory\" on a file system of it"
         ),
     }
+}
+
+/// When something was last written, in nanoseconds since 1970.
+fn modified(stat: &rustix::fs::Stat) -> Option<u64> {
+    let seconds = u64::try_from(stat.st_mtime).ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(stat.st_mtime_nsec)
 }
 
 /// A refusal that concerns the area `name`.

@@ -23,6 +23,7 @@ use crate::message::{
     AdoptedGrant, Capturing, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame,
     SocketsAnswer, StatGroup, Status, Target, VnicGrant, VsaGrant, Welcome,
 };
+use crate::sealed;
 use crate::storage::{AreaStatus, VolumeStatus};
 use crate::types::QueueGeometry;
 
@@ -419,6 +420,33 @@ impl Connection {
         match self.call(&Request::Volumes, &[])? {
             (Reply::Volumes(volumes), _) => Ok(volumes),
             _ => Err(CallError::Unexpected("no volumes")),
+        }
+    }
+
+    /// Opens the VSA `name` for reading alone: what it is, and its file. Without a file it is read with [`Connection::read_vsa_at`].
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn read_vsa(&mut self, name: &str) -> Result<(AreaStatus, Option<OwnedFd>), CallError> {
+        match self.call(&Request::ReadVsa { name: name.to_owned() }, &[])? {
+            (Reply::Reading(area), mut descriptors) if descriptors.len() <= 1 => {
+                Ok((*area, descriptors.pop()))
+            }
+            _ => Err(CallError::Unexpected("no area")),
+        }
+    }
+
+    /// Reads at most `length` bytes, at most [`MAX_PIECE`](crate::message::MAX_PIECE), of the VSA `name` from `offset` on.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn read_vsa_at(&mut self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, CallError> {
+        let request = Request::ReadVsaAt { name: name.to_owned(), offset, length };
+        match self.call(&request, &[])? {
+            (Reply::Piece, descriptors) if descriptors.len() == 1 => {
+                sealed::read(&descriptors[0], length.into()).map_err(|_| CallError::Unexpected("no piece"))
+            }
+            _ => Err(CallError::Unexpected("no piece")),
         }
     }
 

@@ -10,6 +10,7 @@
 //! 6. What an application says of its sockets when it is asked ([`sockets`]) travels in a sealed memfd as well: ten thousand of
 //!    them are one frame.
 //! 7. Volumes and their storage areas have their own vocabulary ([`storage`]).
+//! 8. Bytes of areas and of views travel in sealed memfds ([`sealed`]).
 //!
 //! `docs/spec/control-protocol.md` is the reference for all of it.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ pub mod connection;
 pub mod frame;
 pub mod message;
 pub mod metrics;
+pub mod sealed;
 pub mod sockets;
 pub mod storage;
 pub mod types;

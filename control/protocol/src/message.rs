@@ -19,6 +19,9 @@ pub const MAX_NAME: usize = 32;
 /// The most grants one Adopt may name.
 pub const MAX_HELD: usize = 64;
 
+/// The most bytes of one [`Reply::Piece`]: what the kernel asks a FUSE file system for at once.
+pub const MAX_PIECE: u32 = 1 << 20;
+
 /// A request with the id that its reply repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClientFrame {
@@ -110,6 +113,22 @@ pub enum Request {
         offset: u64,
         /// Bytes: a multiple of 4096; without it, to the end.
         length: Option<u64>,
+    },
+    /// Opens a VSA for reading alone, whoever holds it. Answer: [`Reply::Reading`] with one descriptor, opened read-only; without one on
+    /// a volume where none could be confined: then [`Request::ReadVsaAt`] reads. Administrators and its user.
+    ReadVsa {
+        /// Its path.
+        name: String,
+    },
+    /// Reads a piece of a VSA that cannot be opened. Answer: [`Reply::Piece`] with one descriptor ([`crate::sealed`]); it is shorter than
+    /// was asked for at the end of the area. Administrators and its user.
+    ReadVsaAt {
+        /// Its path.
+        name: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes, at most [`MAX_PIECE`].
+        length: u32,
     },
     /// Removes a VSA that nobody holds, and its data. Answer: [`Reply::Done`]. Administrators and its user.
     DeleteVsa {
@@ -210,6 +229,10 @@ pub enum Reply {
     Vsa(Box<VsaGrant>),
     /// To CreateVsa, ResizeVsa and TrimVsa: what the area is now.
     Area(Box<AreaStatus>),
+    /// To ReadVsa. Descriptor: the area, read-only, or none.
+    Reading(Box<AreaStatus>),
+    /// To ReadVsaAt. Descriptor: the bytes, sealed.
+    Piece,
     /// To ListVsas.
     Areas(AreaPage),
     /// To Volumes.

@@ -123,6 +123,9 @@ pub struct AreaStatus {
     pub revoked: bool,
     /// Who has it.
     pub holder: Option<GrantStatus>,
+    /// When it was last written, in nanoseconds since 1970, where the volume knows.
+    #[serde(default)]
+    pub modified: Option<u64>,
 }
 
 /// Some areas, and whether there are more.

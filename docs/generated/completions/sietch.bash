@@ -37,6 +37,9 @@ _sietch() {
             sietch,man)
                 cmd="sietch__subcmd__man"
                 ;;
+            sietch,mount)
+                cmd="sietch__subcmd__mount"
+                ;;
             sietch,reload)
                 cmd="sietch__subcmd__reload"
                 ;;
@@ -64,6 +67,12 @@ _sietch() {
             sietch,vsa)
                 cmd="sietch__subcmd__vsa"
                 ;;
+            sietch__subcmd__kv,check)
+                cmd="sietch__subcmd__kv__subcmd__check"
+                ;;
+            sietch__subcmd__vsa,cat)
+                cmd="sietch__subcmd__vsa__subcmd__cat"
+                ;;
             sietch__subcmd__vsa,create)
                 cmd="sietch__subcmd__vsa__subcmd__create"
                 ;;
@@ -89,7 +98,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat ss capture vsa revoke restore reload doctor daemon kv service completions man"
+            opts="-h -V --socket --help --version up down status stat ss capture vsa mount revoke restore reload doctor daemon kv service completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -245,7 +254,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__kv)
-            opts="-h -V --net --durability --port --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --run-as --file-size-limit --parent --socket --help --version"
+            opts="-h -V --net --durability --port --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --run-as --file-size-limit --parent --socket --help --version check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -306,8 +315,44 @@ _sietch() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sietch__subcmd__kv__subcmd__check)
+            opts="-h -V --json --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sietch__subcmd__man)
             opts="-h -V --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__mount)
+            opts="-h -V --allow-other --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -525,12 +570,38 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__vsa)
-            opts="-h -V --socket --help --version create list usage resize trim delete"
+            opts="-h -V --socket --help --version create list usage resize trim cat delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__vsa__subcmd__cat)
+            opts="-h -V --offset --length --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --length)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

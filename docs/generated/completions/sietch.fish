@@ -34,12 +34,13 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the co
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Make, show, resize, trim and delete storage areas'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "mount" -d 'Show the storage areas as files, read-only, until Ctrl-C'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Say what this machine can do, and how to mend what is missing'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the software switch between the VNICs of kind "switch"'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "man" -d 'Write the man pages into a folder'
@@ -96,15 +97,16 @@ complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d '
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -s h -l help -d 'Print help'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "create" -d 'Make an area, its blocks zeroed'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "list" -d 'Show the areas: all of them to root, their own to other users'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "usage" -d 'Show the volumes: what they are, what is free, and the quotas'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "resize" -d 'Make an area longer or shorter; what is held grows under its holder'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "trim" -d 'Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim delete" -f -a "delete" -d 'Remove an area that nobody holds, and its data'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "create" -d 'Make an area, its blocks zeroed'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "list" -d 'Show the areas: all of them to root, their own to other users'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "usage" -d 'Show the volumes: what they are, what is free, and the quotas'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "resize" -d 'Make an area longer or shorter; what is held grows under its holder'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "trim" -d 'Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "cat" -d 'Write the bytes of an area to standard output, whoever holds it'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "delete" -d 'Remove an area that nobody holds, and its data'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l uid -d 'The user that it is for [default: who runs this command]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
@@ -125,9 +127,18 @@ complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subco
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l offset -d 'Which byte to begin with' -r
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l length -d 'How many bytes to write at most [default: to the end]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
+complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'
@@ -150,17 +161,17 @@ complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l socket -d 'The 
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l without-network -d 'Hand out no VNICs'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
 af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
 interval\t'At once; written out about every second'
 never\t'At once; written out when the log pleases'
 none\t'At once; there is no log: every key is lost when the store ends'"
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l port -d 'TCP port of the store [default: 6379]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l port -d 'TCP port of the store [default: 6379]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
 allkeys-lru\t''
 allkeys-lfu\t''
 allkeys-random\t''
@@ -168,15 +179,20 @@ volatile-lru\t''
 volatile-lfu\t''
 volatile-random\t''
 volatile-ttl\t''"
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l vnic -d 'Name of the VNIC to ask for [default: kv]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l vsa -d 'Name of the storage area to ask for [default: kv]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l parent -d 'The supervisor\'s process: end when it ends' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c sietch -n "__fish_sietch_using_subcommand kv" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vnic -d 'Name of the VNIC to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vsa -d 'Name of the storage area to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l parent -d 'The supervisor\'s process: end when it ends' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -f -a "check" -d 'Read a store\'s area and say whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told: it is held, is not there, cannot be read, or holds something else'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l parent -d 'The supervisor\'s process: end when it ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F

@@ -188,6 +188,18 @@ _arguments "${_arguments_options[@]}" : \
 ':name -- Its path\: /VOLUME/NAME, or NAME:_default' \
 && ret=0
 ;;
+(cat)
+_arguments "${_arguments_options[@]}" : \
+'--offset=[Which byte to begin with]:BYTES:_default' \
+'--length=[How many bytes to write at most \[default\: to the end\]]:BYTES:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- Its path\: /VOLUME/NAME, or NAME:_default' \
+&& ret=0
+;;
 (delete)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -201,6 +213,17 @@ _arguments "${_arguments_options[@]}" : \
         esac
     ;;
 esac
+;;
+(mount)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--allow-other[Let other users in; each sees and reads its own areas alone (ordinary users need \`user_allow_other\` in /etc/fuse.conf)]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':directory -- An existing directory; what is in it is hidden meanwhile:_files' \
+&& ret=0
 ;;
 (revoke)
 _arguments "${_arguments_options[@]}" : \
@@ -280,7 +303,30 @@ none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '-V[Print version]' \
 '--version[Print version]' \
+":: :_sietch__subcmd__kv_commands" \
+"*::: :->kv" \
 && ret=0
+
+    case $state in
+    (kv)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:sietch-kv-command-$line[1]:"
+        case $line[1] in
+            (check)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':area -- A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon hands out\: no store may hold it:_default' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
 ;;
 (service)
 _arguments "${_arguments_options[@]}" : \
@@ -328,12 +374,13 @@ _sietch_commands() {
 'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
 'vsa:Make, show, resize, trim and delete storage areas' \
+'mount:Show the storage areas as files, read-only, until Ctrl-C' \
 'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
 'restore:Allow a revoked grant to be acquired again' \
 'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
 'doctor:Say what this machine can do, and how to mend what is missing' \
 'daemon:Run the control plane alone, for example under systemd' \
-'kv:Run the Redis-compatible store alone; it asks the daemon for its VNIC and its storage area' \
+'kv:Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area' \
 'service:Run a service core\: the software switch between the VNICs of kind "switch"' \
 'completions:Print the completions of a shell' \
 'man:Write the man pages into a folder' \
@@ -367,13 +414,25 @@ _sietch__subcmd__down_commands() {
 }
 (( $+functions[_sietch__subcmd__kv_commands] )) ||
 _sietch__subcmd__kv_commands() {
-    local commands; commands=()
+    local commands; commands=(
+'check:Read a store'\''s area and say whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told\: it is held, is not there, cannot be read, or holds something else' \
+    )
     _describe -t commands 'sietch kv commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__kv__subcmd__check_commands] )) ||
+_sietch__subcmd__kv__subcmd__check_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch kv check commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__man_commands] )) ||
 _sietch__subcmd__man_commands() {
     local commands; commands=()
     _describe -t commands 'sietch man commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__mount_commands] )) ||
+_sietch__subcmd__mount_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch mount commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__reload_commands] )) ||
 _sietch__subcmd__reload_commands() {
@@ -423,9 +482,15 @@ _sietch__subcmd__vsa_commands() {
 'usage:Show the volumes\: what they are, what is free, and the quotas' \
 'resize:Make an area longer or shorter; what is held grows under its holder' \
 'trim:Make a range of an area read as zeros; its blocks stay its own, \`resize\` gives them back' \
+'cat:Write the bytes of an area to standard output, whoever holds it' \
 'delete:Remove an area that nobody holds, and its data' \
     )
     _describe -t commands 'sietch vsa commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__cat_commands] )) ||
+_sietch__subcmd__vsa__subcmd__cat_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa cat commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__vsa__subcmd__create_commands] )) ||
 _sietch__subcmd__vsa__subcmd__create_commands() {

@@ -178,7 +178,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(Reply::Area(Box::new(self.area_status(volume, place, &found))).into())
     }
 
-    fn area_status(&self, volume: &Volume, place: &Place, found: &Found) -> AreaStatus {
+    pub(super) fn area_status(&self, volume: &Volume, place: &Place, found: &Found) -> AreaStatus {
         let configured = self.configured(place);
         AreaStatus {
             path: place.path(),
@@ -191,6 +191,7 @@ impl<D: VnicDevices> Control<D> {
             protection: volume.protection(),
             revoked: self.revoked.contains(&key("VSA", &place.label())),
             holder: self.holder(&place.label(), false).map(|record| self.grant_status(record)),
+            modified: volume.modified(&found.name),
         }
     }
 
@@ -412,7 +413,7 @@ fn used(areas: &[Found], uid: u32) -> u64 {
     areas.iter().filter(|area| area.uid == Some(uid)).map(|area| area.charge).sum()
 }
 
-fn unknown(place: &Place) -> ErrorReply {
+pub(super) fn unknown(place: &Place) -> ErrorReply {
     let what = format!("VSA {}", place.path());
     refuse(ErrorKind::Unknown, what, "there is none of that name", "see `sietch vsa list`, or create it")
 }

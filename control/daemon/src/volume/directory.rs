@@ -164,6 +164,23 @@ impl Directory {
         })
     }
 
+    /// A descriptor of the area `name` that only reads.
+    pub(crate) fn reader(&self, name: &str) -> Result<OwnedFd, ErrorReply> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(self.path(name), flags, Mode::empty()).map_err(|error| match error {
+            Errno::NOENT => gone(name),
+            error => {
+                let cause = format!("cannot open it: {}", io::Error::from(error));
+                refuse(ErrorKind::Failed, name, cause, "see whether its disk is failing")
+            }
+        })
+    }
+
+    /// When the area `name` was last written, in nanoseconds since 1970.
+    pub(crate) fn modified(&self, name: &str) -> Option<u64> {
+        rustix::fs::lstat(self.path(name)).ok().as_ref().and_then(super::modified)
+    }
+
     /// Every area.
     pub(crate) fn list(&self) -> Vec<Found> {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();

@@ -181,6 +181,40 @@ impl Extents {
         }
     }
 
+    /// At most `length` bytes of the area `name` from `offset` on. Nothing but bytes that were the area's all the while are given out: its blocks
+    /// and its owner are looked up again after they were read.
+    pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
+        let failed = |cause: String| refuse(ErrorKind::Failed, name, cause, "check the disk");
+        loop {
+            let found = self.find(name).ok_or_else(|| gone(name))?;
+            let end = offset.saturating_add(length.into()).min(found.size);
+            if offset >= end {
+                return Ok(Vec::new());
+            }
+            let first = offset / BLOCK * BLOCK;
+            let whole = end.next_multiple_of(BLOCK) - first;
+            let blocks = |area: &Self| area.inner().volume.range(name, first, whole);
+            let extents = blocks(self).map_err(|error| self.of(name, &error))?;
+            // Aligned, for the queue has switched the file to direct I/O.
+            let size = usize::try_from(whole).map_err(|_| failed("that is too much at once".to_owned()))?;
+            let mut buffer = sietch_disk::Buffer::new(size);
+            let mut at = 0;
+            for extent in &extents {
+                // Parts of the buffer.
+                let part = (extent.blocks * BLOCK) as usize;
+                let read = self.claim.file().read_exact_at(&mut buffer[at..at + part], extent.start * BLOCK);
+                read.map_err(|error| failed(error.to_string()))?;
+                at += part;
+            }
+            let same = self.find(name).is_some_and(|now| now.uid == found.uid);
+            if same && blocks(self).is_ok_and(|now| now == extents) {
+                // Inside the buffer.
+                let from = (offset - first) as usize;
+                return Ok(buffer[from..from + (end - offset) as usize].to_vec());
+            }
+        }
+    }
+
     /// Removes the area `name`. Its blocks are zeroed before anybody gets them.
     pub(crate) fn delete(&self, name: &str) -> Result<(), ErrorReply> {
         let Inner { volume, queue } = &mut *self.inner();

@@ -173,6 +173,18 @@ impl Memory {
         self.state().areas.get(name).map(|kept| kept.found(name))
     }
 
+    /// At most `length` bytes of the area `name` from `offset` on. Its memory is no other area's, whatever becomes of it meanwhile.
+    pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
+        let kept = self.kept(name)?;
+        let end = offset.saturating_add(length.into()).min(kept.size);
+        // At most `length`.
+        let mut bytes = vec![0; end.saturating_sub(offset) as usize];
+        if !bytes.is_empty() {
+            kept.read(offset, &mut bytes).map_err(|error| failed(name, error))?;
+        }
+        Ok(bytes)
+    }
+
     /// Every area.
     pub(crate) fn list(&self) -> Vec<Found> {
         self.state().areas.iter().map(|(name, kept)| kept.found(name)).collect()

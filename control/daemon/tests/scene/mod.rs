@@ -412,6 +412,10 @@ pub fn be_an_application() {
                 std::fs::File::from(file).read_to_end(&mut bytes).unwrap();
                 println!("DID {}", bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
             }
+            other if other.starts_with("escape-reading ") => {
+                let (_, file) = connection.read_vsa(&other[15..]).unwrap();
+                println!("DID {}", escape(&file.unwrap()));
+            }
             other if other.starts_with("escape ") => {
                 let (_, file) = connection.acquire_vsa(&other[7..]).unwrap();
                 println!("DID {}", escape(&file));
@@ -496,6 +500,8 @@ fn area_command(connection: &mut Connection, line: &str) -> String {
         }
         ["delete", name] => connection.delete_vsa(name).map(|()| "ok".to_owned()),
         ["acquire", name] => connection.acquire_vsa(name).map(|(grant, _)| format!("ok {}", grant.size)),
+        ["read", name] => connection.read_vsa(name).map(|(area, _)| format!("ok {}", area.size)),
+        ["read-at", name] => connection.read_vsa_at(name, 0, 1).map(|bytes| format!("ok {}", bytes.len())),
         ["list"] => connection
             .vsas()
             .map(|areas| areas.into_iter().map(|area| area.path).collect::<Vec<_>>().join(" ")),

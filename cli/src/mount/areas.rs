@@ -1,0 +1,72 @@
+//! What the daemon says there is, kept for a moment.
+//!
+//! The kernel asks for every part of every path; the daemon is asked at most once in [`FRESH`].
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sietch_protocol::AreaStatus;
+
+use super::workers::{Speaker, Trouble};
+
+/// How long an answer of the daemon counts: what is made or deleted is seen after so long.
+pub const FRESH: Duration = Duration::from_secs(1);
+
+/// Volumes and areas at one moment.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Names of volumes, in order.
+    pub volumes: Vec<String>,
+    /// In the order of their paths.
+    pub areas: Vec<AreaStatus>,
+}
+
+impl Listing {
+    /// The area at `path`.
+    pub fn area(&self, path: &str) -> Option<&AreaStatus> {
+        self.areas.binary_search_by(|area| area.path.as_str().cmp(path)).ok().map(|at| &self.areas[at])
+    }
+
+    /// The areas of a volume.
+    pub fn of(&self, volume: &str) -> impl Iterator<Item = (&str, &AreaStatus)> {
+        self.areas.iter().filter_map(move |area| {
+            let (of, name) = area.path.strip_prefix('/')?.split_once('/')?;
+            (of == volume).then_some((name, area))
+        })
+    }
+}
+
+/// The newest listing.
+#[derive(Default)]
+pub struct Areas {
+    kept: Mutex<Option<(Instant, Arc<Listing>)>>,
+}
+
+impl Areas {
+    fn kept(&self) -> MutexGuard<'_, Option<(Instant, Arc<Listing>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is, if that was asked lately.
+    pub fn fresh(&self) -> Option<Arc<Listing>> {
+        self.kept().as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, listing)| Arc::clone(listing))
+    }
+
+    /// What there is.
+    ///
+    /// # Errors
+    /// The daemon is gone.
+    pub fn get(&self, speaker: &mut Speaker) -> Result<Arc<Listing>, Trouble> {
+        if let Some(listing) = self.fresh() {
+            return Ok(listing);
+        }
+        let (volumes, mut areas) =
+            speaker.ask(|connection| Ok((connection.volumes()?, connection.vsas()?)))?;
+        let mut volumes: Vec<String> = volumes.into_iter().map(|volume| volume.name).collect();
+        volumes.sort();
+        areas.sort_by(|a, b| a.path.cmp(&b.path));
+        let listing = Arc::new(Listing { volumes, areas });
+        *self.kept() = Some((Instant::now(), Arc::clone(&listing)));
+        Ok(listing)
+    }
+}

@@ -1,0 +1,261 @@
+//! Who asks the daemon for the mount: a few threads, each with a connection of its own.
+//!
+//! 1. The thread that takes the kernel's requests never waits: what needs the daemon, or a disk, becomes a job.
+//! 2. A job belongs to a *lane*: the areas' names, the bytes of one area, the view of one. A lane runs one job at a time, in order, on
+//!    whichever thread is free, so an owner that does not answer holds one thread and no other lane.
+//! 3. At most [`MOST_WAITING`] jobs wait in a lane; what comes then is told so at once, and its caller gets EAGAIN.
+//! 4. A connection that breaks is made anew for the next try; a daemon that is being restarted is waited for, for [`RECONNECT`].
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sietch_protocol::{CallError, Connection, ErrorReply};
+
+/// Threads, and so connections to the daemon, which allows an ordinary user 32. As many owners can be silent before others wait.
+const WORKERS: usize = 8;
+/// Jobs that wait in one lane: more than the kernel reads ahead for all files of one program.
+const MOST_WAITING: usize = 256;
+/// For the daemon to answer: longer than it gives an owner.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a daemon that is not there is waited for: a restart takes tens of milliseconds.
+const RECONNECT: Duration = Duration::from_secs(1);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What runs in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Names and sizes.
+    Names,
+    /// The bytes of the area at this path.
+    Area(String),
+}
+
+/// A job. It gets nothing where too many wait already.
+pub type Job = Box<dyn FnOnce(Option<&mut Speaker>) + Send>;
+
+/// Why the daemon was asked in vain.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It refused.
+    Refused(ErrorReply),
+    /// It is not there, or said nothing that can be understood.
+    Gone(CallError),
+}
+
+/// A connection to the daemon that comes back.
+pub struct Speaker {
+    socket: PathBuf,
+    connection: Option<Connection>,
+}
+
+impl Speaker {
+    /// One that connects when it is first used.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned(), connection: None }
+    }
+
+    /// Asks, once more on a new connection if the first was broken.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub fn ask<T>(
+        &mut self,
+        mut question: impl FnMut(&mut Connection) -> Result<T, CallError>,
+    ) -> Result<T, Trouble> {
+        let fresh = self.connection.is_none();
+        match self.try_ask(&mut question) {
+            // The daemon was restarted since the last question.
+            Err(Trouble::Gone(CallError::Closed | CallError::Frame(_))) if !fresh => {
+                self.try_ask(&mut question)
+            }
+            other => other,
+        }
+    }
+
+    fn try_ask<T>(
+        &mut self,
+        question: &mut impl FnMut(&mut Connection) -> Result<T, CallError>,
+    ) -> Result<T, Trouble> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().map_err(Trouble::Gone)?,
+        };
+        match question(&mut connection) {
+            Ok(answer) => {
+                self.connection = Some(connection);
+                Ok(answer)
+            }
+            Err(CallError::Refused(error)) => {
+                self.connection = Some(connection);
+                Err(Trouble::Refused(error))
+            }
+            Err(error) => Err(Trouble::Gone(error)),
+        }
+    }
+
+    fn connect(&self) -> Result<Connection, CallError> {
+        let deadline = Instant::now() + RECONNECT;
+        loop {
+            match Connection::connect(&self.socket, "mount", PATIENCE) {
+                Err(CallError::Connect { .. } | CallError::Closed) if Instant::now() < deadline => {
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    waiting: HashMap<Lane, VecDeque<Job>>,
+    /// Lanes that have jobs and no thread.
+    ready: VecDeque<Lane>,
+    running: HashSet<Lane>,
+    ending: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Jobs run without the lock: nothing under it panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Option<(Lane, Job)> {
+        let mut state = self.state();
+        loop {
+            if state.ending {
+                return None;
+            }
+            if let Some(lane) = state.ready.pop_front() {
+                let job = state.waiting.get_mut(&lane).and_then(VecDeque::pop_front);
+                if let Some(job) = job {
+                    state.running.insert(lane.clone());
+                    return Some((lane, job));
+                }
+                continue;
+            }
+            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn finished(&self, lane: Lane) {
+        let mut state = self.state();
+        state.running.remove(&lane);
+        match state.waiting.get(&lane) {
+            Some(jobs) if !jobs.is_empty() => {
+                state.ready.push_back(lane);
+                self.bell.notify_one();
+            }
+            _ => {
+                state.waiting.remove(&lane);
+            }
+        }
+    }
+
+    fn work(&self, mut speaker: Speaker) {
+        while let Some((lane, job)) = self.next() {
+            job(Some(&mut speaker));
+            self.finished(lane);
+        }
+    }
+}
+
+/// The threads. They end when this is dropped.
+pub struct Workers {
+    shared: Arc<Shared>,
+}
+
+impl Workers {
+    /// Starts them; they connect when there is something to ask.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(socket: &Path) -> io::Result<Self> {
+        let workers = Self { shared: Arc::default() };
+        for number in 0..WORKERS {
+            let (shared, speaker) = (Arc::clone(&workers.shared), Speaker::new(socket));
+            let thread = std::thread::Builder::new().name(format!("mount-{number}"));
+            thread.spawn(move || shared.work(speaker))?;
+        }
+        Ok(workers)
+    }
+
+    /// Runs `job` after all others of its lane.
+    pub fn submit(&self, lane: Lane, job: Job) {
+        let mut state = self.shared.state();
+        let jobs = state.waiting.entry(lane.clone()).or_default();
+        if jobs.len() >= MOST_WAITING {
+            drop(state);
+            return job(None);
+        }
+        jobs.push_back(job);
+        if jobs.len() == 1 && !state.running.contains(&lane) {
+            state.ready.push_back(lane);
+            self.shared.bell.notify_one();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // A thread in the middle of a question ends after it; nobody waits for its answer any more.
+        self.shared.state().ending = true;
+        self.shared.bell.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_lane_that_is_stuck_keeps_its_order_and_holds_nobody_else_up() {
+        let workers = Workers::start(Path::new("/nowhere")).expect("threads");
+        let (open, gate) = channel::<()>();
+        let (said, heard) = channel();
+        let stuck = Lane::Area("/main/a".to_owned());
+        workers.submit(stuck.clone(), Box::new(move |_| gate.recv().expect("opened")));
+        for number in 0..3 {
+            let said = said.clone();
+            workers.submit(stuck.clone(), Box::new(move |_| said.send(number).expect("heard")));
+        }
+        let other = said.clone();
+        workers.submit(Lane::Names, Box::new(move |_| other.send(9).expect("heard")));
+        assert_eq!(heard.recv(), Ok(9), "another lane waited");
+        open.send(()).expect("waits");
+        assert_eq!([heard.recv(), heard.recv(), heard.recv()], [Ok(0), Ok(1), Ok(2)]);
+    }
+
+    #[test]
+    fn a_lane_that_is_full_says_so_at_once() {
+        let workers = Workers::start(Path::new("/nowhere")).expect("threads");
+        let (open, gate) = channel::<()>();
+        let (began, begun) = channel();
+        let run = move |_: Option<&mut Speaker>| {
+            began.send(()).expect("waits");
+            gate.recv().expect("opened");
+        };
+        workers.submit(Lane::Names, Box::new(run));
+        begun.recv().expect("it runs");
+        for _ in 0..MOST_WAITING {
+            workers.submit(Lane::Names, Box::new(|speaker| assert!(speaker.is_some())));
+        }
+        let (said, heard) = channel();
+        workers.submit(Lane::Names, Box::new(move |speaker| said.send(speaker.is_none()).expect("heard")));
+        assert_eq!(heard.recv(), Ok(true));
+        open.send(()).expect("waits");
+    }
+}
