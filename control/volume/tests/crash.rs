@@ -287,7 +287,8 @@ impl Life {
         let mut judged = 0;
         for off in 1.. {
             let (media, known, _, done) = self.live(off);
-            judged += outcomes(&media, draws, &mut random, &mut |fork, random| {
+            let few = if seeds::is_soak() { 600 } else { 2 + draws };
+            judged += outcomes(&media, (few, draws), &mut random, &mut |fork, random| {
                 judge(fork, &known)?;
                 if random.chance(30) { nest(fork, &known, 2, random) } else { Ok(()) }
             })
@@ -300,14 +301,13 @@ impl Life {
     }
 }
 
-/// Media that a power loss now may leave: all of them if they are few, else the poorest, the richest and drawn ones.
+/// Media that a power loss now may leave: all of them if they are no more than `few`, else the poorest, the richest and as many drawn ones.
 fn outcomes(
     media: &Media,
-    draws: u64,
+    (few, draws): (u64, u64),
     random: &mut Random,
     judge: &mut dyn FnMut(&Media, &mut Random) -> Result<(), String>,
 ) -> Result<u64, String> {
-    let few = if seeds::is_soak() { 600 } else { 2 + draws };
     let mut odometer = Odometer::default();
     media.fork(Random::new(0)).crash_with(|choices| odometer.choose(choices));
     if odometer.combinations() <= few {
@@ -349,7 +349,7 @@ fn nest(media: &Media, known: &Known, depth: u64, random: &mut Random) -> Result
             Err(OpenError::Failed(_)) => false,
             Err(error) => return Err(format!("does not open again: {error}")),
         };
-        outcomes(&fork, 1, random, &mut |fork, random| {
+        outcomes(&fork, (3, 1), random, &mut |fork, random| {
             judge(fork, known)?;
             if depth > 1 && random.chance(60) { nest(fork, known, depth - 1, random) } else { Ok(()) }
         })

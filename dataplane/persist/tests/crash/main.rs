@@ -58,11 +58,11 @@ fn judge(image: Vec<u8>, known: Known) -> Verdict {
     if again.1.n != n + 1 { Err(format!("{} records after {}", again.1.n, n + 1)) } else { Ok(()) }
 }
 
-/// Judges the images that power loss could leave now.
-fn judge_all(media: &Media, known: Known, random: &mut Random) -> Verdict {
+/// Judges the images that power loss could leave now: all of them where no more than `few` sectors are at risk.
+fn judge_all(media: &Media, known: Known, few: usize, random: &mut Random) -> Verdict {
     let unit = [8, 64, 512][random.below(3) as usize];
     let at_risk = media.at_risk(unit);
-    if at_risk <= EXHAUSTIVE[usize::from(seeds::is_soak())] {
+    if at_risk <= few {
         seeds::explored(1 << at_risk);
         for mask in 0..1u32 << at_risk {
             let mut bit = 0;
@@ -138,7 +138,7 @@ impl Run {
         let mut budget = 0;
         loop {
             let (media, life, survived) = self.live(budget);
-            judge_all(&media.borrow(), life.known, &mut random)
+            judge_all(&media.borrow(), life.known, EXHAUSTIVE[usize::from(seeds::is_soak())], &mut random)
                 .map_err(|e| format!("seed {}, event {budget}: {e}", self.seed))?;
             if survived {
                 return Ok(());
@@ -155,7 +155,7 @@ impl Run {
             let mut life = Life::new(known);
             let survived = life.run(&media, self.durability, 6, &mut random.clone()).is_some();
             let media = media.borrow();
-            judge_all(&media, life.known, random)
+            judge_all(&media, life.known, EXHAUSTIVE[0], random)
                 .map_err(|e| format!("{e} (depth {depth}, event {budget})"))?;
             if depth > 1 && random.chance(12) {
                 let again = media.after_power_loss(64, || random.chance(50));
@@ -229,7 +229,7 @@ fn kill_then_power_loss(ignored: Option<Fence>, seeds: std::ops::RangeInclusive<
             media.borrow_mut().budget = now + extra;
             let mut next = Life::next(&life);
             next.run(&media, run.durability, 10, &mut random);
-            judge_all(&media.borrow(), next.known, &mut random)
+            judge_all(&media.borrow(), next.known, EXHAUSTIVE[0], &mut random)
                 .map_err(|e| format!("seed {seed}, kill at {budget}, then {extra}: {e}"))?;
         }
     }

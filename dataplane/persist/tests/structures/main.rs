@@ -51,10 +51,11 @@ fn judge(kind: Kind, image: Vec<u8>, known: &Knowledge) -> Verdict {
     again.judge(&known).map_err(|e| format!("the second time: {e}"))
 }
 
-fn judge_all(kind: Kind, media: &Media, known: &Knowledge, random: &mut Random) -> Verdict {
+/// Judges the images that power loss could leave now: all of them where no more than `few` sectors are at risk.
+fn judge_all(kind: Kind, media: &Media, known: &Knowledge, few: usize, random: &mut Random) -> Verdict {
     let unit = [8, 64, 512][random.below(3) as usize];
     let at_risk = media.at_risk(unit);
-    if at_risk <= EXHAUSTIVE[usize::from(seeds::is_soak())] {
+    if at_risk <= few {
         seeds::explored(1 << at_risk);
         for mask in 0..1u32 << at_risk {
             let mut bit = 0;
@@ -155,7 +156,8 @@ impl Run {
         let mut budget = 1;
         loop {
             let (media, known, survived) = self.live(budget);
-            judge_all(self.kind, &media.borrow(), &known, &mut random)
+            let few = EXHAUSTIVE[usize::from(seeds::is_soak())];
+            judge_all(self.kind, &media.borrow(), &known, few, &mut random)
                 .map_err(|e| format!("{:?}, seed {}, event {budget}: {e}", self.kind, self.seed))?;
             if survived {
                 return Ok(());
@@ -171,7 +173,7 @@ impl Run {
             let mut known = known.clone();
             let survived = self.one_life(&media, &mut known, 6, &mut random.clone()).is_some();
             let media = media.borrow();
-            judge_all(self.kind, &media, &known, random)
+            judge_all(self.kind, &media, &known, EXHAUSTIVE[0], random)
                 .map_err(|e| format!("{e} (depth {depth}, event {budget})"))?;
             if depth > 1 && random.chance(12) {
                 let again = media.after_power_loss(64, || random.chance(50));
@@ -217,7 +219,7 @@ impl Run {
             let now = media.borrow().events;
             media.borrow_mut().budget = now + extra;
             self.one_life(&media, &mut known, 10, &mut random);
-            judge_all(self.kind, &media.borrow(), &known, &mut random).map_err(|e| {
+            judge_all(self.kind, &media.borrow(), &known, EXHAUSTIVE[0], &mut random).map_err(|e| {
                 format!("{:?}, seed {}, kill at {budget}, then {extra}: {e}", self.kind, self.seed)
             })?;
         }
