@@ -1,16 +1,16 @@
-//! `kill -9` on real files: a process works on a queue and on a map and says what is durable; it is killed in the middle, again and again.
+//! `kill -9` on real files: a process works on a log, a queue and a map and says what is durable; it is killed in the middle, again and again.
 //!
 //! 1. The child is this test program itself. It writes a line for each thing that is durable, and one before each that it begins.
 //! 2. The parent reads a drawn number of lines, kills it, reads what was still written, and opens the areas as the next child will.
 //! 3. `SIETCH_SIM_SEEDS=n` sets the rounds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sietch_disk::{BlockingQueue, area};
-use sietch_persist::{FormatOptions, Map, Options, Queue, QueueOptions};
+use sietch_persist::{Entry, FormatOptions, Log, Map, Options, Queue, QueueOptions};
 
 const SIZE: u64 = 1 << 20;
 const VARIABLE: &str = "SIETCH_KILL_DIRECTORY";
@@ -24,6 +24,21 @@ fn open(directory: &Path) -> (Queue<BlockingQueue>, Map<BlockingQueue>) {
     let (queue, _) = Queue::open(disk(directory, "queue"), QueueOptions::default()).expect("the queue opens");
     let (map, _) = Map::open(disk(directory, "map"), Options::default()).expect("the map opens");
     (queue, map)
+}
+
+/// The log, and the numbers of its records.
+fn open_log(directory: &Path) -> (Log<BlockingQueue>, Vec<u64>) {
+    let mut found = Vec::new();
+    let (log, _) = Log::open(disk(directory, "log"), Options::default(), &mut |entry| {
+        let Entry::Record(_, bytes) = entry else { return Err("a snapshot that nobody made".into()) };
+        if bytes != payload(number(bytes)) {
+            return Err("a record is damaged".into());
+        }
+        found.push(number(bytes));
+        Ok(())
+    })
+    .expect("the log opens");
+    (log, found)
 }
 
 /// The number of an entry or a value.
@@ -42,10 +57,13 @@ fn payload(n: u64) -> Vec<u8> {
 fn child() {
     let Some(directory) = std::env::var_os(VARIABLE) else { return };
     let (mut queue, mut map) = open(Path::new(&directory));
+    let (mut log, logged) = open_log(Path::new(&directory));
+    let mut recent = VecDeque::new();
     let mut n = map
         .get(b"last")
         .map_or(0, number)
-        .max(queue.iter().map(|(_, bytes, _)| number(bytes)).max().unwrap_or(0));
+        .max(queue.iter().map(|(_, bytes, _)| number(bytes)).max().unwrap_or(0))
+        .max(logged.last().copied().unwrap_or(0));
     let mut out = std::io::stdout().lock();
     let mut say = |what: &str, n: u64| {
         // The parent is gone when it cannot be told: so are we.
@@ -61,6 +79,18 @@ fn child() {
         say("sent", n);
         while map.poll().expect("a disk that works") < put {}
         say("put", n);
+        let appended = log.append(&payload(n)).expect("room");
+        log.submit().expect("a disk that works");
+        while log.poll().expect("a disk that works") < appended {}
+        say("logged", n);
+        recent.push_back((appended, n));
+        // The last few are kept, and that is said before.
+        if recent.len() > 40 && !log.is_truncating() {
+            recent.drain(..30);
+            let (keep, first) = recent[0];
+            say("head", first);
+            log.truncate(keep).expect("a disk that works");
+        }
         while queue.len() > 8
             && let Some(delivery) = queue.receive(1, n, 3)
         {
@@ -82,6 +112,8 @@ struct Known {
     keys: BTreeMap<u64, u64>,
     there: BTreeSet<u64>,
     unsure: BTreeSet<u64>,
+    /// Records that are durable, from the head on.
+    logged: BTreeSet<u64>,
 }
 
 impl Known {
@@ -108,6 +140,8 @@ impl Known {
             "gone" => {
                 self.unsure.remove(&n);
             }
+            "logged" => drop(self.logged.insert(n)),
+            "head" => self.logged = self.logged.split_off(&n),
             _ => {}
         }
     }
@@ -141,6 +175,12 @@ impl Known {
                 "round {round}: {n} under a key, {durable} was durable"
             );
         }
+        let (_, records) = open_log(directory);
+        assert!(records.is_sorted_by(|a, b| a < b), "round {round}: records out of order");
+        assert!(records.last().is_none_or(|last| *last <= self.begun), "round {round}: an invented record");
+        let missing: Vec<_> = self.logged.iter().filter(|n| !records.contains(n)).collect();
+        assert!(missing.is_empty(), "round {round}: records {missing:?} are lost");
+        self.logged = records.into_iter().collect();
         (self.there, self.put) = (found, last);
         self.unsure.clear();
     }
@@ -175,13 +215,14 @@ fn one_round(directory: &Path, lines: usize, known: &mut Known) {
 #[test]
 fn kill_9_loses_nothing_that_was_durable() {
     let rounds =
-        std::env::var("SIETCH_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12u64).min(1000);
+        std::env::var("SIETCH_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20u64).min(1000);
     let directory: PathBuf = std::env::temp_dir().join(format!("sietch-kill-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a writable temporary directory");
-    for name in ["queue", "map"] {
+    for name in ["log", "queue", "map"] {
         area::create(&directory.join(name), SIZE, &mut |_| {}).expect("room");
     }
     Queue::format(&mut disk(&directory, "queue"), FormatOptions::new(1)).expect("large enough");
+    Log::format(&mut disk(&directory, "log"), FormatOptions::new(3)).expect("large enough");
     Map::format(&mut disk(&directory, "map"), FormatOptions::new(2)).expect("large enough");
     let mut known = Known::default();
     for round in 0..rounds {

@@ -8,6 +8,7 @@
 //! 3. The mutation gate ignores each kind of fence in turn, and a crash must show it.
 //! 4. Faults of the disk are answered by an error, never by a state that there never was.
 
+mod cut;
 #[path = "../crash/disk.rs"]
 mod disk;
 mod faults;

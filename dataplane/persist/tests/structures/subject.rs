@@ -257,8 +257,9 @@ impl<D: DiskQueue> Subject<D> {
 
     /// Polls until everything is done, the compaction that is due included.
     pub fn settle(&mut self, known: &mut Knowledge) -> Result<(), Failure> {
-        for _ in 0..1000 {
-            if self.durability == Durability::Deferred {
+        // A real disk takes its time.
+        for _ in 0..1_000_000 {
+            if self.durability == Durability::Deferred && self.log().is_idle() {
                 match &mut self.opened {
                     Opened::Queue(queue) => queue.flush()?,
                     Opened::Map(map) => map.flush()?,
@@ -270,7 +271,8 @@ impl<D: DiskQueue> Subject<D> {
             };
             known.history.advance(durable);
             let log = self.log();
-            if log.is_idle() && log.queued() == 0 && !log.is_snapshotting() {
+            let done = log.is_idle() && log.queued() == 0 && !log.is_snapshotting();
+            if done && log.durable() == log.last() {
                 return Ok(());
             }
         }
