@@ -4,10 +4,13 @@
 //! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats), `starts`.
 //! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`.
 //! 4. A file that cannot be read is never repaired by guessing: the daemon says which it is and what to do.
+//! 5. A change that fails (a full file system) is refused and leaves what was there. The database takes nothing more after that, so it is closed, and
+//!    opened anew for the next change: the daemon goes on as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
@@ -88,7 +91,8 @@ impl Device {
 /// The open file.
 pub(crate) struct State {
     path: PathBuf,
-    database: Database,
+    /// `None` after a change that failed.
+    database: Mutex<Option<Database>>,
     /// The next id or generation.
     sequence: u64,
     /// Which start of the daemon this is.
@@ -111,6 +115,7 @@ impl State {
         let opened = catch_unwind(AssertUnwindSafe(|| open(&path)));
         let cause = match opened {
             Ok(Ok((database, sequence, starts, remembered))) => {
+                let database = Mutex::new(Some(database));
                 return Ok((Self { path, database, sequence, starts }, remembered));
             }
             Ok(Err(cause)) => cause.to_string(),
@@ -169,9 +174,17 @@ impl State {
         apply: impl FnOnce(&redb::WriteTransaction) -> Result<(), Failure>,
     ) -> Result<(), StateError> {
         let work = || -> Result<(), Failure> {
-            let transaction = self.database.begin_write()?;
+            // What a panic left is a database like any other.
+            let mut place = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+            let database = match place.take() {
+                Some(database) => database,
+                None => reopen(&self.path)?,
+            };
+            let transaction = database.begin_write()?;
             apply(&transaction)?;
-            Ok(transaction.commit()?)
+            transaction.commit()?;
+            *place = Some(database);
+            Ok(())
         };
         work().map_err(|cause| StateError {
             path: self.path.clone(),
@@ -179,6 +192,14 @@ impl State {
             mend: "see whether the disk is full or failing".to_owned(),
         })
     }
+}
+
+/// Opens the file again after a change that failed.
+fn reopen(path: &Path) -> Result<Database, Failure> {
+    // As in `State::open`: what is on a disk that fails may break redb's own assertions.
+    catch_unwind(|| Database::open(path))
+        .map_err(|_| Failure::from("it is not a consistent database any more"))?
+        .map_err(Failure::from)
 }
 
 fn open(path: &Path) -> Result<(Database, u64, u64, Remembered), Failure> {
