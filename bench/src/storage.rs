@@ -9,13 +9,15 @@
 //! 3. Blocks of all subjects alternate, in an order that turns; a round in which a core was slow or much time was stolen is dropped.
 //!    Reported are medians over rounds and the median of the ratios round by round, Sietch over the subject.
 //! 4. The log compacts as it fills, inside the blocks: the longest time without an acknowledgement is part of the report.
-//! 5. Recovery is the time that opening a log takes that holds [`RECOVERED`] bytes of records, read from the medium. Between the openings the
+//! 5. Progress is what one writer sees while the log compacts and while its area grows and shrinks (`progress`).
+//! 6. Recovery is the time that opening a log takes that holds [`RECOVERED`] bytes of records, read from the medium. Between the openings the
 //!    area is read without looking at a byte: no recovery is faster than that.
 
 mod ceiling;
 mod files;
 mod foreign;
 mod log;
+mod progress;
 mod report;
 
 use std::path::PathBuf;
@@ -48,7 +50,7 @@ pub struct Arguments {
     /// Seconds a block
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
-    /// Only cells whose name contains this (disk, memory, recovery, `64 B`)
+    /// Only cells whose name contains this (disk, memory, recovery, progress, `64 B`)
     #[arg(long)]
     only: Option<String>,
     /// Where files are kept: the disk to measure
@@ -207,8 +209,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     if wanted("recovery") {
         recoveries = log::recover(scratch.path(), arguments.rounds.min(5), RECOVERED)?;
     }
+    let progress = if wanted("progress") { progress::run(scratch.path())? } else { Vec::new() };
     report::print(&cells, &recoveries);
-    report::write(&cells, &recoveries, &arguments.out)
+    report::print_progress(&progress);
+    report::write(&cells, &recoveries, &progress, &arguments.out)
 }
 
 fn on_disk(folder: &std::path::Path, out: &std::path::Path) -> Result<Vec<Box<dyn Subject>>, Error> {

@@ -77,8 +77,9 @@ pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
 pub use ready::{MAX_LINE as READY_MAX_LINE, Ready};
 pub use rest::{Held, Rest};
 pub use runtime::{
-    Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, Elapsed, Interval, JoinHandle, Net,
-    QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket, WriteHalf,
+    Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, Elapsed, Interval,
+    JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket,
+    WriteHalf,
 };
 pub use spin::{Idle, Spin};
 pub use stack::Stack;

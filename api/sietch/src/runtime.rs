@@ -34,7 +34,7 @@ mod time;
 mod udp;
 
 pub use storage::Disk;
-pub use structure::{Durable, DurableLog, DurableMap, DurableQueue, QueueEntry, Structure};
+pub use structure::{Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, QueueEntry, Structure};
 pub use tasks::{Aborted, JoinHandle};
 pub use tcp::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub use time::{Elapsed, Interval, Sleep};

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::{Cell, Recovery, Sample};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
@@ -87,15 +88,42 @@ pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
     }
 }
 
+/// Prints what a writer saw while something else went on.
+pub(super) fn print_progress(progress: &[Progress]) {
+    if progress.is_empty() {
+        return;
+    }
+    let row = |progress: &Progress| {
+        let slices: Vec<f64> = progress.slices.iter().map(|count| *count as f64).collect();
+        let (fewest, _) = range(&slices);
+        vec![
+            format!("{}: {}", progress.event, progress.subject),
+            format!("{:.1}", progress.took),
+            format!("{:.0}", median(&slices)),
+            format!("{fewest:.0}"),
+            format!("{:.2}", progress.silence),
+        ]
+    };
+    println!("\none writer of 1 KB while something else goes on");
+    let heading = ["meanwhile: subject", "took ms", "appends/100 ms", "fewest", "longest silence ms"];
+    table::print(&heading, &progress.iter().map(row).collect::<Vec<_>>());
+}
+
 #[derive(Serialize)]
 struct All<'a> {
     cells: &'a [Cell],
     recoveries: &'a [Recovery],
+    progress: &'a [Progress],
 }
 
 /// Writes `storage.json` and `storage.svg` below `out`.
-pub(super) fn write(cells: &[Cell], recoveries: &[Recovery], out: &Path) -> Result<(), Error> {
-    let json = serde_json::to_vec_pretty(&All { cells, recoveries })
+pub(super) fn write(
+    cells: &[Cell],
+    recoveries: &[Recovery],
+    progress: &[Progress],
+    out: &Path,
+) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(&All { cells, recoveries, progress })
         .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
     std::fs::write(out.join("storage.json"), json).map_err(system("writing storage.json"))?;
     let bars: Vec<Bar> = cells

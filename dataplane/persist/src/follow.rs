@@ -124,7 +124,7 @@ impl<D: DiskQueue> Follower<D> {
     fn begin(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
         self.superblock = newest(&mut self.disk)?;
         let mut count = 0;
-        let read = Scan::new(&mut self.disk, &self.superblock).snapshot(&mut |entry| {
+        let read = Scan::new(&mut self.disk, &self.superblock).snapshot(&mut |entry, _| {
             count += 1;
             apply(entry)
         });

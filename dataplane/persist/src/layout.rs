@@ -310,6 +310,24 @@ impl Content {
     }
 }
 
+/// Where a payload lies: its first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// Of the log, or of a snapshot.
+    pub stream: u64,
+    pub sequence: u64,
+    pub segment: u32,
+    /// Bytes from the start of the segment.
+    pub position: u32,
+}
+
+impl Spot {
+    /// [`KIND_LOG`] or [`KIND_SNAPSHOT`].
+    pub fn kind(&self) -> u8 {
+        if self.stream == log_stream(stream_epoch(self.stream)) { KIND_LOG } else { KIND_SNAPSHOT }
+    }
+}
+
 /// Why a copy is no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyDamage {

@@ -56,7 +56,7 @@ pub use log::{
     Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check, is_formatted,
     verify,
 };
-pub use map::{MAP_VERSION, Map, MapMetrics};
+pub use map::{Fetch, Fetched, MAP_VERSION, Map, MapMetrics, StoredMap, StoredMapOptions, Value};
 pub use queue::{Delivery, MAX_ENTRIES, QUEUE_VERSION, Queue, QueueMetrics, QueueOptions, Receipt};
 pub use scan::{Applied, Entry, RecoveryReport, TornTail};
 pub use typed::{Record, TYPE_HEADER, read_record, type_of, typed};

@@ -92,6 +92,8 @@ pub struct LogMetrics {
     pub resizes: u64,
     /// Reads of cursors handed to the device.
     pub reads: u64,
+    /// Reads of cursors that have come back.
+    pub reads_done: u64,
     /// Appends refused because the area was full.
     pub full: u64,
     /// Appends refused because too much was queued.
@@ -514,6 +516,7 @@ impl<D: DiskQueue> Log<D> {
         let class = token >> CLASS_SHIFT;
         if class == CLASS_READ {
             // A read that fails is its reader's affair.
+            self.metrics.reads_done += 1;
             return self.reads.finish(ticket, result, buffer);
         }
         if let Err(error) = result {

@@ -7,7 +7,8 @@
 //!    was after some change, no earlier than the last one that was known to be durable.
 //! 4. When the log has grown past its state, the entries are written as a snapshot, slot by slot, a slice a turn, while changes go
 //!    on: what changes behind or ahead of the walk is in the log after its beginning, and replaying it again makes the same state.
-//! 5. Recovery reads snapshot and log once, several reads in flight, and builds the index by the way.
+//! 5. Values are in memory, so that reading never waits: for a state that fits there. Where only the keys do, [`StoredMap`] opens the same area.
+//! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index by the way.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -26,6 +27,7 @@
 //! ```
 
 mod record;
+mod stored;
 
 use std::hash::BuildHasher;
 
@@ -40,6 +42,8 @@ use crate::layout::Content;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
+pub use stored::{Fetch, Fetched, StoredMap, StoredMapOptions, Value};
+
 use record::{Change, Deleted, KEY_START, Put, key_of, read, value_of};
 
 /// Version of the map's records.
@@ -54,6 +58,8 @@ pub struct MapMetrics {
     pub deletes: u64,
     /// Changes refused because the area was full.
     pub full: u64,
+    /// Compactions given up because a value could not be read ([`StoredMap`]).
+    pub damaged: u64,
 }
 
 /// The entries in memory.
@@ -143,7 +149,7 @@ impl<D: DiskQueue> Map<D> {
     /// See [`OpenError`].
     pub fn open(disk: D, options: Options) -> Result<(Self, RecoveryReport), OpenError> {
         let mut index = Index::default();
-        let (log, report) = Log::open_as(disk, options, Content::MAP, &mut |entry| match entry {
+        let (log, report) = Log::open_as(disk, options, Content::MAP, &mut |entry, _| match entry {
             LogEntry::Snapshot(payload) | LogEntry::Record(_, payload) => index.replay(payload),
         })?;
         let (compaction, metrics) = (Compaction::default(), MapMetrics::default());

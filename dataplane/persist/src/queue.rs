@@ -234,7 +234,7 @@ impl<D: DiskQueue> Queue<D> {
     /// See [`OpenError`].
     pub fn open(disk: D, options: QueueOptions) -> Result<(Self, RecoveryReport), OpenError> {
         let mut entries = Entries::default();
-        let (log, report) = Log::open_as(disk, options.log, Content::QUEUE, &mut |record| match record {
+        let (log, report) = Log::open_as(disk, options.log, Content::QUEUE, &mut |record, _| match record {
             LogEntry::Snapshot(payload) => entries.replay(None, payload),
             LogEntry::Record(sequence, payload) => entries.replay(Some(sequence), payload),
         })?;

@@ -17,8 +17,8 @@ use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
 
 use crate::error::{Failure, OpenError};
 use crate::layout::{
-    ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Superblock,
-    Tag, VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
+    ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Spot,
+    Superblock, Tag, VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
 };
 use crate::limits::{
     DATA_START, MAX_RECORD, MIN_SEGMENTS, PREFETCH_BYTES, PREFETCH_SEGMENTS, SUPERBLOCK, SUPERBLOCKS,
@@ -92,7 +92,6 @@ pub(crate) struct Found {
 }
 
 /// A chain as far as it is read.
-#[derive(Default)]
 struct Chain {
     /// Sequence of the first record that is missing.
     expected: u64,
@@ -110,6 +109,25 @@ struct Chain {
     records: u64,
     bytes: u64,
     fragments_open: bool,
+    /// Where the last payload begins.
+    begun: Spot,
+}
+
+impl Chain {
+    /// One that nothing was read of.
+    fn new() -> Self {
+        Self {
+            expected: 0,
+            committed: 0,
+            segments: Vec::new(),
+            committed_segments: 0,
+            position: 0,
+            records: 0,
+            bytes: 0,
+            fragments_open: false,
+            begun: Spot { stream: 0, sequence: 0, segment: 0, position: 0 },
+        }
+    }
 }
 
 /// What there is to know about an area after a scan.
@@ -380,8 +398,11 @@ pub(crate) struct Scan<'a, D> {
     marks: Vec<Run>,
 }
 
-/// Takes a sequence and a payload.
-type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Applied;
+/// Takes a sequence, a payload, and where that begins.
+type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8], Spot) -> Applied;
+
+/// Takes an entry, and where its payload begins.
+pub(crate) type Apply<'a> = &'a mut dyn FnMut(Entry<'_>, Spot) -> Applied;
 
 impl<'a, D: DiskQueue> Scan<'a, D> {
     pub fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
@@ -391,7 +412,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     }
 
     /// Reads snapshot and log. See the module's account.
-    pub fn run(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Outcome, OpenError> {
+    pub fn run(&mut self, apply: Apply<'_>) -> Result<Outcome, OpenError> {
         let outcome = self.read(apply);
         // Whatever came of it, nothing of ours stays in flight.
         let drained = self.segments.drain();
@@ -400,14 +421,14 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(outcome)
     }
 
-    fn read(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Outcome, OpenError> {
+    fn read(&mut self, apply: Apply<'_>) -> Result<Outcome, OpenError> {
         let superblock = self.superblock;
         let mut report = RecoveryReport { epoch: superblock.epoch, ..RecoveryReport::default() };
         let snapshot = self.read_snapshot(apply)?;
         (report.snapshot_records, report.snapshot_bytes) = (snapshot.records, snapshot.bytes);
         let snapshot_segments = snapshot.segments;
         let mut log_segments = Vec::new();
-        let mut last = Chain::default();
+        let mut last = Chain::new();
         for (index, run) in superblock.runs.iter().enumerate() {
             let next = superblock.runs.get(index + 1);
             let wanted = Wanted {
@@ -419,7 +440,9 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 stop: next.map(|next| next.first),
                 from: superblock.head,
             };
-            let chain = self.chain(&wanted, &mut |sequence, bytes| apply(Entry::Record(sequence, bytes)))?;
+            let deliver: Deliver<'_> =
+                &mut |sequence, bytes, spot| apply(Entry::Record(sequence, bytes), spot);
+            let chain = self.chain(&wanted, deliver)?;
             report.records += chain.records;
             report.bytes += chain.bytes;
             if let Some(next) = next
@@ -443,15 +466,15 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     }
 
     /// Reads the snapshot alone.
-    pub fn snapshot(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<(), OpenError> {
+    pub fn snapshot(&mut self, apply: Apply<'_>) -> Result<(), OpenError> {
         let read = self.read_snapshot(apply);
         let drained = self.segments.drain();
         read?;
         Ok(drained?)
     }
 
-    fn read_snapshot(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<Chain, OpenError> {
-        let Some(place) = self.superblock.snapshot else { return Ok(Chain::default()) };
+    fn read_snapshot(&mut self, apply: Apply<'_>) -> Result<Chain, OpenError> {
+        let Some(place) = self.superblock.snapshot else { return Ok(Chain::new()) };
         let wanted = Wanted {
             kind: KIND_SNAPSHOT,
             stream: place.stream,
@@ -461,7 +484,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             stop: Some(place.last + 1),
             from: 0,
         };
-        let chain = self.chain(&wanted, &mut |_, bytes| apply(Entry::Snapshot(bytes)))?;
+        let chain = self.chain(&wanted, &mut |_, bytes, spot| apply(Entry::Snapshot(bytes), spot))?;
         if chain.expected <= place.last || chain.fragments_open {
             let evidence = format!("the snapshot has {} records", place.last);
             return Err(self.corrupt("snapshot record", &chain, evidence));
@@ -493,7 +516,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             committed: wanted.first - 1,
             segments: vec![wanted.segment],
             position: wanted.position as usize,
-            ..Chain::default()
+            ..Chain::new()
         };
         self.assembly.clear();
         let mut segment = wanted.segment;
@@ -561,6 +584,10 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                     self.marks.push(mark);
                 }
             }
+            if link.is_none() && tag.flags & FLAG_FIRST != 0 {
+                let (stream, sequence) = (tag.stream, tag.sequence);
+                chain.begun = Spot { stream, sequence, segment: number, position: chain.position as u32 };
+            }
             chain.expected += 1;
             chain.position += record_size(payload.len());
             if let Some(next) = link {
@@ -584,7 +611,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 if tag.sequence >= wanted.from {
                     chain.records += 1;
                     chain.bytes += payload.len() as u64;
-                    applied = deliver(tag.sequence, payload);
+                    applied = deliver(tag.sequence, payload, chain.begun);
                 }
                 self.assembly.clear();
                 let (sequence, offset) = (tag.sequence, chain.payload);

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use sietch_disk::{BLOCK, Buffer, Operation};
 
 use crate::layout::{
-    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, Parts, Run, Superblock, Tag, record_size,
-    seed, stream_epoch, write_record,
+    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, Parts, Run, Spot, Superblock, Tag,
+    record_size, seed, stream_epoch, write_record,
 };
 use crate::limits::BATCH;
 use crate::space::Space;
@@ -100,6 +100,8 @@ pub(crate) struct Stream {
     segments: VecDeque<u32>,
     /// Of the log: places where payloads begin, oldest first, to read from and to truncate at.
     marks: VecDeque<Run>,
+    /// Where the last payload begins.
+    placed: Spot,
 }
 
 impl Stream {
@@ -126,6 +128,7 @@ impl Stream {
             first_ticket: 0,
             segments: VecDeque::from([segment]),
             marks: VecDeque::new(),
+            placed: Spot { stream: id, sequence: 0, segment, position: 0 },
         }
     }
 
@@ -136,6 +139,11 @@ impl Stream {
         fresh.segments.push_back(segment);
         fresh.marks = std::mem::take(&mut self.marks);
         *self = fresh;
+    }
+
+    /// Where the payload begins that was appended last.
+    pub fn placed(&self) -> Spot {
+        self.placed
     }
 
     pub fn marks(&self) -> &VecDeque<Run> {
@@ -298,12 +306,13 @@ impl Stream {
     /// Copies one record with the next `length` bytes of `payload` into the open batch.
     fn put(&mut self, kind: u8, flags: u8, payload: &mut Parts<'_>, length: usize, durable: u64) {
         let Some(open) = &mut self.open else { return };
-        if kind == KIND_LOG && flags & FLAG_FIRST != 0 && open.length == 0 {
+        if kind == self.kind && flags & FLAG_FIRST != 0 {
             let segment = self.segments.back().copied().unwrap_or_default();
             // Inside a segment, whose size has 32 bits.
-            let position = (open.base - self.start) as u32;
+            let position = (open.base - self.start) as u32 + open.length as u32;
+            self.placed = Spot { stream: self.id, sequence: self.next, segment, position };
             let mark = Run { epoch: stream_epoch(self.id), segment, position, first: self.next };
-            if mark.is_worth(self.marks.back()) {
+            if kind == KIND_LOG && open.length == 0 && mark.is_worth(self.marks.back()) {
                 self.marks.push_back(mark);
             }
         }

@@ -11,7 +11,8 @@ use std::ops::Range;
 use sietch_disk::Buffer;
 
 use crate::layout::{
-    FLAG_FIRST, FLAG_LAST, KIND_LINK, KIND_LOG, Run, Superblock, log_stream, peek, record_size,
+    FLAG_FIRST, FLAG_LAST, KIND_LINK, KIND_LOG, Run, Spot, Superblock, log_stream, peek, record_size,
+    stream_epoch,
 };
 use crate::limits::BATCH;
 use crate::scan::{Sought, expected_record, link_target};
@@ -23,7 +24,10 @@ pub(crate) struct Walker {
     block: usize,
     segment_bytes: usize,
     segment_count: u32,
-    epoch: u32,
+    kind: u8,
+    stream: u64,
+    /// Bytes asked for at once.
+    reach: usize,
     segment: u32,
     /// Of the record expected, from the start of the segment.
     position: usize,
@@ -52,6 +56,7 @@ pub(crate) enum Step {
 }
 
 /// Where a payload was put together.
+#[derive(Clone)]
 pub(crate) enum Place {
     Bytes(Range<usize>),
     Assembly,
@@ -66,7 +71,9 @@ impl Walker {
             block: superblock.block as usize,
             segment_bytes: superblock.segment_bytes as usize,
             segment_count: superblock.segment_count,
-            epoch: 0,
+            kind: KIND_LOG,
+            stream: 0,
+            reach: BATCH,
             segment: 0,
             position: 0,
             expected: 0,
@@ -82,6 +89,21 @@ impl Walker {
         walker
     }
 
+    /// A walker before the payload at `spot`, of `length` bytes.
+    pub fn at(superblock: &Superblock, spot: Spot, length: usize) -> Self {
+        let run = Run {
+            epoch: stream_epoch(spot.stream),
+            segment: spot.segment,
+            position: spot.position,
+            first: spot.sequence,
+        };
+        let mut walker = Self::new(superblock, run);
+        (walker.kind, walker.stream) = (spot.kind(), spot.stream);
+        // A record is no longer than a batch.
+        walker.reach = record_size(length).min(BATCH).next_multiple_of(walker.block);
+        walker
+    }
+
     /// The log may have grown or shrunk since.
     pub fn fit(&mut self, superblock: &Superblock) {
         self.segment_count = superblock.segment_count;
@@ -89,7 +111,8 @@ impl Walker {
 
     /// Goes on at the first record of `run`.
     pub fn jump(&mut self, run: Run) {
-        (self.epoch, self.segment, self.expected) = (run.epoch, run.segment, run.first);
+        (self.segment, self.expected) = (run.segment, run.first);
+        (self.kind, self.stream) = (KIND_LOG, log_stream(run.epoch));
         self.position = run.position as usize;
         self.inside = false;
         self.settled = run.first;
@@ -99,10 +122,10 @@ impl Walker {
 
     /// Goes on in the run that follows here, if `superblock` names one.
     pub fn turn(&mut self, superblock: &Superblock) -> bool {
-        if self.epoch == superblock.epoch {
+        if self.epoch() == superblock.epoch {
             return false;
         }
-        let (epoch, settled) = (self.epoch, self.settled);
+        let (epoch, settled) = (self.epoch(), self.settled);
         let next = superblock.runs.iter().rev().find(|run| run.epoch > epoch && run.first == settled);
         if let Some(run) = next {
             self.jump(*run);
@@ -121,7 +144,7 @@ impl Walker {
     }
 
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        stream_epoch(self.stream)
     }
 
     /// Sequence of the record expected next.
@@ -169,7 +192,7 @@ impl Walker {
 
     fn fetch(&self) -> Step {
         let base = self.position / self.block * self.block;
-        let length = (BATCH + self.block).min(self.segment_bytes - base);
+        let length = (self.reach + self.block).min(self.segment_bytes - base);
         Step::Fetch { offset: self.start() + base as u64, length }
     }
 
@@ -184,12 +207,8 @@ impl Walker {
                 return self.fetch();
             }
             let at = self.position - self.base;
-            let sought = Sought {
-                kind: KIND_LOG,
-                stream: log_stream(self.epoch),
-                sequence: self.expected,
-                inside: self.inside,
-            };
+            let sought =
+                Sought { kind: self.kind, stream: self.stream, sequence: self.expected, inside: self.inside };
             let bytes = self.bytes.as_ref().map_or(&[][..], |bytes| &bytes[at..self.length]);
             let Some((tag, payload)) = expected_record(self.seed, self.offset(), bytes, sought) else {
                 // It may only be cut off by the end of the bytes at hand.

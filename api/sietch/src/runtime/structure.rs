@@ -1,6 +1,6 @@
 //! Persistent structures in the loop: what they promise, as futures.
 //!
-//! 1. [`Net::log`], [`Net::queue`] and [`Net::map`] take a structure. A future that changes it resolves when the change survives power loss.
+//! 1. [`Net::log`], [`Net::queue`], [`Net::map`] and [`Net::stored_map`] take a structure. A future that changes it resolves when the change survives power loss.
 //!    Changes of one turn go out as one write at its end: group commit without a timer.
 //! 2. A future that is dropped takes nothing back: the change is in the structure.
 //! 3. [`Durable::with`] lends the structure itself, for what needs no waiting.
@@ -14,7 +14,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use sietch_persist::{Failure, Log, Map, Queue, Receipt, ResizeError, Sequence};
+use sietch_persist::{
+    Failure, Fetch, Fetched, Log, Map, Queue, Receipt, ResizeError, Sequence, StoredMap, Value,
+};
 
 use super::Net;
 use super::storage::{Driver, of_our_own};
@@ -114,6 +116,33 @@ impl<D: DiskDoorbell> Drive for Map<D> {
     }
 }
 
+impl<D: DiskDoorbell> Drive for StoredMap<D> {
+    type Disk = D;
+
+    fn log(&self) -> &Log<D> {
+        StoredMap::log(self)
+    }
+
+    fn grow(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        StoredMap::grow(self, capacity)
+    }
+
+    fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        StoredMap::shrink_to(self, capacity)
+    }
+
+    fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
+        StoredMap::replace_disk(self, disk)
+    }
+
+    fn turn(&mut self, _now: u64) {
+        if self.failed().is_none() {
+            // As for a log.
+            let _ = self.poll();
+        }
+    }
+}
+
 impl<D: DiskDoorbell> Drive for Queue<D> {
     type Disk = D;
 
@@ -155,6 +184,9 @@ struct State<S> {
     /// Who waits for an entry of a queue.
     receivers: RefCell<Vec<Waker>>,
     next: Cell<u64>,
+    /// Who waits for a value from the area, and how many reads had come back when they were last told.
+    readers: RefCell<Vec<Waker>>,
+    read: Cell<u64>,
     /// Who waits for a change of size.
     resizing: RefCell<Vec<Waker>>,
     /// The disk queue's doorbell, by a descriptor of our own.
@@ -170,6 +202,8 @@ impl<S: Structure> Driver for State<S> {
         let (durable, failed) = (structure.durable(), structure.failed().is_some());
         let ready = structure.is_ready() || failed;
         let sized = !structure.log().is_resizing() || failed;
+        let done = structure.log().metrics().reads_done;
+        let read = self.read.replace(done) != done || failed;
         if self.replacing.get() && !structure.log().is_replacing() {
             *self.doorbell.borrow_mut() = of_our_own(structure.log().disk())?;
             self.replacing.set(false);
@@ -185,7 +219,7 @@ impl<S: Structure> Driver for State<S> {
             first.remove().wake();
             woken = true;
         }
-        let told = [(ready, &self.receivers), (sized, &self.resizing)];
+        let told = [(ready, &self.receivers), (sized, &self.resizing), (read, &self.readers)];
         for (_, list) in told.into_iter().filter(|(due, _)| *due) {
             for waker in list.borrow_mut().drain(..) {
                 waker.wake();
@@ -220,6 +254,8 @@ pub type DurableLog<D> = Durable<Log<D>>;
 pub type DurableQueue<D> = Durable<Queue<D>>;
 /// A map for tasks.
 pub type DurableMap<D> = Durable<Map<D>>;
+/// A map for tasks whose values stay in the area.
+pub type DurableStoredMap<D> = Durable<StoredMap<D>>;
 
 impl<S: Structure> Clone for Durable<S> {
     fn clone(&self) -> Self {
@@ -329,6 +365,57 @@ impl<D: DiskDoorbell> Durable<Map<D>> {
         };
         self.reached(sequence).await?;
         Ok(true)
+    }
+}
+
+impl<D: DiskDoorbell> Durable<StoredMap<D>> {
+    /// Gives a key a value; done means that it is durable.
+    ///
+    /// # Errors
+    /// It does not fit, or the map has failed.
+    pub async fn put(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let sequence = self.with(|map| map.put(key, value)).map_err(io::Error::other)?;
+        self.reached(sequence).await
+    }
+
+    /// Deletes a key; done means that it is durable. Returns whether there was one.
+    ///
+    /// # Errors
+    /// As for [`Durable::put`].
+    pub async fn delete(&self, key: &[u8]) -> io::Result<bool> {
+        let Some(sequence) = self.with(|map| map.delete(key)).map_err(io::Error::other)? else {
+            return Ok(false);
+        };
+        self.reached(sequence).await?;
+        Ok(true)
+    }
+
+    /// The value of a key, durable or not, from memory or from the area.
+    ///
+    /// # Errors
+    /// It cannot be read, or the map has failed.
+    pub async fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let found = self.with(|map| match map.get(key) {
+            None => Err(None),
+            Some(Value::Here(value)) => Err(Some(value.to_vec())),
+            Some(Value::Stored(fetch)) => Ok(fetch),
+        });
+        match found {
+            Ok(mut fetch) => std::future::poll_fn(|context| self.poll_fetch(&mut fetch, context)).await,
+            Err(here) => Ok(here),
+        }
+    }
+
+    fn poll_fetch(&self, fetch: &mut Fetch, context: &Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        match self.state.structure.borrow_mut().fetch(fetch) {
+            Ok(Fetched::Value(value)) => Poll::Ready(Ok(Some(value.to_vec()))),
+            Ok(Fetched::Gone) => Poll::Ready(Ok(None)),
+            Ok(Fetched::Waiting) => {
+                self.state.readers.borrow_mut().push(context.waker().clone());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(io::Error::other(error))),
+        }
     }
 }
 
@@ -447,6 +534,17 @@ impl Net {
         self.structure(map)
     }
 
+    /// Drives `map`, whose values stay in the area, in this loop.
+    ///
+    /// # Errors
+    /// No file descriptor is left for its doorbell.
+    pub fn stored_map<D: DiskDoorbell + 'static>(
+        &self,
+        map: StoredMap<D>,
+    ) -> io::Result<DurableStoredMap<D>> {
+        self.structure(map)
+    }
+
     fn structure<S: Structure + 'static>(&self, structure: S) -> io::Result<Durable<S>> {
         let doorbell = of_our_own(structure.log().disk())?;
         let state = Rc::new(State {
@@ -454,6 +552,8 @@ impl Net {
             waiting: RefCell::default(),
             receivers: RefCell::default(),
             next: Cell::new(0),
+            readers: RefCell::default(),
+            read: Cell::new(0),
             resizing: RefCell::default(),
             doorbell: RefCell::new(doorbell),
             replacing: Cell::new(false),

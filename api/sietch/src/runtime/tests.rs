@@ -560,6 +560,31 @@ fn an_area_grows_and_shrinks_under_a_map_that_goes_on() {
 }
 
 #[test]
+fn a_map_reads_its_values_from_the_area() {
+    use sietch_persist::{FormatOptions, StoredMap, StoredMapOptions};
+    let mut area = MemoryQueue::new(4 << 20);
+    StoredMap::format(&mut area, FormatOptions::new(7)).expect("it fits");
+    let (map, _) = StoredMap::open(area, StoredMapOptions::default()).expect("it was just formatted");
+    let mut world = World::new();
+    let net = world.server.net();
+    let map = net.stored_map(map).expect("it has no doorbell");
+    let task = net.spawn(async move {
+        for n in 0..40_u8 {
+            map.put(&[n], &[n; 5000]).await.expect("there is room");
+        }
+        map.delete(&[3]).await.expect("there is room");
+        let mut found = Vec::new();
+        for n in [0, 3, 39, 40_u8] {
+            found.push(map.get(&[n]).await.expect("nothing is damaged").map(|value| (value.len(), value[0])));
+        }
+        (found, map.with(|map| map.memory()))
+    });
+    let (found, memory) = world.until(&task);
+    assert_eq!(found, [Some((5000, 0)), None, Some((5000, 39)), None]);
+    assert!(memory < 40 * 500, "{memory}");
+}
+
+#[test]
 fn another_thread_wakes_a_sleeping_loop() {
     let (queue, _other) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 16);
     let config = Config::new(SERVER, 24, [1; 16]);

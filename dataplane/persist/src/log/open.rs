@@ -137,7 +137,7 @@ impl<D: DiskQueue> Log<D> {
         options: Options,
         apply: &mut dyn FnMut(Entry<'_>) -> Applied,
     ) -> Result<(Self, RecoveryReport), OpenError> {
-        Self::open_as(disk, options, Content::LOG, apply)
+        Self::open_as(disk, options, Content::LOG, &mut |entry, _| apply(entry))
     }
 
     /// Opens the log of a structure.
@@ -145,7 +145,7 @@ impl<D: DiskQueue> Log<D> {
         mut disk: D,
         options: Options,
         content: Content,
-        apply: &mut dyn FnMut(Entry<'_>) -> Applied,
+        apply: scan::Apply<'_>,
     ) -> Result<(Self, RecoveryReport), OpenError> {
         let scan::Found { superblock, damaged, formatted } = scan::superblock(&mut disk)?;
         expect_content(superblock.content, content)?;
@@ -229,7 +229,7 @@ pub(crate) fn expect_content(found: Content, known: Content) -> Result<(), OpenE
 /// The first damage found, as [`Log::open`] would report it.
 pub fn check<D: DiskQueue>(disk: &mut D) -> Result<RecoveryReport, OpenError> {
     let scan::Found { superblock, damaged, formatted } = scan::superblock(disk)?;
-    let mut report = Scan::new(disk, &superblock).run(&mut |_| Ok(()))?.report;
+    let mut report = Scan::new(disk, &superblock).run(&mut |_, _| Ok(()))?.report;
     report.damaged_superblocks = damaged;
     (report.formatted, report.area) = (formatted, disk.capacity());
     Ok(report)

@@ -13,9 +13,9 @@ use sietch_disk::{Buffer, DiskQueue, Operation};
 
 use super::{CLASS_READ, Log, Sequence, token};
 use crate::error::ReadError;
-use crate::layout::Run;
+use crate::layout::{Run, Spot};
 use crate::limits::MAX_READS;
-use crate::walk::{Step, Walker};
+use crate::walk::{Place, Step, Walker};
 
 /// A place in the log to read from. See [`Log::cursor`].
 pub struct Cursor {
@@ -26,6 +26,8 @@ pub struct Cursor {
     fetching: Option<Fetching>,
     /// The log was written up to here when the bytes at hand were asked for.
     fresh: Sequence,
+    /// The payload that a place was read for.
+    found: Option<Place>,
     /// Alive as long as the cursor is.
     life: Arc<()>,
 }
@@ -47,6 +49,11 @@ impl Cursor {
     /// The sequence from which it reads on.
     pub fn next(&self) -> Sequence {
         self.walker.expected().max(self.from)
+    }
+
+    /// What [`Log::read_at`] has read.
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.found.as_ref().map_or(&[], |place| self.walker.payload(place))
     }
 }
 
@@ -168,6 +175,7 @@ impl<D: DiskQueue> Log<D> {
             from,
             fetching: None,
             fresh: 0,
+            found: None,
             life: Arc::new(()),
         })
     }
@@ -199,18 +207,8 @@ impl<D: DiskQueue> Log<D> {
         }
         cursor.walker.fit(&self.superblock);
         loop {
-            if let Some(fetching) = &cursor.fetching {
-                let Some((result, buffer)) = self.reads.collect(fetching.slot) else {
-                    return Ok(Read::Waiting);
-                };
-                let (offset, length) = (fetching.offset, fetching.length);
-                cursor.fresh = fetching.written;
-                cursor.fetching = None;
-                if let Err(source) = result {
-                    let sequence = cursor.walker.expected();
-                    return Err(ReadError::Damaged { sequence, offset, source: Arc::new(source) });
-                }
-                cursor.walker.feed(offset, length, buffer);
+            if !self.collect(cursor)? {
+                return Ok(Read::Waiting);
             }
             if !cursor.walker.is_inside() {
                 cursor.walker.turn(&self.superblock);
@@ -231,6 +229,63 @@ impl<D: DiskQueue> Log<D> {
                 Step::Missing => self.missing(cursor)?,
             }
         }
+    }
+
+    /// Takes what was in flight for a cursor; `false`: it still is.
+    fn collect(&mut self, cursor: &mut Cursor) -> Result<bool, ReadError> {
+        let Some(fetching) = &cursor.fetching else { return Ok(true) };
+        let Some((result, buffer)) = self.reads.collect(fetching.slot) else { return Ok(false) };
+        let (offset, length) = (fetching.offset, fetching.length);
+        cursor.fresh = fetching.written;
+        cursor.fetching = None;
+        if let Err(source) = result {
+            let sequence = cursor.walker.expected();
+            return Err(ReadError::Damaged { sequence, offset, source: Arc::new(source) });
+        }
+        cursor.walker.feed(offset, length, buffer);
+        Ok(true)
+    }
+
+    /// A cursor for the payload of `length` bytes that begins at `spot` and was written.
+    pub(crate) fn cursor_at(&self, spot: Spot, length: usize) -> Cursor {
+        Cursor {
+            walker: Walker::at(&self.superblock, spot, length),
+            from: 0,
+            fetching: None,
+            fresh: 0,
+            found: None,
+            life: Arc::new(()),
+        }
+    }
+
+    /// Reads the payload that `cursor_at` was asked for; `true`: [`Cursor::payload`] has it. It may have been given up meanwhile: then
+    /// it is damaged.
+    pub(crate) fn read_at(&mut self, cursor: &mut Cursor) -> Result<bool, ReadError> {
+        self.check()?;
+        while cursor.found.is_none() {
+            if !self.collect(cursor)? {
+                return Ok(false);
+            }
+            match cursor.walker.step() {
+                Step::Payload { place, .. } => cursor.found = Some(place),
+                Step::Fetch { offset, length } => {
+                    if !self.fetch(cursor, offset, length)? {
+                        return Ok(false);
+                    }
+                }
+                Step::Missing => {
+                    let source = Arc::new(io::Error::other("what lies there is not the record"));
+                    let (sequence, offset) = (cursor.walker.expected(), cursor.walker.offset());
+                    return Err(ReadError::Damaged { sequence, offset, source });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where the payload begins that was appended last.
+    pub(crate) fn placed(&self) -> Spot {
+        self.stream.placed()
     }
 
     /// Asks for bytes; `false`: as many reads as allowed are in flight.

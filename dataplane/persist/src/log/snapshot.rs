@@ -14,7 +14,7 @@ use sietch_disk::{Buffer, DiskQueue, Operation};
 
 use super::{CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, Log, Sequence, no_segment, token};
 use crate::error::{Failure, SnapshotError};
-use crate::layout::{KIND_SNAPSHOT, Run, SnapshotPlace, Superblock, log_stream};
+use crate::layout::{KIND_SNAPSHOT, Run, SnapshotPlace, Spot, Superblock, log_stream};
 use crate::limits::{MAX_QUEUED, MAX_RECORD, SNAPSHOT_IN_FLIGHT, SUPERBLOCK};
 use crate::stream::Stream;
 
@@ -120,6 +120,11 @@ impl<D: DiskQueue> Log<D> {
             }
             _ => 0,
         }
+    }
+
+    /// Where the payload begins that was appended last to the snapshot in progress.
+    pub(crate) fn snapshot_placed(&self) -> Option<Spot> {
+        self.snapshot.building.as_ref().map(|building| building.stream.placed())
     }
 
     /// Whether a snapshot is in progress, from begin until the old segments are free.
