@@ -311,7 +311,7 @@ impl Content {
 }
 
 /// Where a payload lies: its first record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spot {
     /// Of the log, or of a snapshot.
     pub stream: u64,

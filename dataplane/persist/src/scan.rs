@@ -92,6 +92,7 @@ pub(crate) struct Found {
 }
 
 /// A chain as far as it is read.
+#[derive(Default)]
 struct Chain {
     /// Sequence of the first record that is missing.
     expected: u64,
@@ -111,23 +112,6 @@ struct Chain {
     fragments_open: bool,
     /// Where the last payload begins.
     begun: Spot,
-}
-
-impl Chain {
-    /// One that nothing was read of.
-    fn new() -> Self {
-        Self {
-            expected: 0,
-            committed: 0,
-            segments: Vec::new(),
-            committed_segments: 0,
-            position: 0,
-            records: 0,
-            bytes: 0,
-            fragments_open: false,
-            begun: Spot { stream: 0, sequence: 0, segment: 0, position: 0 },
-        }
-    }
 }
 
 /// What there is to know about an area after a scan.
@@ -428,7 +412,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         (report.snapshot_records, report.snapshot_bytes) = (snapshot.records, snapshot.bytes);
         let snapshot_segments = snapshot.segments;
         let mut log_segments = Vec::new();
-        let mut last = Chain::new();
+        let mut last = Chain::default();
         for (index, run) in superblock.runs.iter().enumerate() {
             let next = superblock.runs.get(index + 1);
             let wanted = Wanted {
@@ -474,7 +458,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     }
 
     fn read_snapshot(&mut self, apply: Apply<'_>) -> Result<Chain, OpenError> {
-        let Some(place) = self.superblock.snapshot else { return Ok(Chain::new()) };
+        let Some(place) = self.superblock.snapshot else { return Ok(Chain::default()) };
         let wanted = Wanted {
             kind: KIND_SNAPSHOT,
             stream: place.stream,
@@ -516,7 +500,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             committed: wanted.first - 1,
             segments: vec![wanted.segment],
             position: wanted.position as usize,
-            ..Chain::new()
+            ..Chain::default()
         };
         self.assembly.clear();
         let mut segment = wanted.segment;

@@ -500,7 +500,7 @@ fn a_device_that_shrank_is_refused() {
     let (log, _) = serve(disk, 1);
     let mut bytes = log.into_disk().inner.into_bytes();
     bytes.truncate(CAPACITY - 4096);
-    assert!(matches!(contents(&bytes), Err(OpenError::Geometry { .. })));
+    assert!(matches!(contents(&bytes), Err(OpenError::Cut { .. })));
 }
 
 #[test]

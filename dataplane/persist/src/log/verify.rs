@@ -22,13 +22,14 @@ pub fn verify<D: DiskQueue>(
 ) -> Result<RecoveryReport, OpenError> {
     let found = scan::superblock(disk)?;
     expect_content(found.superblock.content, Content::LOG)?;
-    let outcome = Scan::new(disk, &found.superblock).run(apply)?;
+    let outcome = Scan::new(disk, &found.superblock).run(&mut |entry, _| apply(entry))?;
     claim(&found.superblock, &outcome.log_segments, &outcome.snapshot_segments)?;
     if found.superblock.epoch == u32::MAX {
         return Err(OpenError::Worn { epoch: u32::MAX });
     }
     let mut report = outcome.report;
     report.damaged_superblocks = found.damaged;
+    (report.formatted, report.area) = (found.formatted, disk.capacity());
     Ok(report)
 }
 

@@ -82,7 +82,7 @@ pub enum Value<'a> {
 pub struct Fetch {
     key: Box<[u8]>,
     spot: Spot,
-    cursor: Cursor,
+    cursor: Box<Cursor>,
 }
 
 /// What fetching a value has come to.
@@ -282,7 +282,7 @@ impl<D: DiskQueue> StoredMap<D> {
             Held::Far(key, length, spot) => Value::Stored(Fetch {
                 key: key.clone(),
                 spot: *spot,
-                cursor: self.log.cursor_at(*spot, *length),
+                cursor: Box::new(self.log.cursor_at(*spot, *length)),
             }),
         })
     }
@@ -301,7 +301,7 @@ impl<D: DiskQueue> StoredMap<D> {
                     match self.index.held(slot) {
                         // Its segment was given up while it was read.
                         Some(Held::Far(_, length, spot)) if *spot != fetch.spot => {
-                            (fetch.spot, fetch.cursor) = (*spot, self.log.cursor_at(*spot, *length));
+                            (fetch.spot, *fetch.cursor) = (*spot, self.log.cursor_at(*spot, *length));
                         }
                         Some(Held::Far(..)) => return Err(error),
                         _ => return Ok(self.here(slot)),
@@ -446,7 +446,7 @@ impl<D: DiskQueue> StoredMap<D> {
         let mut written = 0;
         while written < SLICE && self.log.snapshot_room() > 0 {
             let done = match self.copies.front_mut() {
-                Some(copied) => self.log.read_at(&mut copied.cursor).unwrap_or_else(|_| true),
+                Some(copied) => self.log.read_at(&mut copied.cursor).unwrap_or(true),
                 None => false,
             };
             if done && let Some(copied) = self.copies.pop_front() {

@@ -115,7 +115,7 @@ fn power_loss_while_the_area_changes_size() {
         (grown, shrunk) = (grown + life.grown, shrunk + life.shrunk);
     }
     assert!(grown > 15 && shrunk > 8, "the areas hardly change: {grown}, {shrunk}");
-    let budget = Budget { seeds: 12, seconds: 8 };
+    let budget = Budget { seeds: 12, seconds: 4 };
     seeds::run("resize power_loss_while_the_area_changes_size", &[1, 2, 3, 4], budget, |seed| {
         enumerate(seed, None, 2).expect("the promise");
     });
