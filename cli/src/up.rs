@@ -7,7 +7,9 @@
 //! 3. What became of them is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. Whatever ends before its time is started again ([`supervisor`]). The store goes on without its
 //!    daemon, and notices no restart of it.
-//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service core, then the daemon (it removes its devices),
+//! 5. When `sietch.toml` is read again (`sietch reload`) and needs a service core for the first time, one is started. One that nobody needs any
+//!    more goes on: grants stand as they were given.
+//! 6. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service core, then the daemon (it removes its devices),
 //!    then the record is removed. If this process is killed, the kernel asks its children to do the same.
 
 mod banner;
@@ -37,8 +39,8 @@ struct Plan {
     settings: Settings,
     /// Whom the store becomes, when this is root.
     account: Option<Account>,
-    /// Whether there are VNICs of the switch, and whom the service core becomes.
-    switch: bool,
+    /// Whether a service core is needed, and whom it becomes.
+    core: bool,
     service_account: Option<Account>,
     /// Bytes in the store's area; a store without a log has none.
     area: Option<u64>,
@@ -96,7 +98,7 @@ impl Plan {
         }
         Ok(Self {
             account: root.then_some(Account { uid, gid: uid }),
-            switch: !configuration.ports.is_empty(),
+            core: wants_core(&configuration),
             service_account: root
                 .then_some(Account { uid: configuration.service_uid, gid: configuration.service_uid }),
             area,
@@ -144,6 +146,11 @@ impl Plan {
         line.extend(["--parent".into(), std::process::id().to_string().into()]);
         line
     }
+}
+
+/// Whether there is anything that a service core serves.
+fn wants_core(configuration: &Configuration) -> bool {
+    !configuration.ports.is_empty()
 }
 
 fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {

@@ -259,8 +259,8 @@ impl Keeper {
                 self.captures.retain(|(begun, _)| *begun != id);
                 self.ask(NOBODY, grant, Wanted::EndCapture);
             }
-            // For the service core, which has no lease.
-            Notice::Port(_) | Notice::Unplug { .. } => {}
+            // For the service core, which has no lease, and for who starts it.
+            Notice::Port(_) | Notice::Unplug { .. } | Notice::Reloaded => {}
             Notice::ShuttingDown { .. } => self.shared.ending.store(true, Ordering::Release),
         }
         self.shared.ring();

@@ -90,3 +90,22 @@ fn up_starts_the_switch_and_starts_it_again_when_it_dies() {
     let said = up.stop();
     assert!(said.contains("the service core ended"), "{said}");
 }
+
+#[test]
+fn a_reload_that_needs_a_service_core_for_the_first_time_gets_one() {
+    let place = Place::new("core-later");
+    let own = rustix::process::geteuid().as_raw();
+    let up = place.up(&["--net", "linux"]);
+    assert!(place.status()["daemon"]["service"].is_null());
+    let service = if own == 0 { 61871 } else { own };
+    place.configure(&format!(
+        "{}\n[[vnic]]\nname = \"late\"\nkind = \"switch\"\nuid = {own}\naddress = \"10.91.0.2/24\"\n\n[service]\nuid = {service}\n",
+        place.configuration()
+    ));
+    let pids = place.pids();
+    assert!(place.run(&["reload"]).status.success());
+    wait_for("a service core", || place.try_status()?["daemon"]["service"].as_i64());
+    assert_eq!(place.pids(), pids, "nothing else was restarted");
+    let said = up.stop();
+    assert!(said.contains("needs a service core, and it is up"), "{said}");
+}

@@ -109,8 +109,15 @@ struct Client {
     outbox: mpsc::Sender<Outgoing>,
     /// Its metrics pages by label.
     pages: Vec<(String, OwnedFd)>,
-    /// Grants whose inquiries it answers.
-    attends: BTreeSet<u64>,
+    /// Grants whose inquiries it answers; none if it has never said that it reads notices.
+    attends: Option<BTreeSet<u64>>,
+}
+
+impl Client {
+    /// Whether it answers for `grant`.
+    fn attends(&self, grant: u64) -> bool {
+        self.attends.as_ref().is_some_and(|attends| attends.contains(&grant))
+    }
 }
 
 /// A process that holds a grant or is connected.
@@ -237,7 +244,7 @@ impl<D: VnicDevices> Control<D> {
         match event {
             Event::Connected { connection, process, pidfd, outbox } => {
                 self.watch(&process, pidfd);
-                let (name, pages, attends) = (String::new(), Vec::new(), BTreeSet::new());
+                let (name, pages, attends) = (String::new(), Vec::new(), None);
                 self.clients.insert(connection, Client { process, name, outbox, pages, attends });
             }
             Event::Request { connection, request, descriptors, answer } => {

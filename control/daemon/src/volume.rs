@@ -189,7 +189,10 @@ impl Volume {
                 Err(why) => Backend::Broken(why),
             },
             (VolumeKind::Memory, _) => Backend::Memory(Memory::new(name, size.unwrap_or(0))),
-            (VolumeKind::Dax, Some(path)) => Backend::Broken(refuse_dax(path)),
+            (VolumeKind::Dax, Some(path)) => match open_dax(name, path, *size, former) {
+                Ok(directory) => Backend::Directory(directory),
+                Err(why) => Backend::Broken(why),
+            },
             (VolumeKind::Extents | VolumeKind::Dax, None) => {
                 Backend::Broken("it has no path; say where it lies".to_owned())
             }
@@ -231,6 +234,7 @@ impl Volume {
     /// What becomes of its data when the power fails.
     pub(crate) fn promise(&self) -> &'static str {
         match &*self.backend {
+            Backend::Directory(directory) if directory.is_dax() => "durable with the fence behind it",
             Backend::Directory(_) | Backend::Extents(_) => "durable as what it lies on",
             Backend::Memory(_) => "memory, lost at power off and when the daemon ends",
             Backend::Broken(_) => "",
@@ -395,17 +399,22 @@ impl Volume {
     }
 }
 
-/// Why no area can be had of persistent memory here.
-fn refuse_dax(path: &Path) -> String {
+/// Opens a directory on persistent memory, or says why no area can be had of it.
+fn open_dax(name: &str, path: &Path, size: Option<u64>, former: &mut Former) -> Result<Directory, String> {
     let shown = path.display();
-    match path.symlink_metadata() {
-        Err(error) => format!(
-            "{shown} is not there ({error}); this machine has no persistent memory of that name: use kind = \"memory\" to try without"
-        ),
-        Ok(_) => format!(
-            "{shown} is there, but DAX ranges are not available yet; use kind = \"directory\" on a file system of it"
-        ),
+    let metadata = path.metadata().map_err(|error| {
+        format!(
+            "{shown} is not there ({error}); mount a file system of persistent memory with -o dax, or use kind = \"memory\" to try without"
+        )
+    })?;
+    if !metadata.is_dir() {
+        // A range of a device would be reached through a descriptor of all of it.
+        return Err(format!(
+            "{shown} is no directory, and whoever may map one range of a DAX device may map all of it; \
+             make a file system on its memory (`ndctl create-namespace --mode=fsdax`), mount it with -o dax, and name a directory there"
+        ));
     }
+    Directory::open(name, path.to_owned(), size, former).map_err(|error| error.to_string())?.on_dax()
 }
 
 /// When something was last written, in nanoseconds since 1970.
@@ -448,6 +457,8 @@ mod tests {
 
     #[test]
     fn persistent_memory_that_is_not_there_is_refused_by_its_name() {
-        assert!(refuse_dax(Path::new("/dev/dax9.9")).starts_with("/dev/dax9.9 is not there"));
+        let refused = |path: &str| open_dax("pmem", Path::new(path), None, &mut Vec::new()).err().unwrap();
+        assert!(refused("/dev/dax9.9").starts_with("/dev/dax9.9 is not there"));
+        assert!(refused("/dev/null").contains("may map all of it"), "a device is not cut in ranges");
     }
 }

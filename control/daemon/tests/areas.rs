@@ -342,6 +342,35 @@ fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
     drop(connection);
 }
 
+/// Persistent memory where there is none: by its name, by its sort, and by what the file system says to a synchronous mapping.
+#[test]
+fn a_volume_on_persistent_memory_says_why_it_is_none() {
+    let scene = Scene::new("areas-dax", own_uid());
+    let place = scene.root.join("pmem");
+    std::fs::create_dir(&place).unwrap();
+    let volume = |name: &str, path: &std::path::Path| {
+        format!("[[volume]]\nname = \"{name}\"\nkind = \"dax\"\npath = \"{}\"\n", path.display())
+    };
+    let text = volume("pmem", &place) + &volume("device", std::path::Path::new("/dev/null"));
+    scene.configure(&text);
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    for (name, said) in [("pmem", "MAP_SYNC"), ("device", "may map all of it")] {
+        let volumes = connection.volumes().unwrap();
+        let volume = volumes.iter().find(|volume| volume.name == name).unwrap();
+        match &volume.broken {
+            Some(why) => assert!(why.contains(said), "{why}"),
+            None => eprintln!("SKIPPED {name}: the temporary directory is persistent memory"),
+        }
+    }
+    let (sort, text) = kind(connection.create_vsa("/device/x", MIB, None));
+    assert!(
+        sort == ErrorKind::Unsupported && text.contains("volume device") && text.contains("-o dax"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+}
+
 /// Two daemons that are given one place: the second is told who has it, and serves everything else.
 #[test]
 fn a_volume_belongs_to_one_daemon() {

@@ -48,8 +48,8 @@ pub enum Request {
         /// Its name in `sietch.toml`.
         name: String,
     },
-    /// Says that this connection reads notices for these grants and answers what is asked about them ([`Notice::Inquiry`],
-    /// [`Notice::Capture`]). Answer: [`Reply::Done`].
+    /// Says that this connection reads notices for these grants, which may be none, and answers what is asked about them
+    /// ([`Notice::Inquiry`], [`Notice::Capture`]). Answer: [`Reply::Done`].
     Attend {
         /// At most [`MAX_HELD`].
         grants: Vec<u64>,
@@ -590,6 +590,8 @@ pub enum Notice {
         /// The grant of the VNIC.
         grant: u64,
     },
+    /// `sietch.toml` was read again. To connections that have said [`Request::Attend`].
+    Reloaded,
     /// The daemon ends and takes its devices down.
     ShuttingDown {
         /// Why.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use sietch_protocol::{
-    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Protection, Reply, Request, Stat, StatGroup, Status,
-    Target, VnicKind, VnicStatus, VsaStatus,
+    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Notice, Protection, Reply, Request, Stat, StatGroup,
+    Status, Target, VnicKind, VnicStatus, VsaStatus,
 };
 
 use super::grants::key;
@@ -275,6 +275,10 @@ impl<D: VnicDevices> Control<D> {
                 self.volumes = Volumes::open(&self.data, &configuration.volumes, Some(&self.volumes))
                     .map_err(|error| refuse(ErrorKind::Failed, "volumes", error.to_string(), "mend it"))?;
                 self.configuration = configuration;
+                let readers = self.clients.iter().filter(|(_, client)| client.attends.is_some());
+                for reader in readers.map(|(number, _)| *number).collect::<Vec<_>>() {
+                    self.tell(reader, Notice::Reloaded, Vec::new());
+                }
                 Ok(())
             }
             Err(error) => {

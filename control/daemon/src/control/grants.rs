@@ -119,12 +119,26 @@ impl<D: VnicDevices> Control<D> {
             Ok(opened) => {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant = record.grant, name, pid = record.process.pid, "VNIC granted");
+                self.settle_mtu(record.grant, opened.mtu);
                 Ok(vnic_answer(&record, plan, opened))
             }
             Err(error) => {
                 self.forget(record.grant);
                 Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend))
             }
+        }
+    }
+
+    /// Remembers what frames a VNIC takes, where that is less than was wished for.
+    fn settle_mtu(&mut self, grant: u64, mtu: u32) {
+        let Some(record) = self.grants.get_mut(&grant) else { return };
+        let Device::Vnic(plan) = &mut record.device else { return };
+        if plan.mtu == mtu {
+            return;
+        }
+        plan.mtu = mtu;
+        if let Err(error) = self.state.keep(record) {
+            self.warn(error.to_string());
         }
     }
 

@@ -69,7 +69,7 @@ impl<D: VnicDevices> Control<D> {
         let own = |grant: &&u64| self.grants.get(grant).is_some_and(|record| record.process == process);
         let attends = grants.iter().filter(own).copied().collect();
         if let Some(client) = self.clients.get_mut(&connection) {
-            client.attends = attends;
+            client.attends = Some(attends);
         }
         Ok(Reply::Done)
     }
@@ -126,7 +126,7 @@ impl<D: VnicDevices> Control<D> {
             self.check_ring(&what, &record, &descriptors)?;
         }
         let attends = |(number, client): (&u64, &super::Client)| {
-            let same = client.process == record.process && client.attends.contains(&record.grant);
+            let same = client.process == record.process && client.attends(record.grant);
             same.then_some(*number)
         };
         let Some(asked) = self.clients.iter().filter_map(attends).next_back() else {
@@ -281,8 +281,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     fn end_capture(&mut self, id: u64, grant: u64) {
-        let attends =
-            |(number, client): (&u64, &super::Client)| client.attends.contains(&grant).then_some(*number);
+        let attends = |(number, client): (&u64, &super::Client)| client.attends(grant).then_some(*number);
         if let Some(holder) = self.clients.iter().filter_map(attends).next_back() {
             self.tell(holder, Notice::EndCapture { id, grant }, Vec::new());
         }

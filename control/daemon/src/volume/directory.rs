@@ -21,7 +21,11 @@
 //!    file system's journal at each write to blocks that are new or count as unwritten (`ZERO_RANGE`), which preallocated, written blocks do
 //!    not (35 us against 60, with milliseconds at the tail). The size is what counts against quotas, so nobody of Sietch's gains by a
 //!    hole. Who wants the room back makes the area shorter.
-//! 10. A directory belongs to one daemon ([`super::claim`]), and room that is bounded is spoken for before it is filled.
+//! 10. On persistent memory (`kind = "dax"`, a file system mounted with `-o dax`) areas are files that are mapped with `MAP_SYNC`. Whether that can be had is *tried*
+//!     at start; where it is refused the volume is broken, for a mapping of cached pages would not be durable at the fence. A mapping goes on writing to an
+//!     immutable file, so there revoking copies the area to a new file, which takes its name: the former holder keeps blocks that are
+//!     nobody's, until it ends.
+//! 11. A directory belongs to one daemon ([`super::claim`]), and room that is bounded is spoken for before it is filled.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,7 +36,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, IFlags, Mode, OFlags};
 use rustix::io::Errno;
+use sietch_disk::BLOCK;
 use sietch_disk::area::{self, AreaError};
+use sietch_disk::nvm::Mapped;
 use sietch_protocol::message::is_name;
 use sietch_protocol::{ErrorKind, ErrorReply, Protection};
 
@@ -55,6 +61,8 @@ pub(crate) struct Directory {
     reserved: Mutex<u64>,
     /// Why open descriptors cannot be stopped here, if so.
     unfenced: Option<String>,
+    /// Whether its files are memory.
+    dax: bool,
     /// Keeps other daemons away.
     claim: Arc<Claim>,
 }
@@ -89,7 +97,32 @@ impl Directory {
         remove_unfinished(&directory);
         let unfenced = probe(&directory.join("probe")).err();
         let reserved = Mutex::new(0);
-        Ok(Self { volume: volume.to_owned(), directory, bound, reserved, unfenced, claim })
+        Ok(Self { volume: volume.to_owned(), directory, bound, reserved, unfenced, dax: false, claim })
+    }
+
+    /// The same on persistent memory, or why it is not.
+    pub(crate) fn on_dax(mut self) -> Result<Self, String> {
+        // A name that the next start removes.
+        let probe = self.directory.join("probe.vsa.partial");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&probe, flags, Mode::RUSR | Mode::WUSR)
+            .and_then(|file| rustix::fs::ftruncate(&file, BLOCK as u64).map(|()| file))
+            .map_err(|error| format!("{}: {error}; see whether it is full", self.location()));
+        let mapped = file.map(|file| Mapped::dax(file, BLOCK as u64).err());
+        // A probe that stays behind is removed by the next start.
+        let _ = std::fs::remove_file(&probe);
+        match mapped? {
+            None => {
+                self.dax = true;
+                Ok(self)
+            }
+            Some(why) => Err(format!("{}: {why}", self.location())),
+        }
+    }
+
+    /// Whether its files are memory.
+    pub(crate) fn is_dax(&self) -> bool {
+        self.dax
     }
 
     /// What keeps other daemons away from it.
@@ -114,6 +147,7 @@ impl Directory {
     /// What keeps a holder inside its area and can take it away.
     pub(crate) fn protection(&self) -> Protection {
         match &self.unfenced {
+            _ if self.dax => Protection::KernelEnforced,
             None => Protection::KernelEnforced,
             Some(why) => Protection::None(why.clone()),
         }
@@ -140,7 +174,7 @@ impl Directory {
         });
         written.map_err(|error| {
             if error.kind() == io::ErrorKind::StorageFull {
-                return full(&self.volume, record.size.unwrap_or(0), self.room().1);
+                return full(&self.volume, record.size.unwrap_or(BLOCK as u64), self.room().1);
             }
             let cause = format!("cannot write {}: {error}", path.display());
             refuse(ErrorKind::Failed, name, cause, "free some space")
@@ -355,10 +389,22 @@ impl Directory {
 
     /// Takes writing away from whoever has the area open. Says what now stops them, or what does not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
+        let path = self.path(name);
+        if self.dax {
+            return match self.move_away(name) {
+                Ok(()) => {
+                    Ok("the area has moved to a file of its own; what that process has mapped is nobody's"
+                        .to_owned())
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Ok("it had not been made yet".to_owned())
+                }
+                Err(error) => Err(format!("cannot copy {}: {error}", path.display())),
+            };
+        }
         if let Some(why) = &self.unfenced {
             return Err(why.clone());
         }
-        let path = self.path(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let set = || {
             let file = rustix::fs::open(&path, flags, Mode::empty())?;
@@ -372,6 +418,27 @@ impl Directory {
             Err(Errno::NOENT) => Ok("it had not been made yet".to_owned()),
             Err(error) => Err(format!("cannot make {} immutable: {error}", path.display())),
         }
+    }
+
+    /// Puts a copy of the area in its place.
+    fn move_away(&self, name: &str) -> io::Result<()> {
+        let path = self.path(name);
+        let copy = self.directory.join(format!("{name}.vsa.moving"));
+        let from = File::open(&path)?;
+        let length = from.metadata()?.len();
+        let moved = || {
+            area::create(&copy, length, &mut |_| {}).map_err(|error| io::Error::other(error.to_string()))?;
+            let mut to = File::options().write(true).open(&copy)?;
+            io::copy(&mut io::Read::take(&from, length), &mut to)?;
+            to.sync_all()?;
+            std::fs::rename(&copy, &path)
+        };
+        if let Err(error) = moved() {
+            // The first error is the one to report.
+            drop(std::fs::remove_file(&copy));
+            return Err(error);
+        }
+        self.claim.file().sync_all()
     }
 
     /// Cuts an area back that is longer than `size`, or has blocks beyond its end; says what it found if it was not
@@ -429,7 +496,8 @@ fn remove_unfinished(directory: &Path) {
             let area = name.strip_suffix(".owner").filter(|name| is_name(name));
             area.is_some_and(|area| !directory.join(format!("{area}.vsa")).exists())
         };
-        if (unfinished(".vsa.partial") || unfinished(".owner.new") || alone())
+        let ends = [".vsa.partial", ".vsa.moving.partial", ".vsa.moving", ".owner.new"];
+        if (ends.into_iter().any(unfinished) || alone())
             && let Err(error) = std::fs::remove_file(entry.path())
         {
             tracing::warn!(%error, path = %entry.path().display(), "something unfinished stays behind");

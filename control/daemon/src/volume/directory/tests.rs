@@ -100,7 +100,16 @@ fn what_a_crash_left_is_removed_and_nothing_else() {
     let areas = Directory::open("main", directory.clone(), None, &mut Vec::new()).unwrap();
     areas.create("a", 7, SIZE).unwrap();
     drop(areas);
-    for left in ["b.vsa.partial", "c.owner.new", "d.owner", "a.owner.new", "notes.txt", "..owner"] {
+    for left in [
+        "b.vsa.partial",
+        "c.owner.new",
+        "d.owner",
+        "a.owner.new",
+        "a.vsa.moving",
+        "e.vsa.moving.partial",
+        "notes.txt",
+        "..owner",
+    ] {
         std::fs::write(directory.join(left), "7\n").unwrap();
     }
     let areas = Directory::open("main", directory.clone(), None, &mut Vec::new()).unwrap();
@@ -146,4 +155,28 @@ fn two_who_come_at_once_never_get_more_than_the_bound() {
     });
     assert_eq!(areas.list().len(), 0);
     assert_eq!(std::fs::read_dir(scratch.0.join("areas")).unwrap().count(), 0, "a refusal leaves nothing");
+}
+
+/// All of a volume on persistent memory that needs none: what is refused where mappings are not synchronous, and what revoking does instead.
+#[test]
+fn an_area_that_is_mapped_moves_when_it_is_revoked() {
+    let scratch = Scratch::new("dax");
+    let open = || Directory::open("pmem", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
+    match open().on_dax() {
+        Ok(_) => eprintln!("this file system is persistent memory"),
+        Err(why) => assert!(why.contains("MAP_SYNC") && why.contains("-o dax"), "{why}"),
+    }
+    assert_eq!(std::fs::read_dir(scratch.0.join("areas")).unwrap().count(), 0, "a refusal leaves nothing");
+    let mut areas = open();
+    areas.dax = true;
+    assert_eq!(areas.protection(), Protection::KernelEnforced);
+    let held = areas.prepare("a", 7, SIZE).unwrap();
+    assert_eq!(rustix::io::pwrite(&held, &[5; 4096], SIZE - 4096), Ok(4096));
+    areas.fence("a").unwrap();
+    assert_eq!(rustix::io::pwrite(&held, &[6; 4096], SIZE - 4096), Ok(4096));
+    let next = areas.prepare("a", 7, SIZE).expect("the former holder has another file");
+    let mut bytes = [0; 4096];
+    assert_eq!(rustix::io::pread(&next, &mut bytes, SIZE - 4096), Ok(4096));
+    assert_eq!(bytes, [5; 4096], "what a revoked holder writes reaches nobody");
+    assert!(areas.fence("none").unwrap().contains("not been made"));
 }
