@@ -321,6 +321,16 @@ impl<D: DiskQueue> Log<D> {
         self.durable
     }
 
+    /// When its records become durable.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Whether a [`Log::flush`] is on its way.
+    pub fn is_flushing(&self) -> bool {
+        self.flush != Flush::Idle
+    }
+
     /// The sequence up to which everything was written: it survives the process, but not power loss.
     pub fn written(&self) -> Sequence {
         self.stream.written()

@@ -13,7 +13,7 @@
 //!    that are left are written as a snapshot, a slice a turn. While a snapshot holds entries the head stays: an
 //!    acknowledgement that is given up would bring its entry back from the snapshot.
 //! 6. Memory is bounded ([`QueueOptions::memory`], [`MAX_ENTRIES`]), and so is the area: sending to a full queue is refused, and
-//!    acknowledging always has room.
+//!    acknowledging always has room. With [`Queue::open_stored`] memory is a window on the entries, and the others are in the area.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -39,20 +39,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod entries;
 mod record;
-
-use std::collections::{BTreeMap, BTreeSet};
+mod stored;
 
 use sietch_disk::DiskQueue;
 use zerocopy::IntoBytes;
 
-use crate::compaction::{Compaction, SLICE};
-use crate::error::{AppendError, Failure, FormatError, OpenError, QueueError, ResizeError, SnapshotError};
+use crate::compaction::Compaction;
+use crate::error::{AppendError, Failure, FormatError, OpenError, QueueError, ResizeError};
 use crate::layout::Content;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
-use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
+use crate::scan::{Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
-use record::{Acknowledged, Change, Handed, Sent, read};
+use entries::{Entries, Entry, State};
+use record::{Acknowledged, Handed, Sent};
+use stored::Stored;
 
 /// Version of the queue's records.
 pub const QUEUE_VERSION: u32 = 1;
@@ -65,7 +67,8 @@ pub const MAX_ENTRIES: usize = 1 << 24;
 pub struct QueueOptions {
     /// How its log is driven.
     pub log: Options,
-    /// Bytes of payloads that may be in the queue: they are held in memory.
+    /// Bytes of payloads held in memory. A queue of [`Queue::open`] holds no more than that; one of [`Queue::open_stored`] keeps the others
+    /// in the area.
     pub memory: usize,
 }
 
@@ -110,100 +113,8 @@ pub struct QueueMetrics {
     pub expired: u64,
     /// Entries refused because the queue was full.
     pub full: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Ready,
-    /// In the hands of a consumer until then.
-    Leased {
-        consumer: u64,
-        until: u64,
-    },
-    /// Given back, to be ready again then.
-    Delayed {
-        until: u64,
-    },
-}
-
-struct Entry {
-    payload: Box<[u8]>,
-    deliveries: u32,
-    state: State,
-}
-
-/// The entries, as replaying makes them.
-#[derive(Default)]
-struct Entries {
-    by_id: BTreeMap<Sequence, Entry>,
-    ready: BTreeSet<Sequence>,
-    /// When leases and delays end.
-    deadlines: BTreeSet<(u64, Sequence)>,
-    bytes: usize,
-}
-
-impl Entries {
-    fn insert(&mut self, id: Sequence, deliveries: u32, payload: &[u8]) {
-        self.remove(id);
-        self.bytes += payload.len();
-        self.by_id.insert(id, Entry { payload: payload.into(), deliveries, state: State::Ready });
-        self.ready.insert(id);
-    }
-
-    fn remove(&mut self, id: Sequence) {
-        if let Some(entry) = self.by_id.remove(&id) {
-            self.bytes -= entry.payload.len();
-            self.leave(id, entry.state);
-        }
-    }
-
-    /// Takes an entry out of the set that its state has put it in.
-    fn leave(&mut self, id: Sequence, state: State) {
-        match state {
-            State::Ready => {
-                self.ready.remove(&id);
-            }
-            State::Leased { until, .. } | State::Delayed { until } => {
-                self.deadlines.remove(&(until, id));
-            }
-        }
-    }
-
-    fn change(&mut self, id: Sequence, to: State) {
-        let Some(entry) = self.by_id.get_mut(&id) else { return };
-        let from = std::mem::replace(&mut entry.state, to);
-        self.leave(id, from);
-        match to {
-            State::Ready => {
-                self.ready.insert(id);
-            }
-            State::Leased { until, .. } | State::Delayed { until } => {
-                self.deadlines.insert((until, id));
-            }
-        }
-    }
-
-    fn replay(&mut self, sequence: Option<Sequence>, payload: &[u8]) -> Applied {
-        match read(payload)? {
-            Change::Sent(sent, payload) => {
-                let id = sequence.unwrap_or(sent.id.get());
-                self.insert(id, sent.deliveries.get(), payload);
-            }
-            Change::Handed(list) => {
-                for handed in list {
-                    if let Some(entry) = self.by_id.get_mut(&handed.id.get()) {
-                        entry.deliveries = entry.deliveries.max(handed.deliveries.get());
-                    }
-                }
-            }
-            Change::Acknowledged(list) => {
-                for id in list {
-                    self.remove(id.get());
-                }
-            }
-        }
-        Ok(())
-    }
+    /// Entries that could not be read from the area, each time.
+    pub damaged: u64,
 }
 
 /// See the module's account.
@@ -214,6 +125,9 @@ pub struct Queue<D: DiskQueue> {
     /// Deliveries that the log does not know of yet.
     handed: Vec<Handed>,
     compaction: Compaction<Sequence>,
+    stored: Stored,
+    /// The time that was passed in last.
+    now: u64,
     /// Something was refused for want of room.
     pressed: bool,
     metrics: QueueMetrics,
@@ -233,17 +147,37 @@ impl<D: DiskQueue> Queue<D> {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(disk: D, options: QueueOptions) -> Result<(Self, RecoveryReport), OpenError> {
+        Self::open_with(disk, options, None)
+    }
+
+    /// As [`Queue::open`], for a queue that may hold more than memory does: payloads beyond [`QueueOptions::memory`] bytes stay in the area, and are
+    /// read before they are handed out. [`Queue::receive`] has nothing while the next one is on its way.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_stored(disk: D, options: QueueOptions) -> Result<(Self, RecoveryReport), OpenError> {
+        Self::open_with(disk, options, Some(options.memory))
+    }
+
+    fn open_with(
+        disk: D,
+        options: QueueOptions,
+        window: Option<usize>,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
         let mut entries = Entries::default();
-        let (log, report) = Log::open_as(disk, options.log, Content::QUEUE, &mut |record, _| match record {
-            LogEntry::Snapshot(payload) => entries.replay(None, payload),
-            LogEntry::Record(sequence, payload) => entries.replay(Some(sequence), payload),
-        })?;
+        let (log, report) =
+            Log::open_as(disk, options.log, Content::QUEUE, &mut |record, spot| match record {
+                LogEntry::Snapshot(payload) => entries.replay(None, payload, spot, window),
+                LogEntry::Record(sequence, payload) => entries.replay(Some(sequence), payload, spot, window),
+            })?;
         let queue = Self {
             log,
             entries,
             memory: options.memory,
             handed: Vec::new(),
             compaction: Compaction::default(),
+            stored: Stored::new(window),
+            now: 0,
             pressed: false,
             metrics: QueueMetrics::default(),
         };
@@ -256,7 +190,8 @@ impl<D: DiskQueue> Queue<D> {
     /// See [`QueueError`]; nothing was sent.
     pub fn send(&mut self, payload: &[u8]) -> Result<Sequence, QueueError> {
         let (held, entries) = (self.entries.bytes + payload.len(), self.entries.by_id.len());
-        if held > self.memory || entries >= MAX_ENTRIES {
+        let full = !self.stored.is_window() && held > self.memory;
+        if full || entries >= MAX_ENTRIES {
             self.metrics.full += 1;
             return Err(QueueError::Full { entries, bytes: self.entries.bytes, limit: self.memory });
         }
@@ -267,7 +202,8 @@ impl<D: DiskQueue> Queue<D> {
             self.metrics.full += u64::from(full);
             self.pressed |= full;
         })?;
-        self.entries.insert(id, 0, payload);
+        self.entries.insert(id, 0, payload, self.log.placed(), true);
+        self.stored.sent(id);
         self.metrics.sent += 1;
         Ok(id)
     }
@@ -276,7 +212,12 @@ impl<D: DiskQueue> Queue<D> {
     pub fn receive(&mut self, consumer: u64, now: u64, lease: u64) -> Option<Delivery<'_>> {
         self.expire(now);
         let id = self.entries.ready.first().copied().filter(|&id| id <= self.log.durable())?;
+        if self.entries.by_id.get(&id)?.payload.is_none() {
+            self.load();
+            return None;
+        }
         self.entries.change(id, State::Leased { consumer, until: now.saturating_add(lease) });
+        self.stored.handed(id);
         let entry = self.entries.by_id.get_mut(&id)?;
         entry.deliveries = entry.deliveries.saturating_add(1);
         let deliveries = entry.deliveries;
@@ -284,7 +225,7 @@ impl<D: DiskQueue> Queue<D> {
         self.metrics.redelivered += u64::from(deliveries > 1);
         self.handed.push(Handed { id: id.into(), deliveries: deliveries.into(), reserved: 0.into() });
         let receipt = Receipt { id, delivery: deliveries };
-        Some(Delivery { receipt, payload: &entry.payload, deliveries })
+        Some(Delivery { receipt, payload: entry.payload.as_deref()?, deliveries })
     }
 
     /// Acknowledges deliveries, all or none. They are gone for good once [`Queue::poll`] returns at least the sequence that
@@ -318,6 +259,7 @@ impl<D: DiskQueue> Queue<D> {
         let until = now.saturating_add(delay);
         let to = if delay == 0 { State::Ready } else { State::Delayed { until } };
         self.entries.change(receipt.id, to);
+        self.load();
         Ok(())
     }
 
@@ -334,6 +276,7 @@ impl<D: DiskQueue> Queue<D> {
         for &id in &had {
             entries.change(id, State::Ready);
         }
+        self.load();
         had.len()
     }
 
@@ -346,6 +289,7 @@ impl<D: DiskQueue> Queue<D> {
 
     /// Makes entries ready whose lease or delay is over.
     fn expire(&mut self, now: u64) {
+        self.now = now;
         while let Some(&(until, id)) = self.entries.deadlines.first()
             && until <= now
         {
@@ -357,7 +301,8 @@ impl<D: DiskQueue> Queue<D> {
 
     /// Whether [`Queue::receive`] would hand out an entry, leases and delays that are over by then aside.
     pub fn is_ready(&self) -> bool {
-        self.entries.ready.first().is_some_and(|&id| id <= self.log.durable())
+        let next = self.entries.ready.first();
+        next.is_some_and(|id| *id <= self.log.durable() && !self.entries.far.contains(id))
     }
 
     /// Asks for everything to be made durable, where the log's durability is deferred; see [`Log::flush`].
@@ -391,6 +336,8 @@ impl<D: DiskQueue> Queue<D> {
         }
         self.log.submit()?;
         let durable = self.log.poll()?;
+        self.settle();
+        self.load();
         self.tidy()?;
         Ok(durable)
     }
@@ -413,33 +360,12 @@ impl<D: DiskQueue> Queue<D> {
             }
         }
         let (bytes, count) = (self.entries.bytes, self.entries.by_id.len());
-        if self.log.should_compact() || self.log.is_mostly_dead(bytes, count, self.pressed) {
+        let worth = self.log.should_compact() || self.log.is_mostly_dead(bytes, count, self.pressed);
+        if worth && !self.stored.switching {
             self.pressed = false;
             self.compaction.begin(&mut self.log, 0);
         }
         Ok(())
-    }
-
-    /// Writes entries from `from` on into the snapshot, as many as a turn may.
-    fn compact(&mut self, from: Sequence) -> Result<(), Failure> {
-        let (mut written, end) = (0, self.compaction.start());
-        for (&id, entry) in self.entries.by_id.range(from..end.max(from)) {
-            if written >= SLICE || self.log.snapshot_room() == 0 {
-                self.compaction.go_on(id);
-                return Ok(());
-            }
-            let sent = Sent { id: id.into(), deliveries: entry.deliveries.into(), reserved: 0.into() };
-            let payload: [&[u8]; 3] = [&typed::<Sent>(), sent.as_bytes(), &entry.payload];
-            match self.log.snapshot_append_parts(&payload) {
-                Ok(()) => written += entry.payload.len() + 64,
-                Err(SnapshotError::Failed(failure)) => return Err(failure),
-                Err(_) => {
-                    self.compaction.abort(&mut self.log);
-                    return Ok(());
-                }
-            }
-        }
-        self.compaction.finish(&mut self.log)
     }
 
     /// Entries in the queue, whoever has them.
@@ -452,9 +378,16 @@ impl<D: DiskQueue> Queue<D> {
         self.entries.by_id.is_empty()
     }
 
-    /// Entries, with what was sent and how often they were delivered, oldest first.
+    /// Entries, with what was sent and how often they were delivered, oldest first. Of a queue of [`Queue::open_stored`] those whose payload is
+    /// in memory.
     pub fn iter(&self) -> impl Iterator<Item = (Sequence, &[u8], u32)> {
-        self.entries.by_id.iter().map(|(id, entry)| (*id, &*entry.payload, entry.deliveries))
+        let entries = self.entries.by_id.iter();
+        entries.filter_map(|(id, entry)| Some((*id, entry.payload.as_deref()?, entry.deliveries)))
+    }
+
+    /// Bytes of all payloads, and of those in memory.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.entries.bytes, self.entries.held)
     }
 
     /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see [`Log::when_durable`].

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use sietch_persist::{
-    Failure, Fetch, Fetched, Log, Map, Queue, Receipt, ResizeError, Sequence, StoredMap, Value,
+    Durability, Failure, Fetch, Fetched, Log, Map, Queue, Receipt, ResizeError, Sequence, StoredMap, Value,
 };
 
 use super::Net;
@@ -37,6 +37,7 @@ mod sealed {
         fn grow(&mut self, capacity: u64) -> Result<(), ResizeError>;
         fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError>;
         fn replace_disk(&mut self, disk: Self::Disk) -> Result<(), ResizeError>;
+        fn flush(&mut self) -> Result<(), Failure>;
         /// Hands on what was changed and takes what has finished.
         fn turn(&mut self, now: u64);
         fn durable(&self) -> Sequence {
@@ -80,6 +81,10 @@ impl<D: DiskDoorbell> Drive for Log<D> {
         Log::replace_disk(self, disk)
     }
 
+    fn flush(&mut self) -> Result<(), Failure> {
+        Log::flush(self)
+    }
+
     fn turn(&mut self, _now: u64) {
         if self.failed().is_none() {
             // A failure is kept by the log, and told to everyone who waits.
@@ -106,6 +111,10 @@ impl<D: DiskDoorbell> Drive for Map<D> {
 
     fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
         Map::replace_disk(self, disk)
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        Map::flush(self)
     }
 
     fn turn(&mut self, _now: u64) {
@@ -135,6 +144,10 @@ impl<D: DiskDoorbell> Drive for StoredMap<D> {
         StoredMap::replace_disk(self, disk)
     }
 
+    fn flush(&mut self) -> Result<(), Failure> {
+        StoredMap::flush(self)
+    }
+
     fn turn(&mut self, _now: u64) {
         if self.failed().is_none() {
             // As for a log.
@@ -160,6 +173,10 @@ impl<D: DiskDoorbell> Drive for Queue<D> {
 
     fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
         Queue::replace_disk(self, disk)
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        Queue::flush(self)
     }
 
     fn turn(&mut self, now: u64) {
@@ -195,10 +212,28 @@ struct State<S> {
     replacing: Cell<bool>,
 }
 
+impl<S: Structure> State<S> {
+    /// Whether somebody waits for what was written and only a flush makes durable.
+    fn needs_flush(&self, structure: &S) -> bool {
+        let log = structure.log();
+        let deferred = log.durability() == Durability::Deferred && log.failed().is_none();
+        let waiting = || {
+            let waiting = self.waiting.borrow();
+            let first = waiting.first_key_value().map(|((sequence, _), _)| *sequence);
+            first.is_some_and(|sequence| sequence > log.durable()) || !self.receivers.borrow().is_empty()
+        };
+        deferred && !log.is_flushing() && log.written() > log.durable() && waiting()
+    }
+}
+
 impl<S: Structure> Driver for State<S> {
     fn turn(&self, now: u64) -> io::Result<bool> {
         let mut structure = self.structure.borrow_mut();
         structure.turn(now);
+        if self.needs_flush(&structure) {
+            // A failure is kept by the log.
+            let _ = structure.flush();
+        }
         let (durable, failed) = (structure.durable(), structure.failed().is_some());
         let ready = structure.is_ready() || failed;
         let sized = !structure.log().is_resizing() || failed;
@@ -275,7 +310,8 @@ impl<S: Structure> Durable<S> {
         look(&mut self.state.structure.borrow_mut())
     }
 
-    /// Waits until everything up to `sequence` is durable, as the structure was opened to be.
+    /// Waits until everything up to `sequence` is durable. A structure that was opened with deferred durability is flushed for it, so that nobody
+    /// waits for a flush that does not come.
     ///
     /// # Errors
     /// The structure has failed: then nobody knows whether the change will be there after a restart.

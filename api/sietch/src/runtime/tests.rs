@@ -585,6 +585,28 @@ fn a_map_reads_its_values_from_the_area() {
 }
 
 #[test]
+fn whoever_waits_has_a_deferred_structure_flushed() {
+    use sietch_persist::{Durability, FormatOptions, Options, Queue, QueueOptions};
+    let mut area = MemoryQueue::new(1 << 20);
+    Queue::format(&mut area, FormatOptions::new(7)).expect("it fits");
+    let log = Options { durability: Durability::Deferred, ..Options::default() };
+    let options = QueueOptions { log, ..QueueOptions::default() };
+    let (queue, _) = Queue::open(area, options).expect("it was just formatted");
+    let mut world = World::new();
+    let net = world.server.net();
+    let queue = net.queue(queue).expect("it has no doorbell");
+    let task = net.spawn(async move {
+        // Nobody waits for this one but who receives it.
+        queue.with(|queue| queue.send(b"one")).expect("there is room");
+        let entry = queue.receive(1, 1_000_000).await.expect("the queue works");
+        queue.acknowledge(&[entry.receipt]).await.expect("it is ours");
+        queue.send(b"two").await.expect("there is room");
+        entry.payload
+    });
+    assert_eq!(world.until(&task), b"one");
+}
+
+#[test]
 fn another_thread_wakes_a_sleeping_loop() {
     let (queue, _other) = pair([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 1500, 16);
     let config = Config::new(SERVER, 24, [1; 16]);

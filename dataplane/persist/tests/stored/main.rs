@@ -9,6 +9,7 @@ mod disk;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../structures/history.rs"]
 mod history;
+mod queue;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
