@@ -2,8 +2,10 @@
 //!
 //! - [`switch`]: a software switch, sans-I/O, over any [`sietch_nic::NicQueue`].
 //! - [`run`]: the loop that drives one over shared-memory links: spins while traffic flows, sleeps when it does not.
+//! - [`block`]: a storage broker, sans-I/O, for areas that lie as extents on one file or device, and its loop.
 #![forbid(unsafe_code)]
 
+pub mod block;
 mod counters;
 mod rate;
 pub mod run;

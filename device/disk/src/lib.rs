@@ -5,6 +5,7 @@
 //! - [`uring`]: a file or block device through io_uring, O_DIRECT,
 //! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers),
 //! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it,
+//! - [`broker`]: shared memory to a service core, where areas lie on a volume that no application may have,
 //! - [`memory`]: DRAM; for tests, and for stores that want no durability.
 //!
 //! [`open_area`] chooses between the first three and says why; [`area`] makes the files they work on.
@@ -12,6 +13,7 @@
 
 pub mod area;
 pub mod blocking;
+pub mod broker;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod file;
@@ -79,6 +81,12 @@ pub enum OpenError {
         "the area's memory is not sealed against shrinking (F_SEAL_SHRINK); whoever made it must seal it"
     )]
     Unsealed,
+    /// The shared memory of an area behind a broker is not what it should be.
+    #[error("the shared memory of the area: {cause}; acquire the area anew")]
+    Broker {
+        /// What is wrong.
+        cause: String,
+    },
     /// The area is not on persistent memory, or this machine cannot write to it.
     #[error(
         "no direct access to persistent memory: {cause}; use a file system mounted with -o dax, or another kind of volume"

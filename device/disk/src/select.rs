@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
+use crate::broker::BrokerQueue;
 use crate::nvm::{Mapped, Model, is_sealed_memory};
 use crate::uring::UringOptions;
 use crate::{
@@ -21,6 +22,8 @@ pub enum AreaQueue {
     Blocking(BlockingQueue, String),
     /// Persistent memory, or sealed memory that stands in for it.
     Nvm(NvmQueue),
+    /// Shared memory to a service core. Boxed, as above.
+    Broker(Box<BrokerQueue>),
     /// DRAM.
     Memory(MemoryQueue),
 }
@@ -87,6 +90,7 @@ impl AreaQueue {
                 format!("{} (io_uring refused: {why})", queue.description())
             }
             Self::Nvm(queue) => queue.description(),
+            Self::Broker(queue) => queue.description().into(),
             Self::Memory(_) => "memory: nothing survives this process".into(),
         }
     }
@@ -96,6 +100,7 @@ impl AreaQueue {
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Uring(queue) => Some(queue.as_fd()),
+            Self::Broker(queue) => Some(queue.as_fd()),
             Self::Blocking(..) | Self::Nvm(_) | Self::Memory(_) => None,
         }
     }
@@ -107,6 +112,7 @@ macro_rules! dispatch {
             AreaQueue::Uring($queue) => $call,
             AreaQueue::Blocking($queue, _) => $call,
             AreaQueue::Nvm($queue) => $call,
+            AreaQueue::Broker($queue) => $call,
             AreaQueue::Memory($queue) => $call,
         }
     };

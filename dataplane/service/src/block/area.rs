@@ -1,0 +1,290 @@
+//! An area that is served: its application's rings, its extents, and its requests under way.
+
+use sietch_disk::broker::layout::{self, DISCARD, DURABLE, FLUSH, MAX_PIECE, READ, WRITE};
+use sietch_disk::broker::{BrokerHost, Submission};
+use sietch_disk::{BLOCK, Buffer, Priority};
+
+use super::AreaId;
+use super::extents::Map;
+use super::limits::REQUEST_COST;
+use super::metrics::{AreaCounters, Refusal};
+use super::volume::Piece;
+
+/// A request that passed.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    token: u64,
+    operation: u8,
+    durable: bool,
+    priority: Priority,
+    offset: u64,
+    length: u64,
+    data: u32,
+    /// Bytes that are in pieces, and pieces at the device.
+    issued: u64,
+    under_way: u32,
+    error: i32,
+}
+
+/// The next piece of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    pub operation: u8,
+    pub durable: bool,
+    pub priority: Priority,
+    /// The first byte on the volume, and how many.
+    pub place: u64,
+    pub span: u64,
+    /// Bytes that are moved, and where they are in the data region. A discard moves none.
+    pub length: u32,
+    pub data: u32,
+}
+
+/// See the module.
+pub(super) struct Area {
+    pub(super) id: AreaId,
+    pub(super) volume: usize,
+    pub(super) map: Map,
+    /// What it is to become when nothing is under way.
+    pub(super) shape: Option<Map>,
+    pub(super) host: BrokerHost,
+    /// The request that is being issued.
+    pub(super) head: Option<u32>,
+    /// Pieces at the device, and flushes that are waited for.
+    pub(super) under_way: u32,
+    /// Bytes at the device.
+    pub(super) bytes: u64,
+    pub(super) credit: i64,
+    /// Nothing more is taken.
+    pub(super) leaving: bool,
+    requests: Vec<Option<Request>>,
+    spare: Vec<u32>,
+    counters: AreaCounters,
+}
+
+/// Whether a submission may be done in an area of that map, with a data region of which `holds` knows.
+pub(super) fn judge(
+    submission: &Submission,
+    map: &Map,
+    block: usize,
+    holds: impl FnOnce(u32, usize) -> bool,
+) -> Result<(), Refusal> {
+    let Submission { offset, operation, flags, .. } = *submission;
+    let flags_known = flags & !DURABLE == 0 && (flags == 0 || operation == WRITE);
+    if !flags_known || !matches!(operation, READ | WRITE | FLUSH | DISCARD) {
+        return Err(Refusal::Operation);
+    }
+    if operation == FLUSH {
+        return Ok(());
+    }
+    let length = bytes_of(submission);
+    let block = block as u64;
+    let longest = if operation == DISCARD { u64::MAX } else { MAX_PIECE as u64 };
+    if length == 0 || length > longest || !length.is_multiple_of(block) || !offset.is_multiple_of(block) {
+        return Err(Refusal::Alignment);
+    }
+    if !map.holds(offset, length) {
+        return Err(Refusal::Range);
+    }
+    // At most MAX_PIECE where it matters.
+    if operation != DISCARD && !holds(submission.data, length as usize) {
+        return Err(Refusal::Data);
+    }
+    Ok(())
+}
+
+/// Bytes of the area that a submission names.
+fn bytes_of(submission: &Submission) -> u64 {
+    match submission.operation {
+        DISCARD => u64::from(submission.data) << 32 | u64::from(submission.length),
+        FLUSH => 0,
+        _ => u64::from(submission.length),
+    }
+}
+
+impl Area {
+    pub(super) fn new(id: AreaId, volume: usize, map: Map, host: BrokerHost) -> Self {
+        let slots = host.geometry().slots;
+        Self {
+            id,
+            volume,
+            map,
+            shape: None,
+            host,
+            head: None,
+            under_way: 0,
+            bytes: 0,
+            credit: 0,
+            leaving: false,
+            requests: (0..slots).map(|_| None).collect(),
+            spare: (0..slots).rev().collect(),
+            counters: AreaCounters::default(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> AreaCounters {
+        AreaCounters {
+            rings: self.host.rings(),
+            violations: self.host.violations(),
+            in_flight: u64::from(self.under_way),
+            ..self.counters
+        }
+    }
+
+    /// Judges a submission. The number of the request that it becomes; or it is answered.
+    pub(super) fn admit(&mut self, submission: &Submission, block: usize) -> Option<u32> {
+        let host = &self.host;
+        let judged = judge(submission, &self.map, block, |data, length| host.holds(data, length));
+        let length = bytes_of(submission);
+        let moved = if submission.operation == DISCARD { 0 } else { i64::from(submission.length) };
+        self.credit -= REQUEST_COST + if judged.is_ok() { moved } else { 0 };
+        if let Err(refusal) = judged {
+            self.counters.refused[refusal as usize] += 1;
+            self.host.complete(submission.token, refusal.error());
+            return None;
+        }
+        let (count, bytes) = match submission.operation {
+            READ => (&mut self.counters.reads, Some(&mut self.counters.read_bytes)),
+            WRITE => (&mut self.counters.writes, Some(&mut self.counters.written_bytes)),
+            FLUSH => (&mut self.counters.flushes, None),
+            _ => (&mut self.counters.discards, None),
+        };
+        *count += 1;
+        if let Some(bytes) = bytes {
+            *bytes += length;
+        }
+        // As many as completions have room, so there is one; a host that counts wrongly is answered.
+        let Some(number) = self.spare.pop() else {
+            self.host.complete(submission.token, rustix::io::Errno::BUSY.raw_os_error());
+            return None;
+        };
+        let flush = submission.operation == FLUSH;
+        self.requests[number as usize] = Some(Request {
+            token: submission.token,
+            operation: submission.operation,
+            durable: submission.flags & DURABLE != 0,
+            priority: match submission.priority {
+                0 => Priority::Latency,
+                1 => Priority::Throughput,
+                _ => Priority::Bulk,
+            },
+            offset: submission.offset,
+            length,
+            data: submission.data,
+            issued: 0,
+            under_way: u32::from(flush),
+            error: 0,
+        });
+        self.under_way += u32::from(flush);
+        Some(number)
+    }
+
+    fn request(&mut self, number: u32) -> Option<&mut Request> {
+        self.requests.get_mut(number as usize).and_then(Option::as_mut)
+    }
+
+    /// The next piece of a request, if there is more of it.
+    pub(super) fn next(&mut self, number: u32) -> Option<Next> {
+        let request = self.requests.get(number as usize).copied().flatten()?;
+        let left = request.length - request.issued;
+        if left == 0 || request.error != 0 {
+            return None;
+        }
+        let span = self.map.locate(request.offset + request.issued, left);
+        let Some(span) = span else {
+            // It was inside when it was judged, and the map does not shrink under it: not reached.
+            self.fail(number, Refusal::Range.error());
+            return None;
+        };
+        let discard = request.operation == DISCARD;
+        Some(Next {
+            operation: request.operation,
+            durable: request.durable,
+            priority: request.priority,
+            place: span.start,
+            span: span.length,
+            // At most MAX_PIECE of a read or write.
+            length: if discard { 0 } else { span.length as u32 },
+            data: if discard { 0 } else { request.data + request.issued as u32 },
+        })
+    }
+
+    /// A piece is at the device.
+    pub(super) fn issued(&mut self, number: u32, next: &Next) {
+        self.under_way += 1;
+        self.bytes += u64::from(next.length);
+        if let Some(request) = self.request(number) {
+            request.issued += next.span;
+            request.under_way += 1;
+        }
+    }
+
+    /// A piece is done.
+    pub(super) fn arrived(&mut self, piece: &Piece, buffer: Option<&Buffer>, error: i32) {
+        self.under_way -= 1;
+        self.bytes -= u64::from(piece.length);
+        if error == 0
+            && piece.read
+            && let Some(buffer) = buffer
+        {
+            // All of it was read: nothing else of the buffer is shown.
+            let _ = self.host.write(piece.data, &buffer[..piece.length as usize]);
+        }
+        if let Some(request) = self.request(piece.request) {
+            request.under_way -= 1;
+            if request.error == 0 {
+                request.error = error;
+            }
+        }
+        self.finish(piece.request);
+    }
+
+    /// A flush is done.
+    pub(super) fn flushed(&mut self, number: u32, error: i32) {
+        self.under_way -= 1;
+        if let Some(request) = self.request(number) {
+            request.under_way = 0;
+            request.error = error;
+        }
+        self.finish(number);
+    }
+
+    /// A request fails, and nothing more of it is issued.
+    pub(super) fn fail(&mut self, number: u32, error: i32) {
+        if let Some(request) = self.request(number) {
+            request.error = error;
+        }
+        self.finish(number);
+    }
+
+    /// Gives up what was not yet issued of the request at hand.
+    pub(super) fn cancel_head(&mut self) {
+        if let Some(number) = self.head.take() {
+            self.counters.cancelled += 1;
+            self.fail(number, rustix::io::Errno::CANCELED.raw_os_error());
+        }
+    }
+
+    /// Answers a request if nothing of it is left.
+    fn finish(&mut self, number: u32) {
+        let done = |request: &mut Request| {
+            request.under_way == 0 && (request.issued == request.length || request.error != 0)
+        };
+        let Some(request) = self.requests.get_mut(number as usize).and_then(|slot| slot.take_if(done)) else {
+            return;
+        };
+        if self.head == Some(number) {
+            self.head = None;
+        }
+        self.spare.push(number);
+        self.counters.failed += u64::from(request.error != 0);
+        self.host.complete(request.token, request.error);
+    }
+
+    /// Shows what is done.
+    pub(super) fn publish(&mut self) {
+        self.host.publish();
+    }
+}
+
+const _: () = assert!(layout::MAX_PIECE.is_multiple_of(BLOCK));

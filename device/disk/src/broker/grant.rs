@@ -1,0 +1,56 @@
+//! What the control plane hands out for an area behind a broker.
+//!
+//! 1. The memory is a fresh memfd, so its bytes are zero. It is sized, its header is written, and it is sealed: nobody can shrink it
+//!    under somebody who has it mapped. Only the control plane's user can open it anew.
+//! 2. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither can make the other block.
+//! 3. The control plane keeps nothing of it: what takes an area back is the broker, which lets nothing more through.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate};
+use rustix::io::pwrite;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::layout::BrokerGeometry;
+
+/// What one side is given.
+#[derive(Debug)]
+pub struct BrokerFds {
+    /// The shared memory.
+    pub memory: OwnedFd,
+    /// This side's end of the doorbell.
+    pub bell: OwnedFd,
+}
+
+/// Both sides of a new grant.
+#[derive(Debug)]
+pub struct BrokerPair {
+    /// The application's.
+    pub application: BrokerFds,
+    /// The service core's.
+    pub host: BrokerFds,
+}
+
+/// Makes zeroed, sealed memory of that shape, and a doorbell.
+///
+/// # Errors
+/// A geometry out of bounds (`InvalidInput`), or those of the system calls.
+pub fn create_pair(geometry: BrokerGeometry, generation: u64) -> io::Result<BrokerPair> {
+    if !geometry.is_valid() {
+        let cause = format!("shared memory of that shape is none of an area: {geometry:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
+    }
+    let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+    let memory = rustix::fs::memfd_create("sietch-area", flags)?;
+    ftruncate(&memory, geometry.bytes() as u64)?;
+    pwrite(&memory, &geometry.header(generation), 0)?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL))?;
+    fchmod(&memory, Mode::RUSR.union(Mode::WUSR))?;
+    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(BrokerPair {
+        application: BrokerFds { memory: memory.try_clone()?, bell: near },
+        host: BrokerFds { memory, bell: far },
+    })
+}

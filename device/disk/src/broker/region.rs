@@ -1,0 +1,237 @@
+//! The shared memory, mapped and found sound, with the two rings in it and one side's end of the doorbell.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use sietch_ring::{Foreign, MappedRing, Mapping, RingLayout, wake};
+
+use super::grant::BrokerFds;
+use super::layout::{
+    APPLICATION_WAKE, BROKER_WAKE, BrokerGeometry, COMPLETION_CONSUMER, COMPLETION_PRODUCER, Completed,
+    HEADER, SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS, Submission,
+};
+use crate::OpenError;
+
+/// Whose end it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Application,
+    Host,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Region {
+    mapping: Arc<Mapping>,
+    data_start: usize,
+    data: usize,
+    bell: OwnedFd,
+    /// Our own word, and the other side's.
+    own: usize,
+    peer: usize,
+    armed: bool,
+    /// The other side has hung up.
+    gone: bool,
+}
+
+/// The rings of a region.
+pub(super) struct Rings {
+    pub submissions: MappedRing<Submission>,
+    pub completions: MappedRing<Completed>,
+}
+
+fn unsound(cause: impl Into<String>) -> OpenError {
+    OpenError::Broker { cause: cause.into() }
+}
+
+impl Region {
+    /// Maps what was granted.
+    pub(super) fn open(
+        fds: BrokerFds,
+        geometry: BrokerGeometry,
+        side: Side,
+    ) -> Result<(Self, Rings), OpenError> {
+        let BrokerFds { memory, bell } = fds;
+        if !geometry.is_valid() {
+            return Err(unsound("its numbers are out of bounds"));
+        }
+        let seals = fcntl_get_seals(&memory).map_err(|_| OpenError::Unsealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(OpenError::Unsealed);
+        }
+        let stat = fstat(&memory).map_err(|e| crate::file::io("read the size of the shared memory", e))?;
+        if u64::try_from(stat.st_size).unwrap_or(0) != geometry.bytes() as u64 {
+            return Err(unsound("it has another size than was said"));
+        }
+        let mapping = Mapping::of_file(&memory, 0, geometry.bytes())
+            .map_err(|source| OpenError::Io { action: "map the shared memory", source })?;
+        let mapping = Arc::new(mapping);
+        let ring = |producer, consumer, flags, slots| RingLayout {
+            producer,
+            consumer,
+            flags,
+            slots,
+            capacity: geometry.slots,
+        };
+        let submissions = ring(SUBMISSION_PRODUCER, SUBMISSION_CONSUMER, BROKER_WAKE, SUBMISSIONS);
+        let completions =
+            ring(COMPLETION_PRODUCER, COMPLETION_CONSUMER, APPLICATION_WAKE, geometry.completions());
+        // SAFETY: the mapping is new; one producer and one consumer are made of the two rings, and their words and slots are used
+        // through them alone.
+        let rings = unsafe {
+            (
+                MappedRing::new(Arc::clone(&mapping), submissions),
+                MappedRing::new(Arc::clone(&mapping), completions),
+            )
+        };
+        let (Ok(submissions), Ok(completions)) = rings else { return Err(unsound("its rings do not fit")) };
+        let (own, peer) = match side {
+            Side::Application => (APPLICATION_WAKE, BROKER_WAKE),
+            Side::Host => (BROKER_WAKE, APPLICATION_WAKE),
+        };
+        let region = Self {
+            mapping,
+            data_start: geometry.data_start(),
+            data: geometry.data as usize,
+            bell,
+            own,
+            peer,
+            armed: false,
+            gone: false,
+        };
+        let mut header = [0; HEADER];
+        region.copy_out(0, &mut header);
+        let expected = geometry.header(0);
+        if header[..24] != expected[..24] {
+            return Err(unsound("its header is of another version or shape"));
+        }
+        Ok((region, Rings { submissions, completions }))
+    }
+
+    fn copy_out(&self, at: usize, out: &mut [u8]) {
+        assert!(
+            at <= self.mapping.len() && out.len() <= self.mapping.len() - at,
+            "outside the shared memory"
+        );
+        // SAFETY: inside the mapping (asserted), which outlives the borrow. The other side may write these bytes meanwhile; in this
+        // process nobody holds a reference to them.
+        unsafe { Foreign::from_raw(self.mapping.as_ptr().add(at), out.len()) }.copy_to(0, out);
+    }
+
+    /// Whether `length` bytes at `data` lie in the data region.
+    pub(super) fn holds(&self, data: u32, length: usize) -> bool {
+        length <= self.data && data as usize <= self.data - length
+    }
+
+    /// Copies bytes out of the data region. `false`, and nothing is done, if they are not in it.
+    #[must_use = "false means that nothing was copied"]
+    pub(super) fn read(&self, data: u32, out: &mut [u8]) -> bool {
+        let inside = self.holds(data, out.len());
+        if inside {
+            self.copy_out(self.data_start + data as usize, out);
+        }
+        inside
+    }
+
+    /// Copies `bytes` into the data region. `false`, and nothing is done, if they do not fit there.
+    #[must_use = "false means that nothing was copied"]
+    pub(super) fn write(&self, data: u32, bytes: &[u8]) -> bool {
+        if !self.holds(data, bytes.len()) {
+            return false;
+        }
+        // SAFETY: inside the data region (just found), hence inside the mapping, which outlives the borrow. `bytes` is memory of this
+        // process, so the two do not overlap. The other side may read or write there meanwhile: no reference to it exists.
+        unsafe {
+            let to = self.mapping.as_ptr().add(self.data_start + data as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        true
+    }
+
+    fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        self.mapping.word(offset)
+    }
+
+    /// Asks to be rung. Look for work once more before sleeping.
+    pub(super) fn arm(&mut self) {
+        self.word(self.own).inspect(|word| wake::arm(word));
+        self.armed = true;
+    }
+
+    /// Whether a request to be rung stands that nobody has answered yet. One that was answered is over.
+    pub(super) fn is_armed(&mut self) -> bool {
+        if self.armed && !self.word(self.own).is_some_and(wake::is_armed) {
+            self.disarm();
+        }
+        self.armed
+    }
+
+    /// Takes the request back, and makes the doorbell unreadable again.
+    pub(super) fn disarm(&mut self) {
+        if !std::mem::take(&mut self.armed) {
+            return;
+        }
+        self.word(self.own).inspect(|word| wake::disarm(word));
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        // One call takes all that an honest side can have rung.
+        match recv(&self.bell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => self.gone = true,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.gone = true,
+        }
+    }
+
+    /// Wakes the other side if it asked for it; says whether it had.
+    pub(super) fn ring(&mut self) -> bool {
+        if !self.word(self.peer).is_some_and(wake::claim) {
+            return false;
+        }
+        match send(&self.bell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
+            // A full socket is readable already.
+            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
+            Err(_) => self.gone = true,
+        }
+        true
+    }
+
+    /// Whether the other side was seen to have hung up.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Asks the kernel whether the other side has hung up. A system call: not for every request.
+    pub(super) fn look(&mut self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut entries = [PollFd::new(&self.bell, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut entries, Some(&now)).is_ok()
+            && entries[0].revents().intersects(PollFlags::HUP.union(PollFlags::ERR))
+        {
+            self.gone = true;
+        }
+        self.gone
+    }
+
+    /// Sleeps until the bell rings or hangs up, or `timeout` has passed.
+    pub(super) fn sleep(&mut self, timeout: std::time::Duration) -> io::Result<()> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let limit = Timespec::try_from(timeout).ok();
+        match poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn bell(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.bell.as_fd()
+    }
+}
