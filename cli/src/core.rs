@@ -1,9 +1,14 @@
-//! `sietch service`: a service core, the software switch between the VNICs that `sietch.toml` says are of it.
+//! `sietch service`: a service core. Two roles, a thread each, which know nothing of one another: the software switch between the VNICs that
+//! `sietch.toml` says are of it, and the broker of storage areas that lie on volumes of extents ([`storage`]).
 //!
 //! 1. It says to the daemon that it is the service core, and is sent its ports with their rules, one after the other, and which of them have ended.
-//! 2. One thread switches ([`sietch_service::run`]); this one talks to the daemon.
+//!    The same for volumes and areas.
+//! 2. One thread switches ([`sietch_service::run`]), one moves blocks ([`sietch_service::block`]); this one talks to the daemon.
 //! 3. What each port has counted is shared with the daemon on a page of its own, for `sietch stat`.
-//! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports there are.
+//! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports, volumes and areas there are.
+//! 5. A thread that ends takes the process along: what its device has done nobody knows before.
+
+mod storage;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,6 +28,7 @@ use crate::arguments::ServiceArguments;
 use crate::error::Error;
 use crate::output;
 use crate::privilege;
+use storage::Storage;
 
 /// How long the daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +46,7 @@ struct Core {
     board: Arc<Board>,
     /// Ports by grant.
     ports: BTreeMap<u64, Port>,
+    storage: Storage,
 }
 
 /// A port that is served.
@@ -73,14 +80,16 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
         .name("sietch-switch".to_owned())
         .spawn(move || sietch_service::run(&orders, &own, &lost, &shown))
         .map_err(failed)?;
-    let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new() };
+    let broker = |source| Error::Start { what: "the storage broker", source };
+    let storage = Storage::start().map_err(broker)?;
+    let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new(), storage };
     let mut connection = core.connect(socket)?;
     if arguments.parent.is_some() {
         // Who started it waits for this.
         output::print("\n")?;
     }
     tracing::info!("serving");
-    while !switch.is_finished() {
+    while !switch.is_finished() && !core.storage.is_finished() {
         match core.listen(&mut connection) {
             Ok(()) => {}
             Err(cause) => {
@@ -98,6 +107,9 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
             }
         }
     }
+    if core.storage.is_finished() {
+        return core.storage.join().map_err(broker);
+    }
     match switch.join() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(source)) => Err(failed(source)),
@@ -110,7 +122,7 @@ impl Core {
         self.forget_lost();
         let mut connection = Connection::connect(socket, "service", PATIENCE)?;
         let held = self.ports.iter().map(|(&grant, port)| HeldGrant { grant, generation: port.generation });
-        connection.serve(held.collect())?;
+        connection.serve_all(held.collect(), self.storage.held())?;
         self.ports.values_mut().for_each(|port| port.shared = false);
         Ok(connection)
     }
@@ -132,12 +144,16 @@ impl Core {
                     self.ports.remove(&grant);
                     self.send(Command::Remove(grant));
                 }
-                _ => {}
+                other => self.storage.heed(&other, descriptors),
             }
         }
+        self.storage.report(connection)?;
+        self.storage.show(connection)?;
         let limit = Timespec::try_from(PAUSE).ok();
         // Interrupted or not: the caller comes again.
-        let _ = poll(&mut [PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN)], limit.as_ref());
+        let mut entries = [connection.as_fd(), self.storage.doorbell()]
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        let _ = poll(&mut entries, limit.as_ref());
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! `sietch up`: daemon, service core and store, from start to clean end.
 //!
 //! 1. Only one at a time: the record beside the socket is claimed first ([`instance`]).
-//! 2. The daemon is started and waited for; then, if `sietch.toml` has VNICs of the switch, the service core that is their switch; then the store. The
+//! 2. The daemon is started and waited for; then, if `sietch.toml` has VNICs of the switch or areas on a volume of extents, the service core for them; then the store. The
 //!    last two run as unprivileged users when this is root. A daemon that runs already (under systemd, say) is used as it is, its service core is not
 //!    ours to start, and both are left alone at the end.
 //! 3. What became of them is printed: the mode and why, addresses, protection, data directory, durability.
@@ -22,7 +22,10 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use sietch_daemon::configuration::Vsa;
+use sietch_daemon::configuration::volumes::Volume;
 use sietch_daemon::{Configuration, Locations};
+use sietch_protocol::VolumeKind;
 
 use crate::arguments::{Account, Durability, Net, UpArguments};
 use crate::error::Error;
@@ -42,6 +45,8 @@ struct Plan {
     /// Whether a service core is needed, and whom it becomes.
     core: bool,
     service_account: Option<Account>,
+    /// Whether the store's area is behind the storage broker: it ends with the service core, and the store begins anew.
+    brokered: bool,
     /// Bytes in the store's area; a store without a log has none.
     area: Option<u64>,
 }
@@ -81,7 +86,13 @@ impl Plan {
             .unwrap_or_else(sietch::own_socket_path);
         let data = paths::data_directory(control.data.as_deref().or(configuration.daemon.data.as_deref()))?;
         let area = configuration.vsas.iter().find(|vsa| vsa.name == settings.vsa);
-        let area = area.filter(|_| settings.durability != Durability::None).map(|area| area.size);
+        let is_brokered = |vsa: &Vsa| {
+            let on = |volume: &&Volume| volume.name == vsa.volume;
+            configuration.volumes.iter().find(on).is_some_and(|volume| volume.kind == VolumeKind::Extents)
+        };
+        let area = area.filter(|_| settings.durability != Durability::None);
+        let brokered = area.is_some_and(is_brokered);
+        let area = area.map(|area| area.size);
         if area.is_none() && settings.durability != Durability::None {
             let (name, configuration) = (settings.vsa.clone(), file.display().to_string());
             return Err(Error::NoArea { name, configuration });
@@ -99,6 +110,7 @@ impl Plan {
         Ok(Self {
             account: root.then_some(Account { uid, gid: uid }),
             core: wants_core(&configuration),
+            brokered,
             service_account: root
                 .then_some(Account { uid: configuration.service_uid, gid: configuration.service_uid }),
             area,
@@ -150,7 +162,8 @@ impl Plan {
 
 /// Whether there is anything that a service core serves.
 fn wants_core(configuration: &Configuration) -> bool {
-    !configuration.ports.is_empty()
+    let behind_broker = |volume: &Volume| volume.kind == VolumeKind::Extents;
+    !configuration.ports.is_empty() || configuration.volumes.iter().any(behind_broker)
 }
 
 fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {

@@ -260,7 +260,13 @@ impl Keeper {
                 self.ask(NOBODY, grant, Wanted::EndCapture);
             }
             // For the service core, which has no lease, and for who starts it.
-            Notice::Port(_) | Notice::Unplug { .. } | Notice::Reloaded => {}
+            Notice::Port(_)
+            | Notice::Unplug { .. }
+            | Notice::Volume { .. }
+            | Notice::Area(_)
+            | Notice::Reshape { .. }
+            | Notice::Detach { .. }
+            | Notice::Reloaded => {}
             Notice::ShuttingDown { .. } => self.shared.ending.store(true, Ordering::Release),
         }
         self.shared.ring();

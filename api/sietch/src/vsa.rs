@@ -2,12 +2,14 @@
 //!
 //! 1. An area is one descriptor, or several *parts* of memory one after the other: memory that is sealed cannot grow, so each growth under its holder
 //!    adds a part. Its queue is over all of them, and as slow as the grant says that memory is to make itself.
-//! 2. When the area gets another size ([`crate::Client::resize_vsa`]) the queue is made anew: over the same descriptor, or over the parts that come with the
+//! 2. An area on a volume that no application may have is shared memory to a service core, and the doorbell to it: its queue is made once.
+//! 3. When the area gets another size ([`crate::Client::resize_vsa`]) the queue is made anew: over the same descriptor, or over the parts that come with the
 //!    answer. What is in flight belongs to the former queue, so it must be idle.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use sietch_disk::broker::{BrokerFds, BrokerGeometry, BrokerQueue};
 use sietch_disk::nvm::Model;
 use sietch_disk::{AreaQueue, DiskQueue as _, OpenError, open_parts};
 use sietch_protocol::{MemoryModel, VsaGrant};
@@ -28,7 +30,7 @@ pub struct VsaParts {
 }
 
 impl VsaParts {
-    /// Whether the area is memory, which takes no other queue than [`VsaParts::queue`].
+    /// Whether the area is memory, or shared memory to a service core, which take no other queue than [`VsaParts::queue`].
     pub fn is_memory(&self) -> bool {
         self.files.len() > 1 || self.description.model.is_some()
     }
@@ -48,7 +50,7 @@ pub struct Vsa {
     pub grant: Grant,
     /// Name and size.
     pub description: VsaGrant,
-    /// Its queue pair: io_uring, blocking calls where that is refused, or loads and stores where it is memory. One thread owns it.
+    /// Its queue pair: io_uring, shared memory to a service core, blocking calls where that is refused, or loads and stores where it is memory. One thread owns it.
     pub queue: AreaQueue,
     /// For a queue over another size.
     files: Vec<OwnedFd>,
@@ -79,6 +81,11 @@ impl Vsa {
     /// Makes a queue over `size` bytes: of `files` with so many of `parts` each, or of the descriptors that there are.
     pub(crate) fn reopen(&mut self, size: u64, parts: Vec<u64>, files: Vec<OwnedFd>) -> Result<(), Error> {
         self.description.size = size;
+        if let AreaQueue::Broker(queue) = &mut self.queue {
+            // The service core has it so already.
+            queue.set_capacity(size);
+            return Ok(());
+        }
         if !files.is_empty() {
             (self.description.parts, self.files) = (parts, files);
         }
@@ -89,14 +96,21 @@ impl Vsa {
 
 fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> {
     let failed = |source| Error::Area { name: description.name.clone(), source };
+    let copy = |file: &OwnedFd| {
+        file.try_clone()
+            .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))
+    };
+    if let (Some(shape), [memory, bell]) = (description.broker, files) {
+        let fds = BrokerFds { memory: copy(memory)?, bell: copy(bell)? };
+        let geometry = BrokerGeometry { slots: shape.slots, data: shape.data, block: shape.block };
+        let queue = BrokerQueue::open(fds, geometry, description.size).map_err(failed)?;
+        return Ok(AreaQueue::Broker(Box::new(queue)));
+    }
     let whole = [description.size];
     let lengths = if description.parts.is_empty() { &whole[..] } else { &description.parts[..] };
     let mut parts = Vec::with_capacity(files.len());
     for (file, length) in files.iter().zip(lengths) {
-        let file = file
-            .try_clone()
-            .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))?;
-        parts.push((file, *length));
+        parts.push((copy(file)?, *length));
     }
     open_parts(parts, description.model.map(model)).map_err(failed)
 }

@@ -155,7 +155,7 @@ impl Supervisor {
                 // Without one a reload is missed, and nothing else.
                 self.watch = self.watch().await.ok();
             }
-            let Self { daemon, service, store, watch, .. } = self;
+            let Self { plan, daemon, service, store, watch, .. } = self;
             let gone = tokio::select! {
                 () = reloaded(watch) => {
                     self.read_again().await;
@@ -167,7 +167,12 @@ impl Supervisor {
                 }
                 how = service_ended(service) => {
                     *service = None;
-                    format!("the service core ended ({how}), and the ports of its switch with it")
+                    if plan.brokered && let Some((mut child, _)) = store.take() {
+                        // Its area went with the core. It has acknowledged nothing that is not in it.
+                        child.terminate();
+                        child.wait_or_kill(STORE_GRACE).await;
+                    }
+                    format!("the service core ended ({how}), and its ports and areas with it")
                 }
                 how = daemon_ended(daemon) => {
                     (*daemon, *watch) = (Daemon::None, None);

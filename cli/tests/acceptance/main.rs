@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod benchmark_suite;
+mod brokered;
 mod client;
 mod corruption;
 mod hostile;

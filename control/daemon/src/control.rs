@@ -8,10 +8,12 @@
 //!    [`GRACE`], or when it is revoked. After a restart of the daemon a process that lives keeps its grants without connecting.
 //! 4. Making or changing an area ([`storage`]) can take long, so it happens on a blocking thread and comes back as an event; nothing else waits for
 //!    it. Making a VNIC takes milliseconds and is done in place.
-//! 5. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode, links ([`links`]) by a word in
+//! 5. Areas on volumes of extents are reached through the service core ([`brokered`]).
+//! 6. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode, links ([`links`]) by a word in
 //!    their memory that both sides look at.
 
 mod admin;
+mod brokered;
 mod grants;
 mod inquiry;
 mod links;
@@ -149,6 +151,8 @@ pub(crate) struct Control<D> {
     links: links::Links,
     /// The service core and its ports.
     ports: ports::Ports,
+    /// What it has of volumes and areas.
+    brokered: brokered::Brokered,
     /// What applications were asked.
     inquiries: inquiry::Inquiries,
     warnings: Vec<String>,
@@ -196,6 +200,7 @@ impl<D: VnicDevices> Control<D> {
             preparing: BTreeMap::new(),
             links: links::Links::default(),
             ports: ports::Ports::default(),
+            brokered: brokered::Brokered::default(),
             inquiries: inquiry::Inquiries::default(),
             warnings: Vec::new(),
         }
@@ -280,8 +285,11 @@ impl<D: VnicDevices> Control<D> {
         descriptors: Vec<OwnedFd>,
         answer: oneshot::Sender<Answer>,
     ) -> ControlFlow<()> {
-        self.counters.borrow_mut().requests += 1;
         let stop = matches!(request, Request::Shutdown);
+        let Some((request, answer)) = self.wait_for_broker(connection, request, answer) else {
+            return ControlFlow::Continue(());
+        };
+        self.counters.borrow_mut().requests += 1;
         let outcome = match request {
             Request::AcquireVsa { name } => match self.begin_vsa(connection, &name) {
                 Ok(record) => {
@@ -343,7 +351,11 @@ impl<D: VnicDevices> Control<D> {
         self.client(connection)?;
         match request {
             Request::AcquireVnic { name } => self.acquire_vnic(connection, &name).await,
-            Request::Serve { ports } => self.serve(connection, &ports).map(Into::into),
+            Request::Serve { ports, storage } => {
+                self.serve(connection, &ports, storage.as_ref()).map(Into::into)
+            }
+            Request::Detached { grant } => self.detached(connection, grant).map(Into::into),
+            Request::Reshaped { grant } => self.reshaped(connection, grant).map(Into::into),
             Request::Attend { grants } => self.attend(connection, &grants).map(Into::into),
             Request::Inform { id, outcome } => {
                 self.inform(connection, id, outcome, descriptors).map(Into::into)
@@ -418,11 +430,15 @@ impl<D: VnicDevices> Control<D> {
             .map_err(|given| invalid(format!("{} descriptors instead of one", given.len())))?;
         sietch_protocol::metrics::check_sealed(&page).map_err(|error| invalid(error.to_string()))?;
         let serves = self.serves(connection);
-        let most = if serves { MAX_HELD } else { MOST_PAGES };
+        let most = if serves { 2 * MAX_HELD } else { MOST_PAGES };
         let ports: BTreeSet<String> = if serves { self.held_ports().collect() } else { BTreeSet::new() };
+        let shown = |grants: &BTreeMap<u64, GrantRecord>, label: &str| {
+            !serves || ports.contains(label) || brokered::shown(grants, label).is_some()
+        };
+        let grants = &self.grants;
         if let Some(client) = self.clients.get_mut(&connection) {
             // Pages of ports that have ended make place.
-            client.pages.retain(|(other, _)| *other != label && (!serves || ports.contains(other)));
+            client.pages.retain(|(other, _)| *other != label && shown(grants, other));
             if client.pages.len() >= most {
                 return Err(refuse(
                     ErrorKind::Limit,

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use sietch_protocol::{ErrorKind, ErrorReply, MAIN_VOLUME, MemoryModel, Protection, VolumeKind};
+use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply, MAIN_VOLUME, MemoryModel, Protection, VolumeKind};
 
 use crate::Error;
 use crate::configuration::volumes::Volume as Definition;
@@ -77,11 +77,41 @@ pub(crate) struct Handed {
     pub files: Vec<OwnedFd>,
     /// Empty: there is one descriptor, and all of it is.
     pub lengths: Vec<u64>,
+    /// Of an area that is reached through the service core: no descriptor, but where it lies.
+    pub lying: Option<Lying>,
+}
+
+/// Where an area lies on its volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lying {
+    /// In the order of its bytes.
+    pub extents: Vec<AreaExtent>,
+    /// What the device does not tear, in bytes.
+    pub block: u32,
+}
+
+impl Lying {
+    /// Bytes of the area.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.length).sum()
+    }
+
+    /// Where its first `size` bytes lie.
+    pub(crate) fn first(&self, size: u64) -> Vec<AreaExtent> {
+        let mut left = size;
+        let mut kept = Vec::new();
+        for extent in &self.extents {
+            let length = extent.length.min(left);
+            left -= length;
+            kept.extend((length > 0).then_some(AreaExtent { start: extent.start, length }));
+        }
+        kept
+    }
 }
 
 impl Handed {
     fn one(file: OwnedFd) -> Self {
-        Self { files: vec![file], lengths: Vec::new() }
+        Self { files: vec![file], lengths: Vec::new(), lying: None }
     }
 }
 
@@ -260,7 +290,7 @@ impl Volume {
         match &*self.backend {
             Backend::Directory(directory) => directory.protection(),
             Backend::Memory(_) => Protection::KernelEnforced,
-            Backend::Extents(_) => Protection::None("cannot be acquired: no broker yet".to_owned()),
+            Backend::Extents(_) => Protection::BrokerMediated,
             Backend::Broken(why) => Protection::None(why.clone()),
         }
     }
@@ -310,7 +340,11 @@ impl Volume {
         match &*self.backend {
             Backend::Directory(directory) => directory.prepare(name, uid, size).map(Handed::one),
             Backend::Memory(memory) => memory.prepare(name, uid, size),
-            Backend::Extents(_) => Err(self.broken(Extents::REFUSAL)),
+            Backend::Extents(extents) => extents.prepare(name, uid, size).map(|lying| Handed {
+                files: Vec::new(),
+                lengths: Vec::new(),
+                lying: Some(lying),
+            }),
             Backend::Broken(why) => Err(self.broken(why)),
         }
     }
@@ -319,7 +353,31 @@ impl Volume {
     pub(crate) fn again(&self, name: &str) -> Result<Handed, ErrorReply> {
         match &*self.backend {
             Backend::Memory(memory) => memory.again(name),
-            _ => Ok(Handed { files: Vec::new(), lengths: Vec::new() }),
+            _ => Ok(Handed { files: Vec::new(), lengths: Vec::new(), lying: None }),
+        }
+    }
+
+    /// Where the area `name` lies, if areas of this volume have extents.
+    pub(crate) fn lying(&self, name: &str) -> Option<Lying> {
+        match &*self.backend {
+            Backend::Extents(extents) => extents.lying(name),
+            _ => None,
+        }
+    }
+
+    /// The volume's file for a service core alone, locked, and how many bytes of it there are.
+    pub(crate) fn lease(&self) -> Result<(OwnedFd, u64), String> {
+        match &*self.backend {
+            Backend::Extents(extents) => extents.lease(),
+            _ => Err("areas of this volume are not reached through a service core".to_owned()),
+        }
+    }
+
+    /// Whether some service core has the volume, or requests of one are under way.
+    pub(crate) fn is_leased(&self) -> Result<bool, String> {
+        match &*self.backend {
+            Backend::Extents(extents) => extents.is_leased(),
+            _ => Ok(false),
         }
     }
 
@@ -384,7 +442,7 @@ impl Volume {
         match &*self.backend {
             Backend::Directory(directory) => directory.fence(name),
             Backend::Memory(memory) => memory.fence(name),
-            Backend::Extents(_) => Ok("nobody can have it open".to_owned()),
+            Backend::Extents(_) => Ok("nobody but the service core has the volume".to_owned()),
             Backend::Broken(why) => Err(why.clone()),
         }
     }

@@ -332,7 +332,7 @@ fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
     let (sort, text_of) = kind(connection.create_vsa("/raw/d", free + 4096, None));
     assert!(sort == ErrorKind::Full && text_of.contains(&format!("{free} are free")), "{text_of}");
     let (sort, why) = kind(connection.acquire_vsa("/raw/b"));
-    assert!(sort == ErrorKind::Unsupported && why.contains("broker"), "{why}");
+    assert!(sort == ErrorKind::Unsupported && why.contains("sietch service"), "{why}");
     let before = connection.vsas().unwrap();
     daemon.crash();
     let _daemon = scene.start();

@@ -24,7 +24,7 @@ use crate::message::{
     SocketsAnswer, StatGroup, Status, Target, VnicGrant, VsaGrant, Welcome,
 };
 use crate::sealed;
-use crate::storage::{AreaStatus, VolumeStatus};
+use crate::storage::{AreaStatus, HeldStorage, VolumeStatus};
 use crate::types::QueueGeometry;
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
@@ -268,7 +268,31 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn serve(&mut self, ports: Vec<HeldGrant>) -> Result<(), CallError> {
-        self.done(&Request::Serve { ports }, &[])
+        self.done(&Request::Serve { ports, storage: None }, &[])
+    }
+
+    /// As [`Connection::serve`], for a service core that serves storage areas too, and still has those of `storage`.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn serve_all(&mut self, ports: Vec<HeldGrant>, storage: HeldStorage) -> Result<(), CallError> {
+        self.done(&Request::Serve { ports, storage: Some(storage) }, &[])
+    }
+
+    /// Of the service core: nothing of the area of `grant` is under way any more.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn detached(&mut self, grant: u64) -> Result<(), CallError> {
+        self.done(&Request::Detached { grant }, &[])
+    }
+
+    /// Of the service core: the area of `grant` has its new extents.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn reshaped(&mut self, grant: u64) -> Result<(), CallError> {
+        self.done(&Request::Reshaped { grant }, &[])
     }
 
     /// The sockets of whoever holds the VNIC `vnic`: whose they are, and the file to give to [`crate::sockets::read`].
@@ -323,7 +347,7 @@ impl Connection {
         }
     }
 
-    /// Opens the VSA `name`: its file, or the parts of its memory ([`VsaGrant::parts`]).
+    /// Opens the VSA `name`: its file, or the parts of its memory ([`VsaGrant::parts`]), or what leads to its broker ([`VsaGrant::broker`]).
     ///
     /// # Errors
     /// See [`CallError`].
@@ -332,7 +356,8 @@ impl Connection {
         let Reply::Vsa(grant) = reply else {
             return Err(CallError::Unexpected("no VSA"));
         };
-        if files.len() != grant.parts.len().max(1) {
+        let expected = if grant.broker.is_some() { 2 } else { grant.parts.len().max(1) };
+        if files.len() != expected {
             return Err(CallError::Unexpected("another number of descriptors than of parts"));
         }
         Ok((*grant, files))

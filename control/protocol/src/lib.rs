@@ -32,10 +32,13 @@ pub use message::{
     VsaGrant, VsaStatus, Welcome,
 };
 pub use sockets::{SocketReport, SocketState, TcpReport, Transport};
-pub use storage::{AreaPage, AreaStatus, MAIN_VOLUME, MemoryModel, QuotaStatus, VolumeKind, VolumeStatus};
+pub use storage::{
+    AreaExtent, AreaGrant, AreaPage, AreaStatus, BrokerShape, HeldArea, HeldStorage, MAIN_VOLUME,
+    MemoryModel, QuotaStatus, VolumeKind, VolumeStatus,
+};
 pub use types::{
     Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
-use crate::storage::{AreaPage, AreaStatus, MemoryModel, VolumeStatus};
+use crate::storage::{
+    AreaExtent, AreaGrant, AreaPage, AreaStatus, BrokerShape, HeldStorage, MemoryModel, VolumeStatus,
+};
 use crate::types::{
     Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
@@ -60,6 +62,19 @@ pub enum Request {
     Serve {
         /// At most [`MAX_HELD`].
         ports: Vec<HeldGrant>,
+        /// If it serves storage areas too: what it still has of them. Then [`Notice::Volume`] and [`Notice::Area`] follow as well.
+        #[serde(default)]
+        storage: Option<HeldStorage>,
+    },
+    /// Of the service core: nothing of an area is under way, and nothing of it is served any more. Answer: [`Reply::Done`].
+    Detached {
+        /// The grant of the area.
+        grant: u64,
+    },
+    /// Of the service core: an area has the extents that it was sent. Answer: [`Reply::Done`].
+    Reshaped {
+        /// The grant of the area.
+        grant: u64,
     },
     /// Asks the holder of a VNIC for its sockets. Answer: [`Reply::Sockets`] with one descriptor
     /// ([`crate::sockets::read`]). Administrators and the VNIC's user.
@@ -416,6 +431,9 @@ pub struct VsaGrant {
     /// How slow the memory is to make itself. The queue of the application does that: it holds nobody to it.
     #[serde(default)]
     pub model: Option<MemoryModel>,
+    /// Of an area behind a broker: the shape of the shared memory, which is the first descriptor; the second is the doorbell.
+    #[serde(default)]
+    pub broker: Option<BrokerShape>,
 }
 
 /// What became of a grant named in Adopt.
@@ -567,6 +585,28 @@ pub enum Notice {
     /// To the service core: a port whose grant has ended.
     Unplug {
         /// The grant.
+        grant: u64,
+    },
+    /// To the service core: a volume on which areas will lie that it is to serve. Descriptor: its file or device.
+    Volume {
+        /// Its name.
+        name: String,
+        /// Bytes of it.
+        bytes: u64,
+    },
+    /// To the service core: an area that it is to serve from now on. Descriptors: the shared memory, its end of the doorbell.
+    Area(Box<AreaGrant>),
+    /// To the service core: an area lies elsewhere from now on. Answer with [`Request::Reshaped`] when nothing of it is under way
+    /// that lies outside.
+    Reshape {
+        /// The grant of the area.
+        grant: u64,
+        /// Where it lies.
+        extents: Vec<AreaExtent>,
+    },
+    /// To the service core: the grant of an area has ended. Answer with [`Request::Detached`] when nothing of it is under way.
+    Detach {
+        /// The grant of the area.
         grant: u64,
     },
     /// Somebody asks for the sockets of a VNIC. Answer with [`Request::Inform`].

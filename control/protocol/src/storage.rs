@@ -8,6 +8,63 @@ use serde::{Deserialize, Serialize};
 use crate::message::{GrantStatus, is_name};
 use crate::types::Protection;
 
+/// The shape of the memory between an application and the broker of its area (`docs/spec/broker.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerShape {
+    /// Entries of each ring.
+    pub slots: u32,
+    /// Bytes of the data region.
+    pub data: u32,
+    /// Alignment of requests, in bytes.
+    pub block: u32,
+}
+
+/// Bytes of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaExtent {
+    /// The first.
+    pub start: u64,
+    /// How many.
+    pub length: u64,
+}
+
+/// An area that the service core is to serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaGrant {
+    /// The grant of the area.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// The area's name.
+    pub name: String,
+    /// The volume that it lies on.
+    pub volume: String,
+    /// Where, in the order of the area's bytes.
+    pub extents: Vec<AreaExtent>,
+    /// Of the memory.
+    pub shape: BrokerShape,
+}
+
+/// An area that the service core serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldArea {
+    /// The grant of the area.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// The area's name.
+    pub name: String,
+}
+
+/// What a service core has of storage.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldStorage {
+    /// Volumes whose descriptor it has.
+    pub volumes: Vec<String>,
+    /// Areas, also those that it is letting go of. At most [`crate::message::MAX_HELD`].
+    pub areas: Vec<HeldArea>,
+}
+
 /// The volume that is always there: the directory `areas` in the daemon's data.
 pub const MAIN_VOLUME: &str = "main";
 

@@ -104,7 +104,7 @@ impl<D: VnicDevices> Control<D> {
                 uid,
                 size,
                 path: volume.location(&place.name),
-                protection: volume.protection(),
+                protection: self.protection(volume),
                 model: volume.model().filter(MemoryModel::slows),
                 revoked: self.revoked.contains(&key("VSA", &label)),
                 holder: self.holder(&label, false).map(|record| self.grant_status(record)),
@@ -180,8 +180,15 @@ impl<D: VnicDevices> Control<D> {
         for (connection, client) in &self.clients {
             let serves = self.serves(*connection);
             // The service core shows ports, by their names; those that have ended are of no interest.
-            let shown = client.pages.iter().filter(|(label, _)| !serves || ports.contains(label));
-            let source = |label: &str| if serves { format!("vnic {label}") } else { label.to_owned() };
+            // The same for areas, whose pages are named after their grants.
+            let area = |label: &str| super::brokered::shown(&self.grants, label);
+            let shown = client.pages.iter();
+            let shown = shown.filter(|(label, _)| !serves || ports.contains(label) || area(label).is_some());
+            let source = |label: &str| match (serves, area(label)) {
+                (true, Some(area)) => format!("vsa {area}"),
+                (true, None) => format!("vnic {label}"),
+                (false, _) => label.to_owned(),
+            };
             pages.extend(shown.map(|(label, page)| (client.process.pid, source(label), page)));
         }
         let total = 1 + plans.len() + pages.len();
@@ -275,6 +282,7 @@ impl<D: VnicDevices> Control<D> {
                 self.volumes = Volumes::open(&self.data, &configuration.volumes, Some(&self.volumes))
                     .map_err(|error| refuse(ErrorKind::Failed, "volumes", error.to_string(), "mend it"))?;
                 self.configuration = configuration;
+                self.forget_volumes();
                 let readers = self.clients.iter().filter(|(_, client)| client.attends.is_some());
                 for reader in readers.map(|(number, _)| *number).collect::<Vec<_>>() {
                     self.tell(reader, Notice::Reloaded, Vec::new());

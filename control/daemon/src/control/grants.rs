@@ -151,6 +151,7 @@ impl<D: VnicDevices> Control<D> {
         self.check(&label, false, described.map(|(owner, _)| owner), uid)?;
         self.volumes.of(&place)?;
         self.check_idle(&place)?;
+        self.check_served(&place)?;
         let size = described.map_or(0, |(_, size)| size);
         self.record(connection, &label, |_| Device::Vsa { size })
     }
@@ -201,11 +202,28 @@ impl<D: VnicDevices> Control<D> {
         answer: oneshot::Sender<Answer>,
     ) {
         self.preparing.remove(name);
-        let outcome = match (result, self.grants.get(&grant)) {
+        let record = self.grants.get(&grant).cloned();
+        let outcome = match (result, record) {
+            (Ok(Handed { lying: Some(lying), .. }), Some(record)) => {
+                let attached = self.attach(&record, &lying);
+                match &attached {
+                    Ok(_) => {
+                        self.counters.borrow_mut().grants += 1;
+                        tracing::info!(
+                            grant,
+                            name,
+                            pid = record.process.pid,
+                            "VSA granted through the service core"
+                        );
+                    }
+                    Err(_) => self.forget(grant),
+                }
+                attached
+            }
             (Ok(handed), Some(record)) => {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant, name, pid = record.process.pid, "VSA granted");
-                Ok(self.vsa_answer(record, handed))
+                Ok(self.vsa_answer(&record, handed))
             }
             (Ok(_), None) => {
                 // Revoked meanwhile: the area that was just opened for writing is closed to writing again.
@@ -229,7 +247,7 @@ impl<D: VnicDevices> Control<D> {
         self.respond(answer, outcome);
     }
 
-    fn vsa_answer(&self, record: &GrantRecord, handed: Handed) -> Answer {
+    pub(super) fn vsa_answer(&self, record: &GrantRecord, handed: Handed) -> Answer {
         let size = match record.device {
             Device::Vsa { size } => size,
             Device::Vnic(_) | Device::Link(_) | Device::Port(_) => 0,
@@ -241,10 +259,12 @@ impl<D: VnicDevices> Control<D> {
             generation: record.generation,
             name: record.name.clone(),
             size,
-            protection: volume.map_or_else(|| Protection::None(String::new()), |volume| volume.protection()),
+            protection: volume
+                .map_or_else(|| Protection::None(String::new()), |volume| self.protection(volume)),
             path: volume.map_or_else(String::new, |volume| volume.location(&place.name)),
             parts: handed.lengths,
             model: volume.and_then(|volume| volume.model()).filter(MemoryModel::slows),
+            broker: None,
         }));
         Answer { body, descriptors: handed.files }
     }
@@ -305,6 +325,10 @@ impl<D: VnicDevices> Control<D> {
                 self.unplug(record);
                 None
             }
+            Device::Vsa { .. } if self.is_brokered(&record.name) => {
+                self.detach(record);
+                None
+            }
             Device::Vsa { size } => self.check_size(&record.name, *size),
         };
         if let Some(warning) = failed {
@@ -338,6 +362,10 @@ impl<D: VnicDevices> Control<D> {
             }
             Device::Port(_) => {
                 let how = self.unplug(record);
+                format!("{sort} {name}: taken from pid {pid}; {how}")
+            }
+            Device::Vsa { .. } if self.is_brokered(name) => {
+                let how = self.detach(record);
                 format!("{sort} {name}: taken from pid {pid}; {how}")
             }
             Device::Vsa { .. } => match self.fence(name) {

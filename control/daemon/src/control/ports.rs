@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use sietch_nic::shm::Revocation;
 use sietch_protocol::message::MAX_HELD;
-use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Reply};
+use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, HeldStorage, Notice, Reply};
 
 use super::{Answer, Control, refuse};
 use crate::configuration::ports::Port;
@@ -103,7 +103,12 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Makes a connection that of the service core.
-    pub(super) fn serve(&mut self, connection: u64, has: &[HeldGrant]) -> Result<Reply, ErrorReply> {
+    pub(super) fn serve(
+        &mut self,
+        connection: u64,
+        has: &[HeldGrant],
+        storage: Option<&HeldStorage>,
+    ) -> Result<Reply, ErrorReply> {
         let process = self.client(connection)?.process.clone();
         let wanted = self.configuration.service_uid;
         if process.uid != wanted && self.check_administrator(connection).is_err() {
@@ -112,11 +117,11 @@ impl<D: VnicDevices> Control<D> {
                 format!("run as that user, or change [service] in {}", self.configuration.path.display());
             return Err(refuse(ErrorKind::Denied, "service core", cause, mend));
         }
-        if has.len() > MAX_HELD {
+        if has.len() > MAX_HELD || storage.is_some_and(|storage| storage.areas.len() > MAX_HELD) {
             return Err(refuse(
                 ErrorKind::Limit,
                 "service core",
-                "too many ports",
+                "too many ports or areas",
                 "name those it was given",
             ));
         }
@@ -135,6 +140,9 @@ impl<D: VnicDevices> Control<D> {
             }
         }
         self.end_ports(has);
+        if let Some(storage) = storage {
+            self.serve_storage(connection, storage);
+        }
         Ok(Reply::Done)
     }
 
@@ -143,6 +151,7 @@ impl<D: VnicDevices> Control<D> {
         if self.ports.service.take_if(|service| *service == connection).is_some() {
             self.end_ports(&[]);
         }
+        self.storage_gone(connection);
     }
 
     /// Ends the grants of all ports but those that the service core has.

@@ -101,32 +101,47 @@ impl<D: VnicDevices> Control<D> {
         };
         match begun {
             Ok((place, volume, work, pending)) => {
-                self.preparing.insert(place.label(), pending);
-                let events = self.events.clone();
-                let asker = self.client(connection).ok().map(|client| client.process.clone());
-                let holder = self.holder(&place.label(), false).map(|record| &record.process);
-                let held = holder.is_some() && holder == asker.as_ref();
-                tokio::task::spawn_local(async move {
-                    let name = place.name.clone();
-                    let done = tokio::task::spawn_blocking(move || {
-                        volume.work(&name, work)?;
-                        // Whoever holds it learns what it is made of now.
-                        let mapped_anew = held && matches!(work, Work::Resize { .. });
-                        mapped_anew.then(|| volume.again(&name)).transpose()
-                    });
-                    let done = done.await;
-                    let result = done.unwrap_or_else(|_| {
-                        let what = format!("VSA {}", place.path());
-                        Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "look and try again"))
-                    });
-                    // When nobody listens the daemon has ended.
-                    let _ = events.send(Event::Worked { place, work, result, asker, answer }).await;
-                });
+                let first = self.shorten_first(&place, &volume, work, connection, pending, answer);
+                if let Some(answer) = first {
+                    self.preparing.insert(place.label(), pending);
+                    self.begin_work(place, volume, work, connection, answer);
+                }
             }
             Err(error) => {
                 self.respond(answer, Err(error));
             }
         }
+    }
+
+    /// Does `work` on a blocking thread; [`Event::Worked`] tells when it is done.
+    pub(super) fn begin_work(
+        &mut self,
+        place: Place,
+        volume: Arc<Volume>,
+        work: Work,
+        connection: u64,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        let events = self.events.clone();
+        let asker = self.client(connection).ok().map(|client| client.process.clone());
+        let holder = self.holder(&place.label(), false).map(|record| &record.process);
+        let held = holder.is_some() && holder == asker.as_ref();
+        tokio::task::spawn_local(async move {
+            let name = place.name.clone();
+            let done = tokio::task::spawn_blocking(move || {
+                volume.work(&name, work)?;
+                // Whoever holds it learns what it is made of now.
+                let mapped_anew = held && matches!(work, Work::Resize { .. });
+                mapped_anew.then(|| volume.again(&name)).transpose()
+            });
+            let done = done.await;
+            let result = done.unwrap_or_else(|_| {
+                let what = format!("VSA {}", place.path());
+                Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "look and try again"))
+            });
+            // When nobody listens the daemon has ended.
+            let _ = events.send(Event::Worked { place, work, result, asker, answer }).await;
+        });
     }
 
     /// Some work on an area is done.
@@ -159,7 +174,15 @@ impl<D: VnicDevices> Control<D> {
                 Work::Create { .. } | Work::Trim { .. } => self.area_answer(place),
             }
         });
-        self.respond(answer, outcome);
+        if outcome.is_ok() {
+            // A service core that has it hears of it before its holder does.
+            match self.lengthen_after(place, work, answer) {
+                Some(answer) => self.respond(answer, outcome),
+                None => return,
+            };
+        } else {
+            self.respond(answer, outcome);
+        }
     }
 
     /// Whoever holds it holds so many bytes from now on.
@@ -172,7 +195,7 @@ impl<D: VnicDevices> Control<D> {
         self.state.keep(record).map_err(|error| state_failed(&error))
     }
 
-    fn area_answer(&self, place: &Place) -> Result<Answer, ErrorReply> {
+    pub(super) fn area_answer(&self, place: &Place) -> Result<Answer, ErrorReply> {
         let volume = self.volumes.of(place)?;
         let found = volume.find(&place.name).ok_or_else(|| unknown(place))?;
         Ok(Reply::Area(Box::new(self.area_status(volume, place, &found))).into())
@@ -188,7 +211,7 @@ impl<D: VnicDevices> Control<D> {
             extents: found.extents,
             parts: Vec::new(),
             configured: configured.is_some(),
-            protection: volume.protection(),
+            protection: self.protection(volume),
             revoked: self.revoked.contains(&key("VSA", &place.label())),
             holder: self.holder(&place.label(), false).map(|record| self.grant_status(record)),
             modified: volume.modified(&found.name),
@@ -322,6 +345,7 @@ impl<D: VnicDevices> Control<D> {
         check_whole(&what, &[size])?;
         let uid = found.uid.unwrap_or(u32::MAX);
         if size < found.size {
+            self.check_quiet(&place)?;
             self.check_not_anothers(connection, &place, "shortened")?;
         } else {
             let more = size.saturating_sub(found.charge);
@@ -348,6 +372,7 @@ impl<D: VnicDevices> Control<D> {
             let mend = format!("name a range inside it that begins at a multiple of {BLOCK}");
             return Err(refuse(ErrorKind::Invalid, what, cause, mend));
         }
+        self.check_quiet(&place)?;
         self.check_not_anothers(connection, &place, "trimmed")?;
         Ok((place, volume, Work::Trim { offset, length }, Pending::OPENING))
     }
@@ -359,6 +384,7 @@ impl<D: VnicDevices> Control<D> {
             let mend = format!("end that process, or `sietch revoke {}`", place.label());
             return Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, mend));
         }
+        self.check_quiet(&place)?;
         Ok((place, volume, Work::Delete, Pending::OPENING))
     }
 

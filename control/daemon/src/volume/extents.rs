@@ -5,7 +5,8 @@
 //! 2. Metadata is under a lock that is held for a few durable writes; zeroing, which takes long, happens without it, on blocks that are reserved.
 //! 3. Trimming writes zeros, and gives blocks of a device back to it; those of a file stay the file's, so that no later write fails because its
 //!    file system is full (`super::directory`, 9).
-//! 4. Nobody is given a descriptor: there is none that could not be moved over the rest of the volume by its holder. That is a broker's work, and there is none yet.
+//! 4. No application is given a descriptor: there is none that could not be moved over the rest of the volume by its holder. The service core is given one, opened anew and
+//!    locked ([`VolumeLease`]), and the extents of the areas that it serves.
 
 use std::fs::File;
 use std::io;
@@ -15,13 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::FallocateFlags;
-use sietch_disk::BlockingQueue;
-use sietch_protocol::{ErrorKind, ErrorReply};
+use sietch_disk::broker::VolumeLease;
+use sietch_disk::{BlockingQueue, DiskQueue as _};
+use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply};
 use sietch_volume::limits::BLOCK;
 use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
 
 use super::claim::{Claim, Former};
-use super::{Found, full, gone, refuse};
+use super::{Found, Lying, full, gone, refuse};
 
 /// How much of a device must be zeros before it is formatted: file systems, partition tables and volume managers announce themselves within.
 const BLANK: usize = 1 << 20;
@@ -37,6 +39,7 @@ pub(crate) struct Extents {
     inner: Mutex<Inner>,
     /// Keeps others away, and gives queues for zeroing.
     claim: Arc<Claim>,
+    path: PathBuf,
     capacity: u64,
 }
 
@@ -82,6 +85,7 @@ impl Extents {
             name: name.to_owned(),
             inner: Mutex::new(Inner { volume, queue }),
             claim,
+            path: path.to_owned(),
             capacity: length / BLOCK * BLOCK,
         })
     }
@@ -221,10 +225,43 @@ impl Extents {
         volume.delete(queue, name).map_err(|error| self.of(name, &error))
     }
 
-    /// Why nobody is given a descriptor.
-    pub(crate) const REFUSAL: &str = "areas on a volume of extents cannot be acquired yet: a loop device can be moved over the whole \
-         volume by whoever has it open, and the broker that would stand between is not there; \
-         use a volume of kind \"directory\" for what applications open";
+    /// Where the area `name` of user `uid` lies. Makes one of `size` bytes that does not exist.
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Lying, ErrorReply> {
+        match self.find(name) {
+            None => self.create(name, uid, size)?,
+            Some(found) if found.uid != Some(uid) => {
+                let cause = format!("the volume has it for uid {}", found.uid.unwrap_or(u32::MAX));
+                let mend = "use another name, or give it back to that user in sietch.toml";
+                return Err(refuse(ErrorKind::Denied, name, cause, mend));
+            }
+            Some(_) => {}
+        }
+        self.lying(name).ok_or_else(|| gone(name))
+    }
+
+    /// Where the area `name` lies.
+    pub(crate) fn lying(&self, name: &str) -> Option<Lying> {
+        let inner = self.inner();
+        let extent =
+            |extent: &Extent| AreaExtent { start: extent.start * BLOCK, length: extent.blocks * BLOCK };
+        let extents = inner.volume.find(name)?.extents.iter().map(extent).collect();
+        // 512 or 4096.
+        Some(Lying { extents, block: inner.queue.block_size() as u32 })
+    }
+
+    /// The volume's file, opened anew for a service core and locked until it and all its requests are gone.
+    pub(crate) fn lease(&self) -> Result<(OwnedFd, u64), String> {
+        let shown = self.path.display();
+        let file = VolumeLease::take(&self.path)
+            .map_err(|error| format!("{shown} cannot be opened for the service core: {error}"))?;
+        Ok((file, self.capacity))
+    }
+
+    /// Whether a service core has the file, or requests of one are under way.
+    pub(crate) fn is_leased(&self) -> Result<bool, String> {
+        VolumeLease::is_held(self.claim.file())
+            .map_err(|error| format!("{}: cannot see who has it: {error}", self.path.display()))
+    }
 
     fn of(&self, name: &str, error: &VolumeError) -> ErrorReply {
         let kind = match error {

@@ -437,7 +437,7 @@ fn hand_out(name: &str, kept: &Kept) -> Result<Handed, ErrorReply> {
     if lengths.len() == 1 {
         lengths.clear();
     }
-    Ok(Handed { files, lengths })
+    Ok(Handed { files, lengths, lying: None })
 }
 
 /// Descriptions that show, as long as they are kept, that nobody else has the area.

@@ -405,6 +405,13 @@ pub fn be_an_application() {
                 storm(&file);
                 kept.push(file);
             }
+            // The same through a service core, with as much under way as it takes.
+            other if other.starts_with("rush ") => {
+                let mut client = sietch::Client::connect(&scene.socket(), "rush").unwrap();
+                let mut vsa = client.acquire_vsa(&other[5..]).unwrap();
+                println!("DID rush");
+                rush(&mut vsa.queue);
+            }
             // The sum of all bytes of an area.
             other if other.starts_with("peek ") => {
                 let (_, file) = connection.acquire_vsa(&other[5..]).unwrap();
@@ -447,6 +454,24 @@ fn storm(file: &OwnedFd) {
             for offset in [size - 4096, size, size + (1 << 20), u64::MAX >> 1] {
                 let _ = rustix::io::pwrite(file, &bytes, offset);
             }
+        }
+    }
+}
+
+/// Writes as fast as it can until it is killed.
+fn rush(queue: &mut sietch::disk::AreaQueue) {
+    use sietch::disk::{Buffer, DiskQueue as _, Operation};
+    let (size, mut done) = (queue.capacity(), Vec::new());
+    for round in 0_u64.. {
+        let mut buffer = Buffer::new(65536);
+        buffer.fill(STORM);
+        let write = Operation::Write { offset: round * 65536 % size, length: 65536, buffer, durable: true };
+        let _ = queue.submit(round, write);
+        queue.ring().unwrap();
+        queue.complete(&mut done);
+        done.clear();
+        if round == 100 {
+            println!("RUSHES");
         }
     }
 }

@@ -1,0 +1,249 @@
+//! The storage role of a service core: areas on volumes of extents, for applications that must not have the volume (docs/spec/broker.md).
+//!
+//! 1. One thread drives the devices ([`sietch_service::block`]); this side hands it what the daemon sends (a volume's descriptor, an area with its end of the shared
+//!    memory, other extents, the end of an area), and tells the daemon what has come of it.
+//! 2. An area counts as ours until nothing of it is under way, also for a daemon that was restarted meanwhile.
+//! 3. What each area has counted is shared with the daemon on a page of its own, named after the grant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use sietch::disk::broker::{BrokerFds, BrokerGeometry};
+use sietch::{Kind, Metrics, clock};
+use sietch_protocol::storage::{AreaExtent, AreaGrant, HeldArea, HeldStorage};
+use sietch_protocol::{CallError, Connection, Notice};
+use sietch_service::block::{AreaCounters, Board, Command, Event, Refusal, Span, Told, run};
+
+/// An area that is served.
+struct Area {
+    generation: u64,
+    name: String,
+    /// Its counters' page, and whether the daemon has it.
+    page: Option<Metrics>,
+    shared: bool,
+}
+
+/// See the module.
+pub(super) struct Storage {
+    commands: Sender<Command>,
+    bell: OwnedFd,
+    events: Receiver<Event>,
+    told: OwnedFd,
+    board: Arc<Board>,
+    thread: JoinHandle<std::io::Result<()>>,
+    volumes: BTreeSet<String>,
+    /// By grant.
+    areas: BTreeMap<u64, Area>,
+}
+
+impl Storage {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No descriptors or threads are left.
+    pub(super) fn start() -> std::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (bell, told) = (eventfd(0, flags)?, eventfd(0, flags)?);
+        let (commands, orders) = channel();
+        let (sender, events) = channel();
+        let board = Arc::new(Board::default());
+        let (own, shown) = (bell.try_clone()?, Arc::clone(&board));
+        let teller = Told { events: sender, bell: told.try_clone()? };
+        let thread = std::thread::Builder::new()
+            .name("sietch-broker".to_owned())
+            .spawn(move || run(&orders, &own, &teller, &shown))?;
+        let (volumes, areas) = (BTreeSet::new(), BTreeMap::new());
+        Ok(Self { commands, bell, events, told, board, thread, volumes, areas })
+    }
+
+    /// Whether the thread has ended: a device is broken.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// What the thread ended with.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn join(self) -> std::io::Result<()> {
+        drop(self.commands);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")))
+    }
+
+    /// Readable when there is something to tell the daemon.
+    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+
+    /// What there is, for a daemon that may not know.
+    pub(super) fn held(&mut self) -> HeldStorage {
+        self.areas.values_mut().for_each(|area| area.shared = false);
+        let area = |(&grant, area): (&u64, &Area)| HeldArea {
+            grant,
+            generation: area.generation,
+            name: area.name.clone(),
+        };
+        HeldStorage {
+            volumes: self.volumes.iter().cloned().collect(),
+            areas: self.areas.iter().map(area).collect(),
+        }
+    }
+
+    fn send(&self, command: Command) {
+        // A thread that has ended is found out by the caller; a full counter is a ring already.
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Sends a command that is answered, and waits for the answer.
+    fn ask<T>(&self, command: impl FnOnce(Sender<Result<T, String>>) -> Command) -> Result<T, String> {
+        let (reply, told) = channel();
+        self.send(command(reply));
+        told.recv().unwrap_or_else(|_| Err("the broker has ended".to_owned()))
+    }
+
+    /// Does what the daemon wants, if it is about storage.
+    pub(super) fn heed(&mut self, notice: &Notice, descriptors: Vec<OwnedFd>) {
+        match notice {
+            Notice::Volume { name, bytes } => self.add_volume(name, *bytes, descriptors),
+            Notice::Area(area) => self.add_area(area, descriptors),
+            Notice::Reshape { grant, extents } => {
+                let (id, extents) = (*grant, spans(extents));
+                if let Err(cause) = self.ask(|reply| Command::Reshape { id, extents, reply }) {
+                    tracing::error!("{cause}");
+                }
+            }
+            Notice::Detach { grant } => self.send(Command::Detach(*grant)),
+            _ => {}
+        }
+    }
+
+    fn add_volume(&mut self, name: &str, capacity: u64, descriptors: Vec<OwnedFd>) {
+        let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+            tracing::error!("volume {name}: it came without its descriptor");
+            return;
+        };
+        let named = name.to_owned();
+        match self.ask(|reply| Command::Volume { name: named, file, capacity, reply }) {
+            Ok(how) => {
+                tracing::info!("volume {name} is here: {how}");
+                self.volumes.insert(name.to_owned());
+            }
+            Err(cause) => tracing::error!("{cause}"),
+        }
+    }
+
+    fn add_area(&mut self, area: &AreaGrant, descriptors: Vec<OwnedFd>) {
+        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            tracing::error!("VSA {}: it came without its descriptors", area.name);
+            return;
+        };
+        let shape = area.shape;
+        let attached = self.ask(|reply| Command::Attach {
+            id: area.grant,
+            volume: area.volume.clone(),
+            extents: spans(&area.extents),
+            fds: BrokerFds { memory, bell },
+            geometry: BrokerGeometry { slots: shape.slots, data: shape.data, block: shape.block },
+            reply,
+        });
+        match attached {
+            Ok(()) => {
+                let page = page(area.grant).map_err(|cause| tracing::warn!("VSA {}: {cause}", area.name));
+                let (generation, name) = (area.generation, area.name.clone());
+                self.areas.insert(area.grant, Area { generation, name, page: page.ok(), shared: false });
+                tracing::info!(grant = area.grant, "VSA {} is served", area.name);
+            }
+            // The descriptors are closed, and the holder hears that.
+            Err(cause) => tracing::error!("VSA {}: {cause}", area.name),
+        }
+    }
+
+    /// Tells the daemon what has come of what it asked.
+    ///
+    /// # Errors
+    /// The daemon is gone.
+    pub(super) fn report(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+        let _ = rustix::io::read(&self.told, &mut [0_u8; 8]);
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                Event::Detached(grant) => {
+                    self.areas.remove(&grant);
+                    connection.detached(grant)?;
+                }
+                Event::Reshaped(grant) => connection.reshaped(grant)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what was noted on the areas' pages.
+    ///
+    /// # Errors
+    /// The daemon is gone.
+    pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+        for report in self.board.read() {
+            let Some(area) = self.areas.get_mut(&report.id) else { continue };
+            let Some(page) = &mut area.page else { continue };
+            page.set_all(0, values(&report.counters));
+            if let Err(cause) = page.publish(clock::now()) {
+                tracing::warn!("VSA {}: its counters are not shown: {cause}", area.name);
+            }
+            if !area.shared {
+                connection.publish_metrics(page.label(), page.as_fd())?;
+                area.shared = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spans(extents: &[AreaExtent]) -> Vec<Span> {
+    extents.iter().map(|extent| Span { start: extent.start, length: extent.length }).collect()
+}
+
+/// The page of an area.
+fn page(grant: u64) -> Result<Metrics, sietch::MetricsError> {
+    let mut names: Vec<String> = [
+        "reads",
+        "read.bytes",
+        "writes",
+        "written.bytes",
+        "flushes",
+        "discards",
+        "failed",
+        "cancelled",
+        "rings",
+        "violations",
+    ]
+    .map(str::to_owned)
+    .into();
+    names.extend(Refusal::ALL.map(|refusal| format!("refused.{}", refusal.name())));
+    let mut entries: Vec<(&str, Kind)> = names.iter().map(|name| (name.as_str(), Kind::Counter)).collect();
+    entries.push(("in_flight", Kind::Gauge));
+    Metrics::new(&format!("vsa-{grant}"), &entries)
+}
+
+/// In the order of the names of a page.
+fn values(counted: &AreaCounters) -> Vec<u64> {
+    let mut values = vec![
+        counted.reads,
+        counted.read_bytes,
+        counted.writes,
+        counted.written_bytes,
+        counted.flushes,
+        counted.discards,
+        counted.failed,
+        counted.cancelled,
+        counted.rings,
+        counted.violations,
+    ];
+    values.extend(counted.refused);
+    values.push(counted.in_flight);
+    values
+}

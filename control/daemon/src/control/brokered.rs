@@ -1,0 +1,410 @@
+//! Areas on volumes of extents, which applications reach through the service core.
+//!
+//! 1. Granting: the service core is given the volume's descriptor, unless it has it, then the area's extents with one end of a queue pair of shared
+//!    memory; the application gets the other end. The daemon keeps nothing of either.
+//! 2. Ending (released, revoked, process gone): `detach` to the core, which takes nothing more and says `detached` when nothing is under way. Until then the area is *leaving*:
+//!    whoever asks for it waits, for as long as it likes.
+//! 3. An area that is held gets other extents by `reshape`. Growing: the volume first, then the core, then the answer. Shrinking: the core first, when nothing
+//!    is under way, then the volume.
+//! 4. A service core that goes takes its areas along. What it had asked of a device may still land: the volume's lock says when nothing can any more, and
+//!    nobody gets, shortens or removes an area before.
+//! 5. After a restart of the daemon nothing happens to anybody. The core says what it has: grants that it does not name have ended, areas that nobody holds are detached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sietch_disk::broker::{BrokerGeometry, create_pair};
+use sietch_protocol::{AreaGrant, BrokerShape, HeldStorage};
+use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, Request, VolumeKind};
+use tokio::sync::oneshot;
+
+use super::storage::Pending;
+use super::{Answer, Control, Event, refuse};
+use crate::device::VnicDevices;
+use crate::state::{Device, GrantRecord};
+use crate::volume::{Handed, Lying, Place, Volume, Work};
+
+/// Why the holder of an area loses it with the service core.
+const GONE: &str = "the service core has gone; acquire it again when there is one";
+
+/// How long a request waits for the last requests of a service core that has ended: they land within milliseconds on a disk that works.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A request that waits until an area has left the service core.
+struct Waiting {
+    label: String,
+    connection: u64,
+    request: Request,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What is done once the service core has an area's new extents.
+enum After {
+    /// It has grown: say so.
+    Answer(Place, oneshot::Sender<Answer>),
+    /// Nothing of what is cut off is under way: cut it off.
+    Work(Place, Arc<Volume>, Work, u64, oneshot::Sender<Answer>),
+}
+
+/// What the service core has of volumes and areas.
+#[derive(Default)]
+pub(super) struct Brokered {
+    /// The connection that serves storage.
+    service: Option<u64>,
+    /// Volumes whose descriptor it has.
+    volumes: BTreeSet<String>,
+    /// Labels of areas that it was told to let go of, by grant.
+    leaving: BTreeMap<u64, String>,
+    waiting: Vec<Waiting>,
+    reshaping: BTreeMap<u64, After>,
+    /// Until when a connection's request waits for a volume to be free.
+    patience: BTreeMap<u64, Instant>,
+}
+
+impl<D: VnicDevices> Control<D> {
+    /// Whether the area lies on a volume of extents.
+    pub(super) fn is_brokered(&self, label: &str) -> bool {
+        let volume = self.volumes.get(&Place::of_label(label).volume);
+        volume.is_some_and(|volume| volume.definition.kind == VolumeKind::Extents)
+    }
+
+    /// What keeps a holder inside its area on `volume`, now.
+    pub(super) fn protection(&self, volume: &Volume) -> Protection {
+        match volume.protection() {
+            Protection::BrokerMediated if self.brokered.service.is_none() => {
+                Protection::None(format!("{NO_CORE}; {START}"))
+            }
+            other => other,
+        }
+    }
+
+    /// Takes a request that must wait until an area has left the service core. Anything else comes back.
+    pub(super) fn wait_for_broker(
+        &mut self,
+        connection: u64,
+        request: Request,
+        answer: oneshot::Sender<Answer>,
+    ) -> Option<(Request, oneshot::Sender<Answer>)> {
+        let name = match &request {
+            Request::AcquireVsa { name }
+            | Request::ResizeVsa { name, .. }
+            | Request::TrimVsa { name, .. }
+            | Request::DeleteVsa { name } => name,
+            _ => return Some((request, answer)),
+        };
+        let Ok(place) = self.place(name) else { return Some((request, answer)) };
+        let label = place.label();
+        if self.brokered.leaving.values().any(|leaving| *leaving == label) {
+            self.brokered.waiting.push(Waiting { label, connection, request, answer });
+            return None;
+        }
+        let wanted = self.brokered.service.is_some() || !matches!(request, Request::AcquireVsa { .. });
+        if wanted && self.check_quiet(&place).is_err() {
+            // The kernel may be about to close what a core had that has just ended.
+            let now = Instant::now();
+            let until = *self.brokered.patience.entry(connection).or_insert(now + PATIENCE);
+            if now < until {
+                self.ask_again(Waiting { label, connection, request, answer }, PAUSE);
+                return None;
+            }
+        }
+        self.brokered.patience.remove(&connection);
+        Some((request, answer))
+    }
+
+    /// Hands a request in anew, after a while.
+    fn ask_again(&self, waiting: Waiting, after: Duration) {
+        let Waiting { connection, request, answer, .. } = waiting;
+        let events = self.events.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(after).await;
+            let event = Event::Request { connection, request, descriptors: Vec::new(), answer };
+            // When nobody listens the daemon has ended.
+            let _ = events.send(event).await;
+        });
+    }
+
+    /// Asks again for those whose area is not leaving any more.
+    fn wake(&mut self) {
+        let Brokered { leaving, waiting, .. } = &mut self.brokered;
+        let (still, ready): (Vec<_>, Vec<_>) = std::mem::take(waiting)
+            .into_iter()
+            .partition(|one| leaving.values().any(|label| *label == one.label));
+        *waiting = still;
+        for waiting in ready {
+            self.ask_again(waiting, Duration::ZERO);
+        }
+    }
+
+    /// Whether nothing of a service core that is unknown here can reach the volume of `place`.
+    pub(super) fn check_quiet(&self, place: &Place) -> Result<(), ErrorReply> {
+        if !self.is_brokered(&place.label()) || self.brokered.volumes.contains(&place.volume) {
+            return Ok(());
+        }
+        let what = format!("VSA {}", place.path());
+        match self.volumes.of(place)?.is_leased() {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let cause = "a service core that this daemon does not know has the volume, or its last requests are under way";
+                Err(refuse(ErrorKind::Busy, what, cause, "try again; end that service core if it stays"))
+            }
+            Err(cause) => Err(refuse(ErrorKind::Failed, what, cause, "see whether the volume is there")),
+        }
+    }
+
+    /// Whether the area at `place` could be granted through the service core.
+    pub(super) fn check_served(&self, place: &Place) -> Result<(), ErrorReply> {
+        if !self.is_brokered(&place.label()) {
+            return Ok(());
+        }
+        if self.brokered.service.is_none() {
+            return Err(refuse(ErrorKind::Unsupported, format!("VSA {}", place.label()), NO_CORE, START));
+        }
+        self.check_quiet(place)
+    }
+
+    /// Hands an area to the service core and to whoever asked for it.
+    pub(super) fn attach(&mut self, record: &GrantRecord, lying: &Lying) -> Result<Answer, ErrorReply> {
+        let place = Place::of_label(&record.name);
+        let what = format!("VSA {}", record.name);
+        let Some(service) = self.brokered.service else {
+            return Err(refuse(ErrorKind::Unsupported, what, NO_CORE, START));
+        };
+        let failed = |cause: String| {
+            refuse(
+                ErrorKind::Failed,
+                format!("VSA {}", record.name),
+                cause,
+                "see the logs of daemon and service core",
+            )
+        };
+        let unread = || failed("the service core does not read".to_owned());
+        if !self.brokered.volumes.contains(&place.volume) {
+            self.check_quiet(&place)?;
+            let (file, bytes) = self.volumes.of(&place)?.lease().map_err(failed)?;
+            let notice = Notice::Volume { name: place.volume.clone(), bytes };
+            if !self.tell(service, notice, vec![file]) {
+                return Err(unread());
+            }
+            self.brokered.volumes.insert(place.volume.clone());
+        }
+        let geometry = BrokerGeometry::usual(lying.block);
+        let pair = create_pair(geometry, record.generation)
+            .map_err(|error| failed(format!("cannot make its memory: {error}")))?;
+        let shape = BrokerShape { slots: geometry.slots, data: geometry.data, block: geometry.block };
+        let grant = AreaGrant {
+            grant: record.grant,
+            generation: record.generation,
+            name: record.name.clone(),
+            volume: place.volume,
+            extents: lying.extents.clone(),
+            shape,
+        };
+        let descriptors = vec![pair.host.memory, pair.host.bell];
+        if !self.tell(service, Notice::Area(Box::new(grant)), descriptors) {
+            return Err(unread());
+        }
+        let descriptors = vec![pair.application.memory, pair.application.bell];
+        let nothing = Handed { files: Vec::new(), lengths: Vec::new(), lying: None };
+        let Answer { body: Reply::Vsa(mut grant), .. } = self.vsa_answer(record, nothing) else {
+            return Err(failed("its answer is of another sort".to_owned()));
+        };
+        grant.broker = Some(shape);
+        Ok(Answer { body: Reply::Vsa(grant), descriptors })
+    }
+
+    /// Has the service core let go of an area. Says what now stops its former holder.
+    pub(super) fn detach(&mut self, record: &GrantRecord) -> String {
+        self.abandon(record.grant);
+        let notice = Notice::Detach { grant: record.grant };
+        let Some(service) = self.brokered.service else {
+            return "no service core runs, so its requests reach nothing".to_owned();
+        };
+        self.brokered.leaving.insert(record.grant, record.name.clone());
+        if self.tell(service, notice, Vec::new()) {
+            "the service core lets no more requests through, and finishes those under way".to_owned()
+        } else {
+            "the service core does not read and was let go of: end it".to_owned()
+        }
+    }
+
+    /// Ends what waits for a grant's new extents.
+    fn abandon(&mut self, grant: u64) {
+        match self.brokered.reshaping.remove(&grant) {
+            Some(After::Answer(place, answer)) => {
+                let outcome = self.area_answer(&place);
+                self.respond(answer, outcome);
+            }
+            Some(After::Work(place, _, _, _, answer)) => {
+                self.preparing.remove(&place.label());
+                let what = format!("VSA {}", place.path());
+                let cause = "it was taken back, or the service core has gone, meanwhile";
+                self.respond(answer, Err(refuse(ErrorKind::Failed, what, cause, "try again")));
+            }
+            None => {}
+        }
+    }
+
+    /// The service core has let go of an area.
+    pub(super) fn detached(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
+        self.check_broker(connection)?;
+        self.brokered.leaving.remove(&grant);
+        self.wake();
+        Ok(Reply::Done)
+    }
+
+    /// The service core has the new extents of an area.
+    pub(super) fn reshaped(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
+        self.check_broker(connection)?;
+        match self.brokered.reshaping.remove(&grant) {
+            Some(After::Answer(place, answer)) => {
+                let outcome = self.area_answer(&place);
+                self.respond(answer, outcome);
+            }
+            Some(After::Work(place, volume, work, asker, answer)) => {
+                self.begin_work(place, volume, work, asker, answer);
+            }
+            None => {}
+        }
+        Ok(Reply::Done)
+    }
+
+    fn check_broker(&self, connection: u64) -> Result<(), ErrorReply> {
+        if self.brokered.service == Some(connection) {
+            return Ok(());
+        }
+        let cause = "this connection is not the service core's";
+        Err(refuse(ErrorKind::Denied, "request", cause, "say Serve first"))
+    }
+
+    /// The grant under which somebody has the area at `place` through the service core.
+    fn brokered_grant(&self, place: &Place) -> Option<u64> {
+        let label = place.label();
+        self.brokered.service?;
+        self.holder(&label, false).filter(|_| self.is_brokered(&label)).map(|record| record.grant)
+    }
+
+    /// Before work on an area: whether the service core must let go of its end first. Then the work begins when it has.
+    pub(super) fn shorten_first(
+        &mut self,
+        place: &Place,
+        volume: &Arc<Volume>,
+        work: Work,
+        asker: u64,
+        pending: Pending,
+        answer: oneshot::Sender<Answer>,
+    ) -> Option<oneshot::Sender<Answer>> {
+        let Work::Resize { size } = work else { return Some(answer) };
+        let (Some(grant), Some(service)) = (self.brokered_grant(place), self.brokered.service) else {
+            return Some(answer);
+        };
+        let lying = volume.lying(&place.name).filter(|lying| size < lying.bytes());
+        let Some(lying) = lying else { return Some(answer) };
+        self.preparing.insert(place.label(), pending);
+        let after = After::Work(place.clone(), Arc::clone(volume), work, asker, answer);
+        self.brokered.reshaping.insert(grant, after);
+        self.tell(service, Notice::Reshape { grant, extents: lying.first(size) }, Vec::new());
+        None
+    }
+
+    /// After an area was made longer: whether the service core must hear of it before its holder does.
+    pub(super) fn lengthen_after(
+        &mut self,
+        place: &Place,
+        work: Work,
+        answer: oneshot::Sender<Answer>,
+    ) -> Option<oneshot::Sender<Answer>> {
+        let Work::Resize { .. } = work else { return Some(answer) };
+        let (Some(grant), Some(service)) = (self.brokered_grant(place), self.brokered.service) else {
+            return Some(answer);
+        };
+        let lying = self.volumes.get(&place.volume).and_then(|volume| volume.lying(&place.name));
+        let Some(lying) = lying else { return Some(answer) };
+        self.brokered.reshaping.insert(grant, After::Answer(place.clone(), answer));
+        self.tell(service, Notice::Reshape { grant, extents: lying.extents }, Vec::new());
+        None
+    }
+
+    /// The service core is here, and says what it has of storage.
+    pub(super) fn serve_storage(&mut self, connection: u64, held: &HeldStorage) {
+        self.brokered.service = Some(connection);
+        self.brokered.volumes = held.volumes.iter().cloned().collect();
+        self.brokered.leaving.clear();
+        for area in &held.areas {
+            let current = |record: &GrantRecord| {
+                record.generation == area.generation && record.name == area.name && !record.device.is_vnic()
+            };
+            if self.grants.get(&area.grant).is_some_and(current) {
+                // A former daemon may have died while it made it longer or shorter.
+                let place = Place::of_label(&area.name);
+                let lying = self.volumes.get(&place.volume).and_then(|volume| volume.lying(&place.name));
+                if let Some(Lying { extents, .. }) = lying {
+                    self.tell(connection, Notice::Reshape { grant: area.grant, extents }, Vec::new());
+                }
+            } else {
+                self.brokered.leaving.insert(area.grant, area.name.clone());
+                self.tell(connection, Notice::Detach { grant: area.grant }, Vec::new());
+            }
+        }
+        let kept: Vec<HeldGrant> = held
+            .areas
+            .iter()
+            .map(|area| HeldGrant { grant: area.grant, generation: area.generation })
+            .collect();
+        self.end_areas(&kept);
+        self.wake();
+    }
+
+    /// A connection has gone: was it that which serves storage?
+    pub(super) fn storage_gone(&mut self, connection: u64) {
+        self.brokered.patience.remove(&connection);
+        if self.brokered.service.take_if(|service| *service == connection).is_none() {
+            return;
+        }
+        self.brokered.volumes.clear();
+        self.brokered.leaving.clear();
+        for grant in self.brokered.reshaping.keys().copied().collect::<Vec<_>>() {
+            self.abandon(grant);
+        }
+        self.end_areas(&[]);
+        self.wake();
+    }
+
+    /// Ends the grants of all areas on volumes of extents but those that the service core has.
+    fn end_areas(&mut self, but: &[HeldGrant]) {
+        let lost = |record: &&GrantRecord| {
+            let kept =
+                but.iter().any(|held| held.grant == record.grant && held.generation == record.generation);
+            matches!(record.device, Device::Vsa { .. })
+                && !kept
+                // Those that are being made are not with it yet.
+                && !self.preparing.contains_key(&record.name)
+                && self.is_brokered(&record.name)
+        };
+        for record in self.grants.values().filter(lost).cloned().collect::<Vec<_>>() {
+            self.leave(&record, GONE);
+        }
+    }
+
+    /// Volumes whose definition has changed are others than those that the service core has.
+    pub(super) fn forget_volumes(&mut self) {
+        let volumes = &self.volumes;
+        self.brokered.volumes.retain(|name| volumes.get(name).is_some());
+    }
+}
+
+const NO_CORE: &str = "no service core that serves storage runs, which is to reach the volume for it";
+const START: &str = "start `sietch service`, or let `sietch up` do so";
+
+/// The label of the area whose counters a page of the service core shows.
+pub(super) fn shown<'grants>(
+    grants: &'grants BTreeMap<u64, GrantRecord>,
+    page: &str,
+) -> Option<&'grants str> {
+    let grant: u64 = page.strip_prefix("vsa-")?.parse().ok()?;
+    let record = grants.get(&grant).filter(|record| !record.device.is_vnic())?;
+    Some(&record.name)
+}
