@@ -112,6 +112,7 @@ fn long_life(seed: u64) -> Result<u64, String> {
         for _ in 0..world.random.below(60) {
             world.turn(true)?;
         }
+        seeds::explored(1);
         match world.random.below(5) {
             0 => {
                 let later = world.media.boundaries() + world.random.between(1, 40);

@@ -1,9 +1,10 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | instructions | generate`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | mutations | instructions | generate`.
 #![forbid(unsafe_code)]
 
 mod ci;
 mod generate;
 mod instructions;
+mod mutations;
 mod soak;
 mod tidy;
 
@@ -17,6 +18,7 @@ usage: cargo xtask COMMAND
   tidy             the rules of the house that no compiler checks
   generate         write the generated files again (man pages, shell completions)
   instructions     count the instructions of the network's fast path (needs valgrind)
+  mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
   soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, or all of them";
 
 fn main() -> ExitCode {
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()),
         ["generate"] => generate::run(&root(), generate::Mode::Write),
         ["instructions"] => instructions::run(&root()),
+        ["mutations"] => mutations::run(&root(), ""),
+        ["mutations", filter] => mutations::run(&root(), filter),
         ["soak"] => soak::run(&root(), "all"),
         ["soak", suite] => soak::run(&root(), suite),
         _ => Err(USAGE.to_owned()),

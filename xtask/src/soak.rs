@@ -26,16 +26,22 @@ struct Suite {
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
 /// the kernel's TCP (which need root, and say so). Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
 /// store on them, and processes that are killed.
-const SUITES: [Suite; 10] = [
+const SUITES: [Suite; 12] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "structures") },
+    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "resize") },
     Suite { seconds: "3600", ..Suite::of("storage", "sietch-sim", "nvm") },
     Suite::of("storage", "sietch-sim", "durability"),
     // Each seed is a process that is killed.
     Suite { filter: "kill_9", seeds: "1000", ..Suite::of("storage", "sietch-persist", "kill") },
+    Suite {
+        filter: "no_acknowledged_write_is_lost_when_the_store_is_killed",
+        seeds: "1000",
+        ..Suite::of("storage", "sietch-cli", "acceptance")
+    },
     Suite::of("kv", "sietch-sim", "system"),
     Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-net", "fuzz") },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
@@ -71,6 +77,8 @@ pub fn run(root: &Path, suite: &str) -> Result<(), String> {
             ("SIETCH_SIM_SECONDS", &*seconds),
             ("SIETCH_SIM_THREADS", &*threads),
             ("SIETCH_SIM_SOAK", "1"),
+            // Of the store: each is a round.
+            ("SIETCH_KILLS", &*seeds),
         ];
         states += listen(root, &[&test[..], &["--nocapture", "--test-threads=1"]].concat(), &environment)?;
     }

@@ -6,6 +6,7 @@
 //!    `unsafe` only where the design allows it.
 //! 3. [`links`]: every relative link in a document leads somewhere.
 //! 4. [`counters`]: every counter of a `metrics.rs` is changed somewhere outside it.
+//! 5. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must notice.
 
 mod counters;
 mod files;
@@ -31,6 +32,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     files::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
     counters::check(&sources, &mut findings);
+    crate::mutations::check(&sources, &mut findings);
     if findings.is_empty() {
         return Ok(());
     }

@@ -376,6 +376,21 @@ fn rot_in_an_acknowledged_record_is_named_not_dropped() {
     }
 }
 
+/// What a former owner wrote last is missed as soon as its successor has begun where it ended.
+#[test]
+fn rot_in_the_last_record_of_a_former_owner_is_named() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 5);
+    let &(offset, _) = plan.borrow().writes.last().expect("wrote");
+    let (disk, _) = FaultyDisk::new(log.into_disk().inner.into_bytes());
+    let (log, _) = serve(disk, 1);
+    let mut rotten = log.into_disk().inner.into_bytes();
+    rotten[offset as usize + 45] ^= 1;
+    let error = contents(&rotten).expect_err("record 5 is gone");
+    assert!(matches!(error, OpenError::Corrupt { offset: o, .. } if o == offset), "{error}");
+    assert!(error.to_string().contains("goes on at"), "{error}");
+}
+
 #[test]
 fn after_closing_in_order_even_the_last_record_is_missed() {
     let (disk, plan) = FaultyDisk::new(formatted());

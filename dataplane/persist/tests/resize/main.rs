@@ -27,6 +27,7 @@ const DRAWS: u64 = 4;
 
 /// Judges one image that a crash could have left.
 fn judge(image: Vec<u8>, life: &Life) -> Verdict {
+    seeds::explored(1);
     let mut disk = MemoryQueue::from_bytes(image);
     let checked = check(&mut disk);
     let (mut log, found) = match recover(disk, Durability::Always) {

@@ -1,0 +1,323 @@
+//! The mutation gate for what the formats compare: every checksum, epoch, sequence and generation is looked at for a reason that a test shows.
+//!
+//! 1. [`MUTATIONS`] lists the comparisons of the storage formats, what becomes of each without it, and the test that must fail then. (Flushes and
+//!    durable writes have gates of their own, which need no compiler: `dataplane/persist/tests/crash/gate.rs` and `control/volume/tests/crash.rs`.)
+//! 2. [`check`] holds the table to the source, in CI: each text occurs once, and every line of [`FILES`] that compares such a thing is in the
+//!    table, or in [`EXEMPT`] with the reason. A new comparison without a mutation fails.
+//! 3. [`run`] makes each mutation in a copy of the tree, one after another: it must compile, and its test must fail.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::tidy::SourceFile;
+
+/// A comparison taken away.
+struct Mutation {
+    file: &'static str,
+    /// The text that goes.
+    find: &'static str,
+    /// What stands there instead.
+    with: &'static str,
+    /// Package, test file, and which of its tests.
+    test: (&'static str, &'static str, &'static str),
+}
+
+const LAYOUT: &str = "dataplane/persist/src/layout.rs";
+const SCAN: &str = "dataplane/persist/src/scan.rs";
+const VOLUME_LAYOUT: &str = "control/volume/src/layout.rs";
+const VOLUME: &str = "control/volume/src/volume.rs";
+
+/// The files whose comparisons are held to the table.
+const FILES: [&str; 4] = [LAYOUT, SCAN, VOLUME_LAYOUT, VOLUME];
+
+const fn log(
+    file: &'static str,
+    find: &'static str,
+    with: &'static str,
+    test: &'static str,
+    filter: &'static str,
+) -> Mutation {
+    Mutation { file, find, with, test: ("sietch-persist", test, filter) }
+}
+
+const fn volume(
+    file: &'static str,
+    find: &'static str,
+    with: &'static str,
+    filter: &'static str,
+) -> Mutation {
+    Mutation { file, find, with, test: ("sietch-volume", "crash", filter) }
+}
+
+const MUTATIONS: [Mutation; 21] = [
+    // Superblocks of a log: whole, and the newest.
+    log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "faults", "superblocks"),
+    log(SCAN, "b.generation >= found.generation", "b.generation > u64::MAX - 9", "crash", "power_loss_at"),
+    // Records: whole, in their place, of this log.
+    log(
+        LAYOUT,
+        "(checksum(seed, offset, checked) == stored.get()).then",
+        "(stored.get() > 0 || seed > 0 || offset > 0).then",
+        "faults",
+        "rot_in",
+    ),
+    log(LAYOUT, "u64::from(seed ^ place)", "u64::from(seed ^ (place & 0))", "golden", "version_1"),
+    // The record that comes next: of this stream, and this very one.
+    log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "crash", "power_loss"),
+    log(SCAN, "            && tag.sequence == self.sequence\n", "", "faults", "lost_and_misdirected"),
+    log(SCAN, "if tag.sequence >= wanted.from", "if tag.sequence > 0", "crash", "power_loss"),
+    // What must be there: up to the next run, all of the snapshot, up to where the log was closed.
+    log(
+        SCAN,
+        "(chain.expected < next.first || chain.fragments_open)",
+        "chain.fragments_open",
+        "faults",
+        "former_owner",
+    ),
+    log(
+        SCAN,
+        "if chain.expected <= place.last || chain.fragments_open",
+        "if chain.fragments_open",
+        "faults",
+        "rot_in_a_snapshot",
+    ),
+    log(
+        SCAN,
+        "if superblock.clean > last.committed",
+        "if superblock.clean == u64::MAX",
+        "faults",
+        "after_closing",
+    ),
+    // What proves that something is missing.
+    log(
+        SCAN,
+        "if stream_epoch(tag.stream) > epoch {",
+        "if stream_epoch(tag.stream) == u32::MAX && epoch > 0 {",
+        "faults",
+        "superblocks",
+    ),
+    log(
+        SCAN,
+        "stream_epoch(tag.stream) >= newest && tag.durable >= last.expected.max(1)",
+        "stream_epoch(tag.stream) >= newest && tag.durable == u64::MAX",
+        "faults",
+        "rot_in_an_acknowledged",
+    ),
+    log(
+        SCAN,
+        "(tag.durable >= last.expected.max(1)\n",
+        "(tag.durable == u64::MAX\n",
+        "faults",
+        "rot_in_an_acknowledged",
+    ),
+    // The metadata of a volume: superblocks, checkpoint, records.
+    volume(
+        VOLUME_LAYOUT,
+        "|| raw.checksum.get() != sum",
+        "|| sum == 0 && raw.checksum.get() == 1",
+        "rotten_metadata",
+    ),
+    volume(
+        VOLUME_LAYOUT,
+        "if checksum(seed, offset, checked) != raw.checksum.get()",
+        "if checked.is_empty() && checksum(seed, offset, checked) == 1",
+        "rotten_metadata",
+    ),
+    volume(
+        VOLUME_LAYOUT,
+        "|| checksum(seed, offset, block.get(CHECKED_FROM..)?) != raw.checksum.get()",
+        "|| checksum(seed, offset, block.get(CHECKED_FROM..)?) == 1",
+        "rotten_metadata",
+    ),
+    volume(VOLUME, "other.generation < superblock.generation", "other.generation < u64::MAX", "power_loss"),
+    Mutation {
+        file: VOLUME,
+        find: "found.generation == superblock.generation && found.epoch == superblock.epoch",
+        with: "found.generation > 0",
+        test: ("sietch-sim", "storage_faults", "every_fault"),
+    },
+    volume(VOLUME, "record.sequence == sequence + 1", "record.sequence > sequence", "rotten_metadata"),
+    volume(
+        VOLUME,
+        "Some(record) if record.sequence > sequence",
+        "Some(record) if record.sequence == u64::MAX",
+        "rotten_metadata",
+    ),
+    volume(
+        VOLUME,
+        "record.epoch > superblock.epoch || record.sequence > sequence",
+        "record.epoch == u64::MAX",
+        "format_cut_short",
+    ),
+];
+
+/// Comparisons that no test can miss: a part of their line, and why.
+const EXEMPT: [(&str, &str, &str); 14] = [
+    (LAYOUT, "header.magic.get() != RECORD_MAGIC", "a cheap filter in front of the checksum"),
+    (LAYOUT, "raw.snapshot_stream.get() != 0", "how the format says that there is no snapshot"),
+    (LAYOUT, "self.stream == log_stream", "which kind of stream it is, no proof"),
+    (LAYOUT, "self.generation < u64::MAX - 8", "numbers of a hostile writer, behind a checksum"),
+    (LAYOUT, "w[0].first < w[1].first", "numbers of a hostile writer, behind a checksum"),
+    (LAYOUT, "run.epoch <= self.epoch", "numbers of a hostile writer, behind a checksum"),
+    (LAYOUT, "last.epoch != self.epoch", "how many places are remembered"),
+    (
+        SCAN,
+        "wanted.stop.is_none_or",
+        "where a chain ends that is known to end: what lies behind it has another epoch",
+    ),
+    (SCAN, "tag.sequence == last.expected);", "whether a tail is called torn, in the report alone"),
+    (SCAN, "tag.sequence > last.expected", "whether a tail is called torn, in the report alone"),
+    (
+        SCAN,
+        "|| stream_epoch(tag.stream) > superblock.epoch",
+        "a segment is looked at as a whole: what is found there is judged by the same rule",
+    ),
+    (SCAN, "report.clean = superblock.clean != 0", "what the report says"),
+    (VOLUME_LAYOUT, "u64::MAX / 2", "numbers of a hostile writer, behind a checksum"),
+    (
+        VOLUME,
+        "filter(|record| record.epoch == superblock.epoch)",
+        "writes of a dead owner that land late: its lock rules them out",
+    ),
+];
+
+const WORDS: [&str; 8] =
+    ["checksum", "epoch", "sequence", ".generation", ".durable", "expected", ".stream", ".clean"];
+const OPERATORS: [&str; 6] = [" == ", " != ", " < ", " <= ", " > ", " >= "];
+
+/// Holds the table to the source: findings as `path:line: what; mend`.
+pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+    for mutation in &MUTATIONS {
+        let text =
+            sources.iter().find(|source| source.path == mutation.file).map_or("", |source| &source.text);
+        let times = text.matches(mutation.find).count();
+        if times != 1 {
+            findings.push(format!(
+                "{}:1: `{}` is there {times} times, not once; mend the table in xtask/src/mutations.rs",
+                mutation.file,
+                mutation.find.trim()
+            ));
+        }
+    }
+    for source in sources.iter().filter(|source| FILES.contains(&&*source.path)) {
+        for (number, line) in (1..).zip(source.text.lines()) {
+            let line = line.trim();
+            let compares = WORDS.iter().any(|word| line.contains(word))
+                && OPERATORS.iter().any(|operator| line.contains(operator));
+            if line.starts_with("//")
+                || line.starts_with("const _")
+                || !compares
+                || is_listed(&source.path, line)
+            {
+                continue;
+            }
+            findings.push(format!(
+                "{}:{number}: a comparison that no mutation takes away; add it to xtask/src/mutations.rs",
+                source.path
+            ));
+        }
+    }
+}
+
+fn is_listed(path: &str, line: &str) -> bool {
+    let mutated = |mutation: &Mutation| mutation.file == path && line.contains(mutation.find.trim());
+    MUTATIONS.iter().any(mutated) || EXEMPT.iter().any(|(file, text, _)| *file == path && line.contains(text))
+}
+
+/// Makes each mutation whose text or file contains `filter`, and looks whether its test notices.
+pub fn run(root: &Path, filter: &str) -> Result<(), String> {
+    let tree = root.join("target/mutations");
+    copy(root, &tree)?;
+    let mut unnoticed = Vec::new();
+    let chosen = MUTATIONS.iter().filter(|m| m.find.contains(filter) || m.file.contains(filter));
+    for Mutation { file, find, with, test } in chosen {
+        let path = tree.join(file);
+        let read = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        write(&path, &read.replacen(find, with, 1))?;
+        let verdict = judge(root, &tree, test);
+        write(&path, &read)?;
+        let found = verdict?;
+        println!("{}: {file}: `{}`", if found { "noticed" } else { "UNNOTICED" }, find.trim());
+        if !found {
+            unnoticed.push(*find);
+        }
+    }
+    drop(std::fs::remove_dir_all(&tree));
+    match unnoticed.as_slice() {
+        [] => Ok(()),
+        _ => Err(format!("mutations: nobody misses {unnoticed:?}")),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Whether the test fails in `tree`. That it compiles is asked for first.
+fn judge(root: &Path, tree: &Path, (package, test, filter): &(&str, &str, &str)) -> Result<bool, String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // Dependencies are built once for both trees.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let cargo = |more: &[&str]| {
+        Command::new(&program)
+            .args(["test", "-q", "-p", package, "--test", test])
+            .args(more)
+            .env("CARGO_TARGET_DIR", &target)
+            .env("SIETCH_SIM_SECONDS", "6")
+            .current_dir(tree)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .map_err(|cause| format!("cannot start cargo: {cause}"))
+    };
+    if !cargo(&["--no-run"])?.success() {
+        return Err(format!("mutations: {package} does not compile: see `cargo test` in {}", tree.display()));
+    }
+    Ok(!cargo(&["--", filter])?.success())
+}
+
+/// Copies every tracked file.
+fn copy(root: &Path, tree: &Path) -> Result<(), String> {
+    drop(std::fs::remove_dir_all(tree));
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        .current_dir(root)
+        .output()
+        .map_err(|cause| format!("cannot start git: {cause}"))?;
+    for name in output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let (from, to) = (root.join(&name), tree.join(&name));
+        if let Some(folder) = to.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        if from.is_file() {
+            std::fs::copy(&from, &to).map_err(|e| format!("{}: {e}", from.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Vec<SourceFile> {
+        vec![SourceFile { path: SCAN.to_owned(), text: text.to_owned() }]
+    }
+
+    #[test]
+    fn a_comparison_that_is_not_in_the_table_is_found() {
+        let mut findings = Vec::new();
+        check(&source("if tag.epoch < 7 {}\nlet x = 3;\n// tag.epoch < 7\n"), &mut findings);
+        let new: Vec<_> = findings.iter().filter(|finding| finding.contains("no mutation")).collect();
+        assert_eq!(new.len(), 1, "{findings:?}");
+        assert!(new[0].contains("scan.rs:1:"), "{new:?}");
+    }
+
+    #[test]
+    fn a_text_that_is_gone_is_found() {
+        let mut findings = Vec::new();
+        check(&source(""), &mut findings);
+        assert!(findings.iter().any(|finding| finding.contains("0 times")), "{findings:?}");
+    }
+}
