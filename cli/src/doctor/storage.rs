@@ -14,7 +14,7 @@ const WANTED_SPACE: u64 = 1 << 30;
 /// The checks of storage below `data`, which need not exist yet.
 pub fn checks(data: &Path) -> Vec<Check> {
     let folder = existing(data);
-    vec![io_uring(), writable(data, &folder), direct(&folder), space(&folder)]
+    vec![io_uring(), writable(data, &folder), direct(&folder), queue(&folder), space(&folder)]
 }
 
 /// The nearest folder above `path`, or itself, that exists.
@@ -68,6 +68,33 @@ fn direct(folder: &Path) -> Check {
             name,
             format!("refused in {} ({cause}): writes pass through the page cache", folder.display()),
             "put the data on ext4, xfs or btrfs",
+        ),
+    }
+}
+
+/// What a disk queue over a file there would make use of, and what not.
+fn queue(folder: &Path) -> Check {
+    /// Of the file that is tried.
+    const BYTES: u64 = 4096;
+    let name = "disk queue";
+    let probe = folder.join(format!(".sietch-doctor-queue-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&probe);
+    let opened = file.and_then(|file| {
+        let sized = file.set_len(BYTES);
+        // The descriptor keeps it for as long as it is needed.
+        let _ = std::fs::remove_file(&probe);
+        sized.and_then(|()| sietch::disk::open_area(file.into(), BYTES).map_err(std::io::Error::other))
+    });
+    match opened {
+        Ok(queue) => {
+            let findings: Vec<String> = queue.findings().iter().map(ToString::to_string).collect();
+            Check::ok(name, format!("{}: {}", queue.description(), findings.join("; ")))
+        }
+        Err(cause) => Check::not(
+            Verdict::Limited,
+            name,
+            format!("cannot be opened over a file in {}: {cause}", folder.display()),
+            "name a folder on a local disk with `--data DIR`",
         ),
     }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use rustix::io::ReadWriteFlags;
 
 use crate::file::{self, Geometry};
-use crate::{Completion, DEFAULT_DEPTH, DiskQueue, OpenError, Operation, Part, Priority, SubmitError};
+use crate::{
+    Completion, DEFAULT_DEPTH, DiskQueue, Finding, OpenError, Operation, Part, Priority, SubmitError,
+};
 
 /// See the module's account.
 pub struct BlockingQueue {
@@ -49,6 +51,15 @@ impl BlockingQueue {
         }
     }
 
+    /// What was found out about file and device when the queue was opened, and is made use of or not.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.geometry.findings(self.fd.as_fd());
+        if let Some(priorities) = findings.iter_mut().find(|finding| finding.what == "order by priority") {
+            *priorities = Finding::unused(priorities.what, "one request at a time");
+        }
+        findings
+    }
+
     fn execute(&self, operation: &mut Operation) -> io::Result<()> {
         let flags = |durable: bool| if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
         let (fd, wanted) = (&self.fd, operation.bytes());
@@ -74,7 +85,7 @@ impl BlockingQueue {
             }
             Operation::Flush => return Ok(rustix::fs::fdatasync(fd)?),
             Operation::Discard { offset, length } => {
-                let discard = || rustix::fs::fallocate(fd, self.geometry.discard, *offset, *length);
+                let discard = || rustix::fs::fallocate(fd, self.geometry.discard.flags(), *offset, *length);
                 return Ok(retry(|| discard().map(|()| 0)).map(drop)?);
             }
         };
@@ -99,7 +110,9 @@ fn whole(result: rustix::io::Result<usize>, length: u64) -> io::Result<()> {
 }
 
 pub(crate) fn short(moved: u64, length: u64) -> io::Error {
-    io::Error::other(format!("short transfer: {moved} of {length} bytes"))
+    io::Error::other(format!(
+        "short transfer: {moved} of {length} bytes; the area's file was cut short, or its file system is full"
+    ))
 }
 
 impl DiskQueue for BlockingQueue {

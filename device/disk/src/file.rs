@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, StatxFlags};
 
+use crate::findings::{Device, Finding};
 use crate::{BLOCK, OpenError};
 
 /// Smallest write that a disk does not tear: the sector of old.
@@ -17,7 +18,58 @@ pub(crate) struct Geometry {
     /// Alignment of requests, in bytes.
     pub block_size: usize,
     /// How a range is made to read as zeros.
-    pub discard: FallocateFlags,
+    pub discard: Discard,
+}
+
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+/// How a range is made to read as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discard {
+    /// A hole in the file, or the device's own command.
+    Punch,
+    /// The kernel writes zeros to the device.
+    Zeros,
+    /// The file system cannot: the request is made all the same, and fails.
+    Refused,
+}
+
+impl Discard {
+    /// For `fallocate(2)`.
+    pub(crate) fn flags(self) -> FallocateFlags {
+        match self {
+            Self::Punch | Self::Refused => PUNCH,
+            Self::Zeros => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        }
+    }
+}
+
+impl Geometry {
+    /// What was found out about the file and its device.
+    pub(crate) fn findings(self, fd: BorrowedFd<'_>) -> Vec<Finding> {
+        let direct = match self.direct {
+            true => Finding::used("O_DIRECT", format!("blocks of {} bytes", self.block_size)),
+            false => Finding::unused(
+                "O_DIRECT",
+                "the file system refuses it: requests pass through the page cache",
+            ),
+        };
+        let discard = match self.discard {
+            Discard::Punch => Finding::used("discard", "gives blocks back"),
+            Discard::Zeros => {
+                Finding::used("discard", "the kernel writes zeros: the device has no command for it")
+            }
+            Discard::Refused => Finding::unused("discard", "the file system cannot punch holes"),
+        };
+        let priorities = match Device::of(fd).map(|device| device.scheduler()) {
+            None => Finding::unused("order by priority", "no block device lies beneath the file"),
+            Some(none) if none == "none" => {
+                Finding::unused("order by priority", "the device has no I/O scheduler")
+            }
+            Some(scheduler) => Finding::used("order by priority", scheduler),
+        };
+        vec![direct, discard, priorities]
+    }
 }
 
 /// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it can.
@@ -26,12 +78,13 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, Ope
         return Err(OpenError::Capacity { capacity });
     }
     let stat = rustix::fs::fstat(fd).map_err(|e| io("read the area's size", e))?;
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let (found, discard) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => (stat.st_size.cast_unsigned(), punch),
-        FileType::BlockDevice if zeroes_by_itself(stat.st_rdev) => (device_size(fd)?, punch),
-        // The kernel then writes the zeros.
-        FileType::BlockDevice => (device_size(fd)?, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE),
+        FileType::RegularFile => {
+            let found = stat.st_size.cast_unsigned();
+            (found, if punches(fd, found) { Discard::Punch } else { Discard::Refused })
+        }
+        FileType::BlockDevice if zeroes_by_itself(fd) => (device_size(fd)?, Discard::Punch),
+        FileType::BlockDevice => (device_size(fd)?, Discard::Zeros),
         _ => return Err(OpenError::NotAnArea),
     };
     if found < capacity {
@@ -53,13 +106,15 @@ fn device_size(fd: BorrowedFd<'_>) -> Result<u64, OpenError> {
 
 /// Whether a block device takes a command that makes a range read as zeros (WRITE ZEROES, which may also give the blocks
 /// back). A plain discard is not used: what is read afterwards is the device's choice.
-fn zeroes_by_itself(device: u64) -> bool {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    // A partition's limits are its disk's.
-    ["queue", "../queue"].iter().any(|queue| {
-        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/write_zeroes_max_bytes"))
-            .is_ok_and(|bytes| bytes.trim() != "0")
-    })
+fn zeroes_by_itself(fd: BorrowedFd<'_>) -> bool {
+    let limit = Device::of(fd).and_then(|device| device.queue("write_zeroes_max_bytes"));
+    limit.is_some_and(|bytes| bytes != "0")
+}
+
+/// Whether the file system punches holes: asked of a range behind the file's end, where there is nothing to lose.
+fn punches(fd: BorrowedFd<'_>, length: u64) -> bool {
+    let behind = length.next_multiple_of(BLOCK as u64);
+    rustix::fs::fallocate(fd, PUNCH, behind, BLOCK as u64) != Err(rustix::io::Errno::OPNOTSUPP)
 }
 
 /// Sets O_DIRECT; `false` where the file system refuses it (older tmpfs, some FUSE and overlay mounts).

@@ -17,6 +17,7 @@ pub mod broker;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod file;
+mod findings;
 pub mod memory;
 pub mod nvm;
 pub mod queue;
@@ -24,6 +25,7 @@ mod select;
 pub mod uring;
 
 pub use blocking::BlockingQueue;
+pub use findings::Finding;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};

@@ -8,10 +8,10 @@ use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
 use crate::broker::BrokerQueue;
 use crate::nvm::{Mapped, Model, is_sealed_memory};
-use crate::uring::UringOptions;
+use crate::uring::{Mode, UringOptions};
 use crate::{
-    BlockingQueue, Completion, DiskQueue, MemoryQueue, NvmQueue, OpenError, Operation, Priority, SubmitError,
-    UringQueue,
+    BlockingQueue, Completion, DiskQueue, Finding, MemoryQueue, NvmQueue, OpenError, Operation, Priority,
+    SubmitError, UringQueue,
 };
 
 /// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data path.
@@ -85,7 +85,7 @@ impl AreaQueue {
     /// How requests reach the device, for people.
     pub fn description(&self) -> String {
         match self {
-            Self::Uring(queue) => queue.description().into(),
+            Self::Uring(queue) => queue.description(),
             Self::Blocking(queue, why) => {
                 format!("{} (io_uring refused: {why})", queue.description())
             }
@@ -95,10 +95,26 @@ impl AreaQueue {
         }
     }
 
+    /// What was found out about kernel and device when the queue was opened, and is made use of or not. Queues in memory and
+    /// behind a broker have nothing to find out.
+    pub fn findings(&self) -> Vec<Finding> {
+        match self {
+            Self::Uring(queue) => queue.findings(),
+            Self::Blocking(queue, why) => {
+                let mut findings = vec![Finding::unused("io_uring", why.as_str())];
+                findings.extend(queue.findings());
+                findings
+            }
+            Self::Nvm(_) | Self::Broker(_) | Self::Memory(_) => Vec::new(),
+        }
+    }
+
     /// What to sleep on until a completion can be taken: readable when there is one. `None` for queues whose
-    /// completions are there as soon as [`DiskQueue::ring`] returns.
+    /// completions are there as soon as [`DiskQueue::ring`] returns, and for [`Mode::Deferred`].
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
+            // Nobody is woken by it in that mode.
+            Self::Uring(queue) if queue.mode() == Mode::Deferred => None,
             Self::Uring(queue) => Some(queue.as_fd()),
             Self::Broker(queue) => Some(queue.as_fd()),
             Self::Blocking(..) | Self::Nvm(_) | Self::Memory(_) => None,

@@ -5,9 +5,9 @@
 //!    neither ring can overflow.
 //! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`; a discard is `IORING_OP_FALLOCATE`,
 //!    which punches a hole or has the device write zeros (see `file`). A priority is the `ioprio` of a read or write.
-//! 3. The ring is set up with `COOP_TASKRUN`: the kernel does not interrupt the thread to post a completion but leaves
-//!    a flag (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters the kernel once. A thread that sleeps in
-//!    `poll(2)` on the ring's descriptor is woken as usual. `IOPOLL` is never used: it does not complete on virtual disks.
+//! 3. How the ring is set up is a [`Mode`]. Where completions wait for the thread to enter the kernel, they leave a flag
+//!    (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters it once. A thread that sleeps in `poll(2)` on the ring's descriptor is
+//!    woken in every mode but [`Mode::Deferred`]. What else the machine offers is found out when the queue is opened, and kept ([`UringQueue::findings`]).
 //! 4. On drop the queue waits for what the kernel still holds. If that takes longer than [`DRAIN`] it leaks the buffers
 //!    rather than free memory that a device may write to.
 
@@ -15,14 +15,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 
 use crate::blocking::short;
 use crate::file::{self, Geometry};
 use crate::{
-    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, MAX_DEPTH, OpenError, Operation, Part, Priority,
+    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, Finding, MAX_DEPTH, OpenError, Operation, Part, Priority,
     SubmitError,
 };
+
+mod setup;
 
 /// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than a slow
 /// disk's write, shorter than a person's patience.
@@ -36,11 +38,43 @@ const SUBMIT_RETRIES: usize = 1000;
 pub struct UringOptions {
     /// Requests in flight together: 1 to [`MAX_DEPTH`].
     pub depth: usize,
+    /// How requests and completions pass between thread and kernel. One that the kernel lacks is replaced by the next simpler.
+    pub mode: Mode,
 }
 
 impl Default for UringOptions {
     fn default() -> Self {
-        Self { depth: DEFAULT_DEPTH }
+        Self { depth: DEFAULT_DEPTH, mode: Mode::Cooperative }
+    }
+}
+
+/// How requests and completions pass between thread and kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The kernel interrupts the thread to post completions: kernels before 5.19.
+    Plain,
+    /// The kernel posts completions when the thread enters it anyway, or is asked to. The queue may move
+    /// between threads while nothing is in flight. The default: for
+    /// a disk [`Mode::Deferred`] measured no better.
+    Cooperative,
+    /// The kernel posts completions only when it is asked to (Linux 6.1): for a thread that polls or waits. The queue belongs to the
+    /// thread that rings it first, for good; another gets an error, and if it drops the queue with requests in flight, their buffers are
+    /// leaked. A thread that sleeps in `poll(2)` on the descriptor is not woken.
+    Deferred,
+    /// A thread of the kernel takes requests without being called (`SQPOLL`). Only where it has a core of its own: beside other work on two
+    /// cores each request waited for the scheduler, for milliseconds. Requests may start before they are rung.
+    KernelThread,
+}
+
+impl Mode {
+    /// The flags that it sets, for people.
+    pub fn flags(self) -> &'static str {
+        match self {
+            Self::Plain => "no flags",
+            Self::Cooperative => "COOP_TASKRUN",
+            Self::Deferred => "SINGLE_ISSUER, DEFER_TASKRUN",
+            Self::KernelThread => "SQPOLL",
+        }
     }
 }
 
@@ -48,13 +82,20 @@ impl Default for UringOptions {
 pub struct UringQueue {
     ring: IoUring,
     /// Keeps the file open; the ring reaches it as registered file 0.
-    _fd: OwnedFd,
+    fd: OwnedFd,
     capacity: u64,
     geometry: Geometry,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Entries in the submission ring that the kernel has not taken.
     queued: usize,
+    mode: Mode,
+    /// Why the mode is not the one that was asked for.
+    refused: Option<String>,
+    /// The ring is to be enabled by whoever rings first.
+    disabled: bool,
+    /// Priorities are passed on.
+    ranks: bool,
 }
 
 #[derive(Default)]
@@ -65,20 +106,28 @@ struct Slot {
     buffer: Option<Buffer>,
     parts: Vec<Part>,
     /// Where the parts are, for the kernel. Its memory is used again.
-    vectors: Vec<libc::iovec>,
+    vectors: Vectors,
 }
+
+/// Where the parts of a request are.
+#[derive(Default)]
+struct Vectors(Vec<libc::iovec>);
+
+// SAFETY: the pointers are never followed here, and what they name are the buffers of the same slot, which move with it.
+unsafe impl Send for Vectors {}
 
 impl Slot {
     /// Keeps the parts for as long as the kernel may touch them; where they are, for the kernel, and how many.
     fn keep(&mut self, parts: Vec<Part>) -> (*const libc::iovec, u32) {
         self.parts = parts;
-        self.vectors.clear();
-        self.vectors.extend(self.parts.iter_mut().map(|part| libc::iovec {
+        let Vectors(vectors) = &mut self.vectors;
+        vectors.clear();
+        vectors.extend(self.parts.iter_mut().map(|part| libc::iovec {
             iov_base: part.buffer.as_mut_ptr().cast::<libc::c_void>(),
             iov_len: part.length,
         }));
         // At most MAX_PARTS, so it fits.
-        (self.vectors.as_ptr(), self.vectors.len() as u32)
+        (vectors.as_ptr(), vectors.len() as u32)
     }
 }
 
@@ -106,29 +155,41 @@ impl UringQueue {
     /// [`OpenError::Unavailable`] when the machine refuses io_uring or lacks an operation; others as they say.
     pub fn open(fd: OwnedFd, capacity: u64, options: UringOptions) -> Result<Self, OpenError> {
         let depth = options.depth.clamp(1, MAX_DEPTH);
-        let ring = setup(depth)?;
-        probe(&ring)?;
+        let (ring, mode, refused) = setup::make(depth, options.mode)?;
         let geometry = file::prepare(fd.as_fd(), capacity)?;
-        ring.submitter().register_files(&[fd.as_raw_fd()]).map_err(|e| unavailable(&e))?;
+        ring.submitter().register_files(&[fd.as_raw_fd()]).map_err(|e| setup::unavailable(&e))?;
         Ok(Self {
             ring,
-            _fd: fd,
+            fd,
             capacity,
             geometry,
             slots: std::iter::repeat_with(Slot::default).take(depth).collect(),
             // Bounded by MAX_DEPTH, so it fits.
             free: (0..depth as u32).rev().collect(),
             queued: 0,
+            mode,
+            refused,
+            disabled: mode == Mode::Deferred,
+            ranks: !setup::has_own_priority(),
         })
     }
 
     /// How requests reach the device, for people.
-    pub fn description(&self) -> &'static str {
-        if self.geometry.direct {
-            "io_uring, O_DIRECT, RWF_DSYNC"
-        } else {
-            "io_uring, buffered (O_DIRECT refused), RWF_DSYNC"
-        }
+    pub fn description(&self) -> String {
+        let direct = if self.geometry.direct { "O_DIRECT" } else { "buffered (O_DIRECT refused)" };
+        format!("io_uring, {direct}, RWF_DSYNC, {}", self.mode.flags())
+    }
+
+    /// The mode that the queue is in.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What was found out about kernel, file and device when the queue was opened, and is made use of or not.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.geometry.findings(self.fd.as_fd());
+        findings.extend(setup::findings(self.fd.as_fd(), self.mode, self.refused.as_deref(), self.ranks));
+        findings
     }
 
     /// Puts the request into slot `index`, and makes its entry.
@@ -141,7 +202,7 @@ impl UringQueue {
             Operation::Discard { .. } => 0,
             _ => operation.bytes(),
         };
-        let ioprio = ioprio(priority);
+        let ioprio = if self.ranks { ioprio(priority) } else { 0 };
         let entry = match operation {
             Operation::Read { offset, length, mut buffer } => {
                 let to = buffer.as_mut_ptr();
@@ -166,7 +227,7 @@ impl UringQueue {
             }
             Operation::Discard { offset, length } => {
                 // The flags are those of fallocate(2), all below 2^31.
-                let mode = self.geometry.discard.bits().cast_signed();
+                let mode = self.geometry.discard.flags().bits().cast_signed();
                 opcode::Fallocate::new(FILE, length).offset(offset).mode(mode).build()
             }
         };
@@ -183,47 +244,6 @@ impl UringQueue {
             drop(entered);
         }
     }
-}
-
-fn setup(depth: usize) -> Result<IoUring, OpenError> {
-    let entries = depth.next_power_of_two() as u32;
-    IoUring::builder()
-        .dontfork()
-        .setup_coop_taskrun()
-        .setup_taskrun_flag()
-        .build(entries)
-        // Before Linux 5.19 the flags are unknown: completions then interrupt the thread.
-        .or_else(|e| match e.raw_os_error() {
-            Some(libc::EINVAL) => IoUring::builder().dontfork().build(entries),
-            _ => Err(e),
-        })
-        .map_err(|e| unavailable(&e))
-}
-
-fn probe(ring: &IoUring) -> Result<(), OpenError> {
-    let mut probe = Probe::new();
-    ring.submitter().register_probe(&mut probe).map_err(|e| unavailable(&e))?;
-    let missing = [
-        ("IORING_OP_READ", opcode::Read::CODE),
-        ("IORING_OP_WRITE", opcode::Write::CODE),
-        ("IORING_OP_FSYNC", opcode::Fsync::CODE),
-        ("IORING_OP_READV", opcode::Readv::CODE),
-        ("IORING_OP_WRITEV", opcode::Writev::CODE),
-        ("IORING_OP_FALLOCATE", opcode::Fallocate::CODE),
-    ]
-    .into_iter()
-    .find(|(_, code)| !probe.is_supported(*code));
-    match missing {
-        Some((name, _)) => Err(OpenError::Unavailable { cause: format!("the kernel lacks {name}") }),
-        None if !ring.params().is_feature_ext_arg() => {
-            Err(OpenError::Unavailable { cause: "the kernel lacks IORING_FEAT_EXT_ARG".into() })
-        }
-        None => Ok(()),
-    }
-}
-
-fn unavailable(error: &io::Error) -> OpenError {
-    OpenError::Unavailable { cause: error.to_string() }
 }
 
 impl DiskQueue for UringQueue {
@@ -262,9 +282,15 @@ impl DiskQueue for UringQueue {
     }
 
     fn ring(&mut self) -> io::Result<()> {
+        if self.disabled {
+            self.ring.submitter().register_enable_rings()?;
+            self.disabled = false;
+        }
         let mut retries = 0;
         while self.queued > 0 {
             match self.ring.submit() {
+                // The kernel's thread takes them, and knows.
+                Ok(_) if self.mode == Mode::KernelThread => self.queued = 0,
                 Ok(taken) => self.queued -= taken.min(self.queued),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e)
@@ -273,6 +299,10 @@ impl DiskQueue for UringQueue {
                 {
                     retries += 1;
                     std::thread::yield_now();
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {
+                    let rule = "a queue in deferred mode belongs to the thread that rang it first";
+                    return Err(io::Error::other(rule));
                 }
                 Err(e) => return Err(e),
             }

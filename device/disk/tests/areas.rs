@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use sietch_disk::nvm::{Mapped, Model};
-use sietch_disk::uring::UringOptions;
+use sietch_disk::uring::{Mode, UringOptions};
 use sietch_disk::{
     AreaQueue, BlockingQueue, Buffer, DiskQueue, NvmQueue, OpenError, Operation, UringQueue, area, open_area,
     open_memory,
@@ -15,12 +15,17 @@ use support::{CAPACITY, Folder, execute, filled, sealed};
 
 #[test]
 fn the_doorbell_rings_when_a_completion_is_there() {
-    let folder = Folder::temporary();
-    let options = UringOptions::default();
-    let mut queue = match UringQueue::open(folder.area(), CAPACITY as u64, options) {
-        Ok(queue) => queue,
-        Err(e) => return eprintln!("SKIPPED the_doorbell_rings: needs io_uring: {e}"),
-    };
+    for mode in [Mode::Plain, Mode::Cooperative, Mode::KernelThread] {
+        let folder = Folder::temporary();
+        let options = UringOptions { mode, ..UringOptions::default() };
+        match UringQueue::open(folder.area(), CAPACITY as u64, options) {
+            Ok(queue) => rings_when_a_completion_is_there(queue),
+            Err(e) => eprintln!("SKIPPED the_doorbell_rings: needs io_uring: {e}"),
+        }
+    }
+}
+
+fn rings_when_a_completion_is_there(mut queue: UringQueue) {
     let readable = |queue: &UringQueue, seconds: i64| {
         let mut fds = [rustix::event::PollFd::new(queue, rustix::event::PollFlags::IN)];
         let timeout = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sietch_disk::conformance::Bench;
 use sietch_disk::nvm::{Mapped, Model};
-use sietch_disk::uring::UringOptions;
+use sietch_disk::uring::{Mode, UringOptions};
 use sietch_disk::{
     BlockingQueue, DiskQueue, MemoryQueue, NvmQueue, OpenError, UringQueue, conformance, open_memory,
     open_parts,
@@ -24,7 +24,23 @@ fn blocking(fd: OwnedFd) -> Result<Box<dyn DiskQueue>, OpenError> {
 }
 
 fn uring(fd: OwnedFd) -> Result<Box<dyn DiskQueue>, OpenError> {
-    Ok(Box::new(UringQueue::open(fd, CAPACITY as u64, UringOptions { depth: 8 })?))
+    in_mode(fd, Mode::Cooperative)
+}
+
+fn deferred(fd: OwnedFd) -> Result<Box<dyn DiskQueue>, OpenError> {
+    in_mode(fd, Mode::Deferred)
+}
+
+fn kernel_thread(fd: OwnedFd) -> Result<Box<dyn DiskQueue>, OpenError> {
+    in_mode(fd, Mode::KernelThread)
+}
+
+fn plain(fd: OwnedFd) -> Result<Box<dyn DiskQueue>, OpenError> {
+    in_mode(fd, Mode::Plain)
+}
+
+fn in_mode(fd: OwnedFd, mode: Mode) -> Result<Box<dyn DiskQueue>, OpenError> {
+    Ok(Box::new(UringQueue::open(fd, CAPACITY as u64, UringOptions { depth: 8, mode })?))
 }
 
 /// A file of its own.
@@ -148,3 +164,6 @@ conformance!(blocking_loop, Loop::new(blocking));
 conformance!(uring_disk, File::new(&std::env::temp_dir(), uring));
 conformance!(uring_tmpfs, File::new(Path::new("/dev/shm"), uring));
 conformance!(uring_loop, Loop::new(uring));
+conformance!(uring_plain, File::new(&std::env::temp_dir(), plain));
+conformance!(uring_deferred, File::new(&std::env::temp_dir(), deferred));
+conformance!(uring_kernel_thread, File::new(&std::env::temp_dir(), kernel_thread));

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use sietch_disk::{Buffer, Completion, Operation, SubmitError};
+use sietch_disk::{Buffer, Completion, Operation, Part, Priority, SubmitError};
 
 use super::Net;
 use crate::doorbell::DiskDoorbell;
@@ -159,7 +159,30 @@ impl<D: DiskDoorbell> Disk<D> {
         (result, buffer.unwrap_or_else(|| Buffer::new(0)))
     }
 
-    /// Makes every write that is done survive power loss.
+    /// Fills the parts, one after another, from the range at `offset`.
+    ///
+    /// # Errors
+    /// As for [`Disk::read`].
+    pub async fn read_vectored(&self, offset: u64, parts: Vec<Part>) -> (io::Result<()>, Vec<Part>) {
+        let done = self.finish(Operation::ReadVectored { offset, parts }, Priority::Latency).await;
+        (done.result, done.parts)
+    }
+
+    /// Writes the parts, one after another, to the range at `offset`; with `durable`, done means that they survive power loss.
+    ///
+    /// # Errors
+    /// As for [`Disk::read`].
+    pub async fn write_vectored(
+        &self,
+        offset: u64,
+        parts: Vec<Part>,
+        durable: bool,
+    ) -> (io::Result<()>, Vec<Part>) {
+        let done = self.finish(Operation::WriteVectored { offset, parts, durable }, Priority::Latency).await;
+        (done.result, done.parts)
+    }
+
+    /// Makes every write and discard that is done survive power loss.
     ///
     /// # Errors
     /// Those of the device.
@@ -167,18 +190,27 @@ impl<D: DiskDoorbell> Disk<D> {
         self.run(Operation::Flush).await.0
     }
 
+    /// Makes the range read as zeros and gives its blocks back where the medium can; see [`Operation::Discard`].
+    ///
+    /// # Errors
+    /// Those of the device; `Unsupported` where the medium cannot, and `InvalidInput` for a range outside the area.
+    pub async fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.finish(Operation::Discard { offset, length }, Priority::Bulk).await.result
+    }
+
     async fn run(&self, operation: Operation) -> (io::Result<()>, Option<Buffer>) {
+        let done = self.finish(operation, Priority::Latency).await;
+        (done.result, done.buffer)
+    }
+
+    /// Does one request, of any kind and priority. The completion's token is the loop's own.
+    pub async fn finish(&self, operation: Operation, priority: Priority) -> Completion {
         let mut operation = Some(operation);
-        let submitted = std::future::poll_fn(|context| self.poll_submit(&mut operation, context)).await;
+        let submitted =
+            std::future::poll_fn(|context| self.poll_submit(&mut operation, priority, context)).await;
         let index = match submitted {
             Ok(index) => index,
-            Err(refused) => {
-                let cause = io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the request lies outside the area, or is not a multiple of its block size",
-                );
-                return (Err(cause), refused);
-            }
+            Err(refused) => return *refused,
         };
         let in_flight = InFlight { state: &*self.state, index };
         std::future::poll_fn(|context| in_flight.poll(context)).await
@@ -187,15 +219,17 @@ impl<D: DiskDoorbell> Disk<D> {
     fn poll_submit(
         &self,
         operation: &mut Option<Operation>,
+        priority: Priority,
         context: &Context<'_>,
-    ) -> Poll<Result<usize, Option<Buffer>>> {
-        let Some(wanted) = operation.take() else { return Poll::Ready(Err(None)) };
+    ) -> Poll<Result<usize, Box<Completion>>> {
+        // Polled again only after it was handed back.
+        let wanted = operation.take().unwrap_or(Operation::Flush);
         let mut requests = self.state.requests.borrow_mut();
         let index = requests.free.pop().unwrap_or_else(|| {
             requests.slots.push(None);
             requests.slots.len() - 1
         });
-        match self.state.queue.borrow_mut().submit(index as u64, wanted) {
+        match self.state.queue.borrow_mut().submit_with(index as u64, wanted, priority) {
             Ok(()) => {
                 requests.slots[index] = Some(Request::Waiting(None));
                 Poll::Ready(Ok(index))
@@ -208,18 +242,22 @@ impl<D: DiskDoorbell> Disk<D> {
             }
             Err(SubmitError::OutOfRange(back)) => {
                 requests.free.push(index);
-                Poll::Ready(Err(back.into_buffers().0))
+                let cause = io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the request lies outside the area, or is not a multiple of its block size",
+                );
+                Poll::Ready(Err(Box::new(Completion::of(index as u64, back, Err(cause)))))
             }
         }
     }
 }
 
 impl<D: DiskDoorbell> InFlight<'_, D> {
-    fn poll(&self, context: &Context<'_>) -> Poll<(io::Result<()>, Option<Buffer>)> {
+    fn poll(&self, context: &Context<'_>) -> Poll<Completion> {
         let mut requests = self.state.requests.borrow_mut();
         let slot = &mut requests.slots[self.index];
         match slot.take() {
-            Some(Request::Done(completion)) => Poll::Ready((completion.result, completion.buffer)),
+            Some(Request::Done(completion)) => Poll::Ready(completion),
             _ => {
                 *slot = Some(Request::Waiting(Some(context.waker().clone())));
                 Poll::Pending

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sietch_disk::{Buffer, MemoryQueue};
+use sietch_disk::{Buffer, MemoryQueue, Part};
 use sietch_net::Ipv6;
 use sietch_nic::wire::{WireQueue, pair};
 use sietch_persist::{FormatOptions, Log, Map, Options, Queue, QueueOptions};
@@ -463,6 +463,21 @@ fn disk_and_log_complete_in_the_loop() {
         assert_eq!(&buffer[..5], b"spice");
         let (outside, _) = disk.read(1 << 20, 4096, buffer).await;
         assert_eq!(outside.expect_err("it lies outside").kind(), io::ErrorKind::InvalidInput);
+        let parts = || {
+            [1u8, 2].map(|byte| {
+                let mut buffer = Buffer::new(4096);
+                buffer.fill(byte);
+                Part { buffer, length: 4096 }
+            })
+        };
+        let (written, parts) = disk.write_vectored(0, parts().into(), true).await;
+        written.expect("it lies inside");
+        disk.discard(4096, 4096).await.expect("it lies inside");
+        let (read, parts) = disk.read_vectored(0, parts).await;
+        read.expect("it lies inside");
+        assert_eq!((parts[0].buffer[4095], parts[1].buffer[0]), (1, 0));
+        let outside = disk.write_vectored(1 << 20, parts, true).await;
+        assert_eq!((outside.0.is_err(), outside.1.len()), (true, 2));
         let first = log.append(b"one").await.expect("there is room");
         let second = log.append(b"two").await.expect("there is room");
         log.with(|log| log.durable() >= second && second > first)

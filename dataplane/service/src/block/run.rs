@@ -191,7 +191,7 @@ fn open(file: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
     let spare = file
         .try_clone()
         .map_err(|source| OpenError::Io { action: "duplicate the volume's descriptor", source })?;
-    let options = UringOptions { depth: DEVICE_DEPTH };
+    let options = UringOptions { depth: DEVICE_DEPTH, ..UringOptions::default() };
     match UringQueue::open(file, capacity, options) {
         Ok(queue) => Ok(AreaQueue::Uring(Box::new(queue))),
         Err(OpenError::Unavailable { cause }) => {
