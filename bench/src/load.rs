@@ -7,10 +7,14 @@
 //! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes ([`transport`]).
 //! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an order that turns; a round in which a core was
 //!    slow or much time was stolen is dropped. Reported are medians over rounds, and the median of the ratios round by round.
-//! 4. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open, so that CPU and latency are those
+//! 4. Durable servers also show what clients feel while the log is rewritten ([`compaction`]) and how fast keys are there again ([`recovery`]).
+//! 5. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open, so that CPU and latency are those
 //!    of the same work.
 
+mod ask;
+mod compaction;
 mod generator;
+mod recovery;
 mod servers;
 mod transport;
 
@@ -77,7 +81,7 @@ pub struct Arguments {
     /// Requests a second, in an open loop
     #[arg(long)]
     rate: Option<f64>,
-    /// Only rows whose name contains this (`memory`, `durable`, `durable SET c50 P1`)
+    /// Only rows whose name contains this (`memory`, `durable`, `durable SET c50 P1`, `durable rewrite`, `durable recovery`)
     #[arg(long)]
     only: Option<String>,
     /// Where the durable servers keep their data: the disk to measure
@@ -106,6 +110,14 @@ struct Cell {
     dropped: usize,
 }
 
+/// Everything, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Results {
+    cells: Vec<Cell>,
+    rewrite: Vec<compaction::Felt>,
+    recovery: Vec<recovery::Loaded>,
+}
+
 /// Runs the comparison.
 ///
 /// # Errors
@@ -124,8 +136,22 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     for setting in SETTINGS {
         cells.extend(compare(&setting, arguments, scratch.path(), &best, &stop)?);
     }
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let mut felt = Vec::new();
+    if wanted("durable rewrite") {
+        let servers = Servers::start("rewrite", true, &scratch.path().join("rewrite"), &blocks.out)?;
+        let mut sides = servers.connect(CONNECTIONS)?;
+        felt = compaction::measure(&mut sides, &servers.doors(), blocks.value)?;
+    }
+    let mut loaded = Vec::new();
+    if wanted("durable recovery") {
+        loaded = recovery::measure(scratch.path(), &blocks.out, blocks.value)?;
+    }
     print(&cells);
-    let json = serde_json::to_vec_pretty(&cells)
+    compaction::print(&felt);
+    recovery::print(&loaded);
+    let all = Results { cells, rewrite: felt, recovery: loaded };
+    let json = serde_json::to_vec_pretty(&all)
         .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
     let file = blocks.out.join("load.json");
     std::fs::write(&file, json).map_err(system("writing load.json"))?;
@@ -244,6 +270,9 @@ fn together(samples: &[Sample]) -> Option<Histogram<u64>> {
 }
 
 fn print(cells: &[Cell]) {
+    if cells.is_empty() {
+        return;
+    }
     let mut rows = Vec::new();
     for cell in cells {
         let of = |samples: &[Sample], what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<_>>();

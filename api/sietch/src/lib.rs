@@ -81,7 +81,7 @@ pub use runtime::{
     JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket,
     WriteHalf,
 };
-pub use spin::{Idle, Spin};
+pub use spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;
 pub use vnic::{Vnic, VnicQueue};
 pub use vsa::{Vsa, VsaParts};

@@ -187,6 +187,14 @@ impl<'a> Reader<'a> {
     /// The record ends within the effect.
     pub fn effect(&mut self, arguments: &mut Vec<&'a [u8]>) -> Result<Option<u64>, ReplayError> {
         arguments.clear();
+        self.effect_behind(arguments)
+    }
+
+    /// As [`Reader::effect`], with the arguments behind what `arguments` holds already.
+    ///
+    /// # Errors
+    /// As [`Reader::effect`].
+    pub fn effect_behind(&mut self, arguments: &mut Vec<&'a [u8]>) -> Result<Option<u64>, ReplayError> {
         if self.at == self.bytes.len() {
             return Ok(None);
         }

@@ -52,6 +52,10 @@ pub struct Metrics {
     pub longest_turn_ns: u64,
     /// Turns of a millisecond and more.
     pub long_turns: u64,
+    /// Those in which the kernel did not give the core to somebody else.
+    pub own_long_turns: u64,
+    /// Page faults around long turns.
+    pub long_turn_faults: u64,
     /// Snapshots finished.
     pub snapshots: u64,
     /// Greatest memory use seen, in bytes.

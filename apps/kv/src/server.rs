@@ -20,12 +20,14 @@ mod error;
 mod kernel;
 mod ledger;
 mod options;
+mod pace;
 mod plane;
 mod recover;
 mod reopen;
 mod report;
 mod routes;
 mod run;
+mod stall;
 mod vnic;
 
 #[cfg(test)]
@@ -34,11 +36,8 @@ mod tests;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use options::{NetChoice, Options};
+pub use pace::DISK_SPIN;
 pub use plane::{Plane, Turn};
 pub use recover::recover;
 pub use run::run;
 pub use vnic::Door;
-
-/// Nanoseconds for which an idle loop looks at its rings while replies wait for the disk: longer than a durable write takes on a good one (50 to 150 microseconds).
-/// Its completion runs in a worker of the kernel, whose wake-up of a sleeper cost 70 microseconds a write here.
-pub const DISK_SPIN: u64 = 150_000;

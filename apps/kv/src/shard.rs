@@ -39,7 +39,7 @@ const TICK_KEYS: usize = 256;
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
 /// Nanoseconds of a turn that count as a stall: clients on a link wait for a hundredth of it.
-const LONG_TURN_NS: u64 = 1_000_000;
+pub const LONG_TURN_NS: u64 = 1_000_000;
 /// Nanoseconds between two looks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
@@ -362,6 +362,12 @@ impl Shard {
         let metrics = &mut self.store.metrics;
         metrics.longest_turn_ns = metrics.longest_turn_ns.max(nanoseconds);
         metrics.long_turns += u64::from(nanoseconds >= LONG_TURN_NS);
+    }
+
+    /// Of the long turns, so many were not because the kernel gave the core to somebody else; meanwhile it found so many pages.
+    pub fn note_stalls(&mut self, own: u64, faults: u64) {
+        self.store.metrics.own_long_turns = own;
+        self.store.metrics.long_turn_faults = faults;
     }
 
     /// Counters.

@@ -40,11 +40,47 @@ struct Connection {
     due: u64,
 }
 
+/// Replies over time.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    begin: u64,
+    last: u64,
+    /// Replies in each step of [`super::compaction::STEP`] since the begin.
+    pub steps: Vec<u64>,
+    /// Times of a tenth of a millisecond and more in which no reply came: when they ended, from the begin, and how long they were.
+    pub silences: Vec<(u64, u64)>,
+}
+
+/// Shorter silences are not kept.
+const SILENCE: u64 = 100_000;
+
+impl Timeline {
+    /// Time begins now.
+    pub fn begin() -> Self {
+        let now = clock::now();
+        Self { begin: now, last: now, steps: Vec::new(), silences: Vec::new() }
+    }
+
+    fn note(&mut self, now: u64, replies: u64) {
+        if now.saturating_sub(self.last) >= SILENCE {
+            self.silences.push((now - self.begin, now - self.last));
+        }
+        self.last = now;
+        let step = (now.saturating_sub(self.begin) / super::compaction::STEP) as usize;
+        if step >= self.steps.len() {
+            self.steps.resize(step + 1, 0);
+        }
+        self.steps[step] += replies;
+    }
+}
+
 /// A client with connections to one server, kept over measurements.
 pub(super) struct Generator {
     transport: Box<dyn Transport>,
     connections: Vec<Connection>,
     seed: u64,
+    /// While keys are taken in order: the next.
+    ordered: Option<u64>,
     /// A GET and a SET, of which the keys alone are new each time.
     get: Vec<u8>,
     set: Vec<u8>,
@@ -61,15 +97,37 @@ impl Generator {
             transport,
             connections,
             seed: 0x9e37_79b9_7f4a_7c15,
+            ordered: None,
             get: Vec::new(),
             set: Vec::new(),
             pipeline: Vec::new(),
         }
     }
 
+    /// Sets every key of the shape once, in order.
+    pub fn fill(&mut self, shape: Shape) -> io::Result<()> {
+        const PIECE: u64 = 50_000_000;
+        self.ordered = Some(0);
+        while self.ordered.is_some_and(|next| next < shape.keys) {
+            self.run(shape, PIECE)?;
+        }
+        self.ordered = None;
+        Ok(())
+    }
+
     /// Sends for `duration` nanoseconds over the first connections, as many as the shape has; returns the replies and their latencies in
     /// nanoseconds.
     pub fn run(&mut self, shape: Shape, duration: u64) -> io::Result<(u64, Histogram<u64>)> {
+        self.run_noting(shape, duration, None)
+    }
+
+    /// As [`Generator::run`]; replies are also noted in `timeline`.
+    pub fn run_noting(
+        &mut self,
+        shape: Shape,
+        duration: u64,
+        mut timeline: Option<&mut Timeline>,
+    ) -> io::Result<(u64, Histogram<u64>)> {
         let mut latencies = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?;
         let begin = clock::now();
         let end = begin + duration;
@@ -99,7 +157,11 @@ impl Generator {
             for user in news.drain(..) {
                 let count = self.take(user)?;
                 replies += count as u64;
-                let took = clock::now().saturating_sub(self.connections[user].due).max(1);
+                let now = clock::now();
+                if let Some(timeline) = &mut timeline {
+                    timeline.note(now, count as u64);
+                }
+                let took = now.saturating_sub(self.connections[user].due).max(1);
                 latencies.record_n(took, count as u64).map_err(io::Error::other)?;
                 if count > 0 && self.connections[user].awaited == 0 {
                     idle.push(user);
@@ -123,7 +185,11 @@ impl Generator {
         if matches!(shape.writes, 0 | 100) {
             let length = self.pipeline.len() / shape.pipeline.max(1);
             for request in self.pipeline.chunks_exact_mut(length.max(1)) {
-                put_key(request, next(&mut self.seed) % shape.keys.max(1));
+                let key = match &mut self.ordered {
+                    Some(key) => std::mem::replace(key, *key + 1),
+                    None => next(&mut self.seed),
+                };
+                put_key(request, key % shape.keys.max(1));
             }
         } else {
             self.pipeline.clear();

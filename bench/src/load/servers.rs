@@ -14,6 +14,8 @@ use crate::process::{self, Process};
 
 const STORE: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
 const PORT: u16 = 6379;
+/// Where the store on the link is asked how it is, beside the load.
+const BESIDE: &str = "127.0.0.1:7003";
 /// Whom the store becomes when this is root.
 const STORE_USER: u32 = 61870;
 /// What is acquired: the store's end of the link by itself, the other by the generator.
@@ -49,11 +51,16 @@ impl Servers {
         ]);
         words.extend(["--data".into(), path(&folder.join("sietch"))]);
         let durability = if durable { "always" } else { "none" };
-        words.extend(["--durability", durability, "--net", "af_xdp", "--listen", "none"].map(String::from));
+        words.extend(["--durability", durability, "--net", "af_xdp", "--listen", BESIDE].map(String::from));
         let log = out.join(format!("load-link-{name}.log"));
         let mut linked = Process::start("taskset", &words, &log)?;
         linked.wait_for_file(&socket)?;
         Ok(Self { kernel, socket, _linked: linked })
+    }
+
+    /// Where each side answers on kernel sockets, in the order of [`Servers::connect`].
+    pub fn doors(&self) -> [SocketAddr; 3] {
+        [self.kernel.redis, self.kernel.sietch, SocketAddr::from(([127, 0, 0, 1], 7003))]
     }
 
     /// So many connections to each, by the side's name; redis-server is the first.

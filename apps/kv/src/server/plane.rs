@@ -12,6 +12,7 @@ use sietch_socket::SocketQueue;
 use super::kernel::Listener;
 use super::ledger::Ledger;
 use super::routes::{Place, Routes};
+use super::stall::Stalls;
 use super::vnic::Door;
 use crate::client::ClientId;
 use crate::shard::{Now, Shard};
@@ -75,6 +76,11 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// The turn before took so many nanoseconds.
     pub fn note_turn(&mut self, nanoseconds: u64) {
         self.shard.note_turn(nanoseconds);
+    }
+
+    /// Whose fault long turns were.
+    pub(super) fn note_stalls(&mut self, stalls: &Stalls) {
+        self.shard.note_stalls(stalls.own, stalls.faults);
     }
 
     /// The shard.

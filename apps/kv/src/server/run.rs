@@ -1,7 +1,7 @@
 //! Starting, turning and ending the store on real devices.
 //!
 //! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover; open the doors; say that the store serves.
-//! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`Spin`]), then sleep on every doorbell.
+//! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`super::pace`]), then sleep on every doorbell.
 //! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
 //!    reading, make durable what was run, close the log in order.
 
@@ -15,17 +15,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Client, Doorbell as _, Idle, Lease, Ready, Spin, Vnic, VnicQueue, VsaParts};
+use sietch::{Client, Doorbell as _, Idle, Lease, Ready, Vnic, VnicQueue, VsaParts};
 use sietch_socket::{Choice, SocketQueue};
 
+use super::pace::Pace;
 use super::plane::Plane;
 use super::reopen::Reopening;
 use super::report::Report;
+use super::stall::Stalls;
 use super::vnic::Door;
-use super::{DISK_SPIN, Error, Ledger, NetChoice, Options, recover};
+use super::{Error, Ledger, NetChoice, Options, recover};
 use crate::persistence::Recovery;
 use crate::settings::Settings;
-use crate::shard::{Now, Shard, ShutdownMode};
+use crate::shard::{LONG_TURN_NS, Now, Shard, ShutdownMode};
 
 /// What doorbells are for.
 const LEASE: u64 = 1;
@@ -115,8 +117,6 @@ struct Server {
     area: String,
     port: u16,
     stopping: bool,
-    /// There is one core: spinning would only keep it from those whom we wait for.
-    alone: bool,
 }
 
 /// What the shard is told.
@@ -187,7 +187,6 @@ impl Server {
             client.share_metrics(page)?;
         }
         let lease = client.hold()?;
-        let alone = one_core();
         let mut server = Self {
             plane,
             lease,
@@ -199,7 +198,6 @@ impl Server {
             area: options.vsa,
             port: options.port,
             stopping: false,
-            alone,
         };
         if let Some(sockets) = server.plane.sockets_mut() {
             watch(sockets, server.lease.doorbell(), LEASE)?;
@@ -213,14 +211,20 @@ impl Server {
     /// Turns until it is time to stop.
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
-        let mut last_busy = 0;
-        let mut spin = Spin::default();
-        // When the turn before began, unless the loop has slept since.
+        let mut pace = Pace::new(one_core());
+        // When the turn before began, unless the loop has slept or given the core away since.
         let mut before = None;
+        let mut stalls = Stalls::default();
+        stalls.refresh();
         while !self.stopping {
             let now = clock();
             if let Some(before) = before.replace(now.monotonic_ns) {
-                self.plane.note_turn(now.monotonic_ns.saturating_sub(before));
+                let took = now.monotonic_ns.saturating_sub(before);
+                self.plane.note_turn(took);
+                if took >= LONG_TURN_NS {
+                    stalls.long_turn();
+                    self.plane.note_stalls(&stalls);
+                }
             }
             let turn =
                 self.plane.turn(now).map_err(|cause| Error::System { action: "kernel sockets", cause })?;
@@ -236,24 +240,18 @@ impl Server {
                 self.stopping = true;
             }
             if turn.busy {
-                last_busy = now.monotonic_ns;
-                spin.busy(now.monotonic_ns);
+                pace.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.report.update(&self.plane, now.monotonic_ns);
+                    stalls.refresh();
+                    before = None;
                 }
                 continue;
             }
             if turn.disk && self.disk_runs_in_turns() {
                 continue;
             }
-            let waits_for_disk = turn.disk && !self.alone;
-            if waits_for_disk && now.monotonic_ns.saturating_sub(last_busy) < DISK_SPIN {
-                std::hint::spin_loop();
-                continue;
-            }
-            // Kernel sockets have nothing to look at.
-            let idle = self.plane.door().map_or(Idle::Sleep, |_| spin.idle(now.monotonic_ns));
-            match idle {
+            match pace.idle(now.monotonic_ns, turn.disk, self.plane.door().is_some()) {
                 Idle::Look => std::hint::spin_loop(),
                 // Whoever else has the core meanwhile makes no turn long.
                 Idle::Yield => {

@@ -13,11 +13,11 @@
 //! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
 //! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use foldhash::quality::FixedState;
+use hashbrown::HashTable;
 
 use super::Shard;
 use crate::client::{Client, ClientId};
@@ -31,18 +31,46 @@ use crate::settings::Settings;
 /// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
 /// whole: to cut it in pieces is to look at all its keys for each of them.
 const KEYS_AT_ONCE: usize = 32;
+/// Effects that replay decodes before it applies them: enough accesses to memory at once, few enough for the first-level cache.
+const AHEAD: usize = 16;
 /// A snapshot record is handed out when it has this many bytes.
 const RECORD_BYTES: usize = 64 << 10;
 
 /// Of which keys the snapshot knows more than the log's effects up to a sequence.
 pub(super) struct Guards {
-    sequences: HashMap<(u64, u64), u64>,
+    table: HashTable<Guard>,
     seeds: (u64, u64),
+}
+
+/// A key's name and the sequence of its dump.
+struct Guard {
+    name: (u64, u64),
+    as_of: u64,
 }
 
 impl Guards {
     pub(super) fn new(first: u64, second: u64) -> Self {
-        Self { sequences: HashMap::new(), seeds: (first, second) }
+        Self { table: HashTable::new(), seeds: (first, second) }
+    }
+
+    /// The snapshot has a key as it was when the log's last record had the sequence `as_of`.
+    fn put(&mut self, database: u64, key: &[u8], as_of: u64) {
+        let name = self.name(database, key);
+        match self.table.find_mut(name.0, |guard| guard.name == name) {
+            Some(guard) => guard.as_of = as_of,
+            None => {
+                self.table.insert_unique(name.0, Guard { name, as_of }, |guard| guard.name.0);
+            }
+        }
+    }
+
+    /// Whether the snapshot has what record `sequence` did to a key.
+    fn cover(&self, database: u64, key: &[u8], sequence: u64) -> bool {
+        if self.table.is_empty() {
+            return false;
+        }
+        let name = self.name(database, key);
+        self.table.find(name.0, |guard| guard.name == name).is_some_and(|guard| sequence <= guard.as_of)
     }
 
     fn name(&self, database: u64, key: &[u8]) -> (u64, u64) {
@@ -129,7 +157,7 @@ impl Shard {
     /// Replays one log record of effects.
     ///
     /// # Errors
-    /// The record is damaged, or was written by another program. What it had until then is applied.
+    /// The record is damaged, or was written by another program. Some of what it had until then is applied.
     pub fn replay(&mut self, sequence: u64, record: &[u8], now: Now) -> Result<(), ReplayError> {
         self.now = now;
         let reader = Reader::new(record, EFFECTS, sequence)?;
@@ -156,26 +184,56 @@ impl Shard {
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         let id = ClientId { slot: u32::MAX, generation: 0 };
         let mut client = Client::new(id, 0, nowhere, nowhere, 0);
-        let mut arguments = Vec::new();
+        let (mut arguments, mut ahead) = (Vec::new(), Vec::with_capacity(AHEAD));
         let mut scratch = Vec::new();
-        while let Some(database) = reader.effect(&mut arguments)? {
-            let number = usize::try_from(database)
-                .ok()
-                .filter(|&number| number < self.store.databases().len())
-                .ok_or(ReplayError::Database { sequence, database })?;
-            let key = arguments.get(1).copied().unwrap_or_default();
-            if guarded && !self.guards.sequences.is_empty() {
-                let name = self.guards.name(database, key);
-                if self.guards.sequences.get(&name).is_some_and(|&as_of| sequence <= as_of) {
+        loop {
+            self.read_ahead(&mut reader, sequence, &mut arguments, &mut ahead)?;
+            if ahead.is_empty() {
+                return Ok(());
+            }
+            for &(number, begin, end) in &ahead {
+                let effect: &[&[u8]] = &arguments[begin..end];
+                let key = effect.get(1).copied().unwrap_or_default();
+                if !guarded {
+                    self.guards.put(number as u64, key, sequence);
+                } else if self.guards.cover(number as u64, key, sequence) {
                     continue;
                 }
-            } else if !guarded {
-                let name = self.guards.name(database, key);
-                self.guards.sequences.insert(name, sequence);
+                // What nearly all effects are needs no command.
+                if let [b"SET", key, value] = effect {
+                    Data::new(&mut self.store, number, self.now).insert_string(key, value);
+                    continue;
+                }
+                client.database = number;
+                scratch.clear();
+                scratch = self.replay_effect(&mut client, effect, sequence, scratch)?;
             }
-            client.database = number;
-            scratch.clear();
-            scratch = self.replay_effect(&mut client, &arguments, sequence, scratch)?;
+        }
+    }
+
+    /// Decodes the next few effects, each a database and a range of `arguments`, and touches what they will look for: memory answers for all of
+    /// them at once.
+    fn read_ahead<'a>(
+        &self,
+        reader: &mut Reader<'a>,
+        sequence: u64,
+        arguments: &mut Vec<&'a [u8]>,
+        ahead: &mut Vec<(usize, usize, usize)>,
+    ) -> Result<(), ReplayError> {
+        arguments.clear();
+        ahead.clear();
+        let count = self.store.databases().len();
+        while ahead.len() < AHEAD {
+            let begin = arguments.len();
+            let Some(database) = reader.effect_behind(arguments)? else { break };
+            let number = usize::try_from(database)
+                .ok()
+                .filter(|&number| number < count)
+                .ok_or(ReplayError::Database { sequence, database })?;
+            ahead.push((number, begin, arguments.len()));
+        }
+        for &(number, begin, _) in ahead.iter() {
+            self.store.touch(number, arguments[begin..].iter().skip(1).take(1));
         }
         Ok(())
     }
@@ -211,7 +269,7 @@ impl Shard {
     /// Recovery is over: clients may come, keys expire again.
     pub fn finish_recovery(&mut self) {
         self.store.replaying = false;
-        self.guards.sequences = HashMap::new();
+        self.guards.table = HashTable::new();
         self.store.ready.clear();
     }
 

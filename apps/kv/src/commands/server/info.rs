@@ -267,6 +267,8 @@ fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("idle_disconnections", metrics.idle_closed);
     lines.put("longest_turn_usec", metrics.longest_turn_ns / 1000);
     lines.put("turns_over_a_millisecond", metrics.long_turns);
+    lines.put("turns_over_a_millisecond_by_itself", metrics.own_long_turns);
+    lines.put("turns_over_a_millisecond_page_faults", metrics.long_turn_faults);
     let next = store.next_expiry().unwrap_or(NEVER);
     if next != NEVER {
         lines.put("next_expiry_unix_ms", next);

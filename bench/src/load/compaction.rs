@@ -1,0 +1,140 @@
+//! What clients feel while the log is compacted: BGREWRITEAOF under load.
+//!
+//! 1. Each side holds [`MANY`] keys. Fifty connections SET random ones of them, and replies are counted in steps of [`STEP`]. After [`BEFORE`]
+//!    somebody asks for a rewrite, and the load goes on until it is done and [`AFTER`] more.
+//! 2. Reported are the replies a second before and during the rewrite, the worst step of it, and the longest time in which no reply came, before and
+//!    during. Redis forks a child that writes; Sietch writes a slice a turn beside the commands.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::ask::Asker;
+use super::generator::{Generator, Shape, Timeline};
+use super::{CONNECTIONS, OWN_CORE, Pinned};
+use crate::error::{Error, system};
+use crate::table::{self, median};
+
+/// Keys of a side.
+pub(super) const MANY: u64 = 1_000_000;
+
+/// Nanoseconds of a step.
+pub(super) const STEP: u64 = 100_000_000;
+
+const BEFORE: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_millis(300);
+
+/// What a side showed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Felt {
+    side: &'static str,
+    /// Of the rewrite.
+    seconds: f64,
+    /// Replies a second, step by step.
+    before: Vec<f64>,
+    during: Vec<f64>,
+    /// Longest time without a reply, in milliseconds.
+    silence_before: f64,
+    silence_during: f64,
+}
+
+/// Fills the sides, and has each of them rewrite under load. `doors`: where each side is asked, in their order.
+pub(super) fn measure(
+    sides: &mut [(&'static str, Generator)],
+    doors: &[SocketAddr],
+    value: usize,
+) -> Result<Vec<Felt>, Error> {
+    let mut all = Vec::new();
+    for ((side, generator), &door) in sides.iter_mut().zip(doors) {
+        fill(generator, value)?;
+        let shape =
+            Shape { writes: 100, connections: CONNECTIONS, pipeline: 1, value, keys: MANY, rate: None };
+        let mut asker = Asker::connect(door)?;
+        let done = AtomicBool::new(false);
+        let mut timeline = Timeline::begin();
+        let (told, took) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                std::thread::sleep(BEFORE);
+                let took = asker.compact();
+                std::thread::sleep(AFTER);
+                done.store(true, Ordering::Relaxed);
+                took
+            });
+            let told = Pinned::to(OWN_CORE).and_then(|_pinned| {
+                while !done.load(Ordering::Relaxed) {
+                    generator
+                        .run_noting(shape, STEP, Some(&mut timeline))
+                        .map_err(|cause| Error::System { action: "the load generator", cause })?;
+                }
+                Ok(())
+            });
+            (told, waiting.join())
+        });
+        told?;
+        let took = took.map_err(|_| system("waiting for a rewrite")(std::io::Error::other("panicked")))??;
+        all.push(felt(side, &timeline, took));
+    }
+    Ok(all)
+}
+
+/// Sets every key once.
+pub(super) fn fill(generator: &mut Generator, value: usize) -> Result<(), Error> {
+    let shape = Shape { writes: 100, connections: CONNECTIONS, pipeline: 16, value, keys: MANY, rate: None };
+    let _pinned = Pinned::to(OWN_CORE)?;
+    generator.fill(shape).map_err(|cause| Error::System { action: "the load generator", cause })
+}
+
+fn felt(side: &'static str, timeline: &Timeline, took: Duration) -> Felt {
+    let begin = BEFORE.as_nanos() as u64;
+    let end = begin + took.as_nanos() as u64;
+    let rate = |count: u64| count as f64 * 1e9 / STEP as f64;
+    let steps = |from: u64, to: u64| -> Vec<f64> {
+        let range = (from / STEP) as usize..(to.div_ceil(STEP) as usize).min(timeline.steps.len());
+        timeline.steps.get(range).unwrap_or_default().iter().map(|&count| rate(count)).collect()
+    };
+    let silence = |from: u64, to: u64| {
+        let inside = timeline.silences.iter().filter(|(at, _)| (from..to).contains(at));
+        inside.map(|(_, length)| *length as f64 / 1e6).fold(0.0, f64::max)
+    };
+    Felt {
+        side,
+        seconds: took.as_secs_f64(),
+        // The first step is that of a cold start.
+        before: steps(STEP, begin),
+        during: steps(begin, end),
+        silence_before: silence(STEP, begin),
+        silence_during: silence(begin, end + AFTER.as_nanos() as u64),
+    }
+}
+
+/// Prints what was felt.
+pub(super) fn print(all: &[Felt]) {
+    if all.is_empty() {
+        return;
+    }
+    println!(
+        "\nBGREWRITEAOF with {MANY} keys under SET c{CONNECTIONS} P1; a step is {} ms; silence: the longest time without a reply",
+        STEP / 1_000_000
+    );
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|felt| {
+            let worst = felt.during.iter().copied().fold(f64::INFINITY, f64::min);
+            let worst = if worst.is_finite() { worst } else { 0.0 };
+            vec![
+                felt.side.to_owned(),
+                format!("{:.2}", felt.seconds),
+                format!("{:.0}", median(&felt.before)),
+                format!("{:.0}", median(&felt.during)),
+                format!("{worst:.0}"),
+                format!("{:.1}", felt.silence_before),
+                format!("{:.1}", felt.silence_during),
+            ]
+        })
+        .collect();
+    let heading =
+        ["server", "rewrite s", "req/s before", "during", "worst step", "silence ms before", "during"];
+    table::print(&heading, &rows);
+}
