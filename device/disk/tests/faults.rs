@@ -3,6 +3,7 @@
 mod support;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::Command;
 
 use sietch_disk::uring::{Mode, UringOptions};
@@ -82,8 +83,8 @@ fn a_descriptor_that_may_only_read_fails_each_change_and_still_reads() {
     });
 }
 
-/// A tmpfs that is too small for the area, in a mount namespace of the test's thread: it goes with the thread.
-fn full_file_system(test: impl Fn(&OwnedFd) + Send + 'static) {
+/// Mounts a file system of `kind` in a mount namespace of a thread, which it goes with, and lets `test` have a sparse area on it.
+fn on_file_system(kind: &'static str, options: &'static str, test: impl Fn(&Path, OwnedFd) + Send + 'static) {
     let run = move || {
         let folder = Folder::temporary();
         // SAFETY: a new mount namespace and file system context for this thread, which ends with this closure.
@@ -92,28 +93,23 @@ fn full_file_system(test: impl Fn(&OwnedFd) + Send + 'static) {
             Command::new("mount").args(arguments).status().is_ok_and(|status| status.success())
         };
         let path = folder.0.display().to_string();
-        let is_there = apart
-            && mount(&["--make-rprivate", "/"])
-            && mount(&["-t", "tmpfs", "-o", "size=16k", "small", &path]);
+        let is_there =
+            apart && mount(&["--make-rprivate", "/"]) && mount(&["-t", kind, "-o", options, "area", &path]);
         if !is_there {
-            return eprintln!("SKIPPED a_full_file_system: needs root, for a small tmpfs");
+            return eprintln!("SKIPPED a test on {kind}: needs root, to mount it");
         }
         let file = std::fs::File::options().read(true).write(true).create_new(true).open(folder.path());
         let file = file.expect("a new file");
         file.set_len(CAPACITY as u64).expect("a sparse file");
-        test(&file.into());
-        let undone = Command::new("umount").arg(&path).status();
-        assert!(undone.is_ok_and(|status| status.success()), "{path} stays mounted until this process ends");
+        test(&folder.path(), file.into());
     };
     std::thread::spawn(run).join().expect("the thread failed");
 }
 
 #[test]
 fn a_full_file_system_fails_the_write_that_needs_room_and_a_discard_makes_some() {
-    full_file_system(|fd| {
-        // Requests hold the descriptor a little longer than the queue: the blocking one has none in flight.
-        let again = fd.try_clone().expect("a descriptor");
-        let queue = &mut BlockingQueue::open(again, CAPACITY as u64).expect("a regular file");
+    on_file_system("tmpfs", "size=16k", |_, fd| {
+        let queue = &mut open_area(fd, CAPACITY as u64).expect("a regular file");
         let full = (0..16).find(|block| attempt(queue, write(block * 4096, true)).0.is_err());
         let full = full.expect("16 KiB do not hold 64") * 4096;
         let (result, buffer) = attempt(queue, write(full, false));
@@ -128,6 +124,47 @@ fn a_full_file_system_fails_the_write_that_needs_room_and_a_discard_makes_some()
         );
         let zeros = execute(queue, read(0)).expect("the buffer");
         assert!(zeros.iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn a_file_system_without_holes_refuses_a_discard_and_keeps_what_is_there() {
+    on_file_system("ramfs", "mode=700", |_, fd| {
+        each(&fd, |queue| {
+            execute(queue, write(0, true));
+            let (result, _) = attempt(queue, Operation::Discard { offset: 0, length: 4096 });
+            assert_eq!(result.expect_err("ramfs has no holes").kind(), std::io::ErrorKind::Unsupported);
+            assert!(execute(queue, read(0)).expect("the buffer").iter().all(|byte| *byte == 1));
+        });
+        let queue = open_area(fd, CAPACITY as u64).expect("a regular file");
+        assert!(!find(&queue.findings(), "discard").used && !find(&queue.findings(), "O_DIRECT").used);
+    });
+}
+
+#[test]
+fn a_device_that_cannot_zero_by_itself_is_zeroed_by_the_kernel() {
+    // A loop device can what its file can, and that cannot punch holes.
+    on_file_system("ramfs", "mode=700", |path, _| {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(path).output().expect("losetup");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        let fd: OwnedFd =
+            std::fs::File::options().read(true).write(true).open(&device).expect("just made").into();
+        let zeroed = std::panic::catch_unwind(|| {
+            each(&fd, |queue| {
+                execute(queue, write(0, true));
+                execute(queue, write(4096, true));
+                execute(queue, Operation::Discard { offset: 0, length: 4096 });
+                assert!(execute(queue, read(0)).expect("the buffer").iter().all(|byte| *byte == 0));
+                assert!(execute(queue, read(4096)).expect("the buffer").iter().all(|byte| *byte == 1));
+            });
+            let queue = open_area(fd.try_clone().expect("a descriptor"), CAPACITY as u64).expect("a device");
+            find(&queue.findings(), "discard").to_string()
+        });
+        drop(fd);
+        drop(Command::new("losetup").arg("--detach").arg(&device).status());
+        let said = zeroed.expect("each assertion holds");
+        assert!(said.contains("the kernel writes zeros"), "{said}");
     });
 }
 
