@@ -64,6 +64,20 @@ impl Vsa {
         Ok(Self { grant, description, queue, files })
     }
 
+    /// Another queue over the area as it is now, for a structure. Its own queue stays idle, so that [`crate::Client::resize_vsa`] can change the size
+    /// under the structure, which goes on through another queue then ([`crate::Durable::replace_disk`]).
+    ///
+    /// # Errors
+    /// [`Error::Area`]; an area behind a service core has one queue and no other.
+    pub fn another_queue(&self) -> Result<AreaQueue, Error> {
+        if self.description.broker.is_some() {
+            let source = std::io::Error::other("an area behind a service core has one queue pair; use that");
+            let source = OpenError::Io { action: "make another queue", source };
+            return Err(Error::Area { name: self.description.name.clone(), source });
+        }
+        queue(&self.description, &self.files)
+    }
+
     /// Refuses while requests are in flight: they belong to the former queue.
     pub(crate) fn check_idle(&self) -> Result<(), Error> {
         match self.queue.in_flight() {

@@ -173,7 +173,7 @@ impl Written {
     fn shrinking(&mut self) -> Result<Progress, Error> {
         let path = self.path.clone();
         let fd = self.fd.try_clone().map_err(system("duplicating a descriptor"))?;
-        let mut begun = false;
+        let (mut begun, mut daemon) = (false, None);
         self.during("shrinking to half", &mut |log| {
             if !begun {
                 begun = true;
@@ -186,7 +186,12 @@ impl Written {
             if log.is_resizing() || log.is_snapshotting() {
                 return Ok(false);
             }
-            area::cut(&path, AREA).map_err(failed)?;
+            // The daemon cuts it; the file system may still hold writes up meanwhile.
+            let path = path.clone();
+            let cutting =
+                daemon.get_or_insert_with(|| Some(std::thread::spawn(move || area::cut(&path, AREA))));
+            let Some(done) = cutting.take_if(|cutting| cutting.is_finished()) else { return Ok(false) };
+            done.join().map_err(|_| failed("the thread that cuts the area"))?.map_err(failed)?;
             log.replace_disk(queue(&fd, AREA)?).map_err(failed)?;
             Ok(true)
         })
