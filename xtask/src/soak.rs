@@ -26,13 +26,14 @@ struct Suite {
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
 /// the kernel's TCP (which need root, and say so). Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
 /// store on them, and processes that are killed.
-const SUITES: [Suite; 12] = [
+const SUITES: [Suite; 13] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "structures") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "resize") },
+    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "stored") },
     Suite { seconds: "3600", ..Suite::of("storage", "sietch-sim", "nvm") },
     Suite::of("storage", "sietch-sim", "durability"),
     // Each seed is a process that is killed.

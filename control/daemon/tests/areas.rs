@@ -85,6 +85,30 @@ fn an_area_of_the_main_volume_lives_and_goes() {
     assert_eq!(std::fs::read_dir(scene.data().join("areas")).unwrap().count(), 0, "nothing stays behind");
 }
 
+/// The files of a directory as daemons have written them: with an owner alone, and with an owner and a size. Every later daemon finds the areas.
+#[test]
+fn areas_that_earlier_daemons_have_made_are_found() {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let scene = Scene::new("areas-earlier", own_uid());
+    scene.configure("");
+    let areas = scene.data().join("areas");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&areas).unwrap();
+    for (name, owner) in
+        [("old", format!("{}\n", own_uid())), ("sized", format!("{}\nsize 65536\n", own_uid()))]
+    {
+        std::fs::write(areas.join(format!("{name}.vsa")), vec![5; 1 << 16]).unwrap();
+        std::fs::write(areas.join(format!("{name}.owner")), owner).unwrap();
+    }
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    let mut found: Vec<_> =
+        connection.vsas().unwrap().into_iter().map(|area| (area.size, area.uid)).collect();
+    found.sort_unstable();
+    assert_eq!(found, [(1 << 16, own_uid()); 2]);
+    let (_, file) = connection.acquire_vsa("sized").unwrap();
+    assert_eq!(read(&file, 0), [5; 4096]);
+}
+
 #[test]
 fn an_area_of_another_directory_lives_and_goes() {
     let scene = Scene::new("areas-directory", own_uid());

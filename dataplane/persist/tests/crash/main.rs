@@ -195,7 +195,7 @@ fn power_loss_at_every_event_loses_nothing_acknowledged() {
         (snapshots, truncations) = (snapshots + life.snapshots, truncations + life.truncations);
     }
     assert!(snapshots > 3 && truncations > 3, "the runs hardly compact: {snapshots}, {truncations}");
-    let budget = Budget { seeds: 8, seconds: 8 };
+    let budget = Budget { seeds: 8, seconds: 6 };
     seeds::run("crash power_loss_at_every", &[1, 2, 3, 4, 5, 6], budget, |seed| {
         Run::new(seed).enumerate(1).expect("the promise");
     });
@@ -204,7 +204,7 @@ fn power_loss_at_every_event_loses_nothing_acknowledged() {
 /// A process is killed with writes in flight, its successor recovers and acts on what it found, and then the power fails.
 #[test]
 fn power_loss_after_a_kill_keeps_what_the_successor_saw() {
-    let budget = Budget { seeds: 60, seconds: 5 };
+    let budget = Budget { seeds: 60, seconds: 4 };
     seeds::run("crash power_loss_after_a_kill", &[], budget, |seed| {
         kill_then_power_loss(None, seed..=seed).expect("the promise");
     });
@@ -318,7 +318,7 @@ fn a_format_cut_short_never_shows_an_older_state() {
 /// The power fails again and again while what it left is being recovered.
 #[test]
 fn power_loss_in_the_recovery_from_a_power_loss() {
-    let budget = Budget { seeds: 20, seconds: 5 };
+    let budget = Budget { seeds: 20, seconds: 4 };
     seeds::run("crash power_loss_in_the_recovery", &[1, 2, 3, 4], budget, |seed| {
         Run::new(seed).nested().expect("the promise");
     });

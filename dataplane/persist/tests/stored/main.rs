@@ -101,6 +101,7 @@ fn step<D: DiskQueue>(
 
 /// Judges one image that a crash could have left.
 fn judge(image: Vec<u8>, history: &History) -> Verdict {
+    seeds::explored(1);
     let open = |disk| StoredMap::open(disk, options(Durability::Always)).map(|(map, _)| map);
     let mut map = match open(MemoryQueue::from_bytes(image)) {
         Ok(map) => map,

@@ -111,6 +111,7 @@ fn step<D: DiskQueue>(
 }
 
 fn judge(image: Vec<u8>, history: &History) -> Verdict {
+    seeds::explored(1);
     // The queue in memory says what there is.
     let memory = QueueOptions { memory: 1 << 30, ..QueueOptions::default() };
     let (plain, _) = match Queue::open(MemoryQueue::from_bytes(image), memory) {

@@ -223,7 +223,7 @@ fn a_loop_device_that_was_cut_at_a_recorded_write_recovers() {
         eprintln!("SKIPPED {name}: needs root and a free loop device: {why}");
         return;
     }
-    let budget = Budget { seeds: 3, seconds: 6 };
+    let budget = Budget { seeds: 3, seconds: 4 };
     seeds::run("structures a_loop_device", &[], budget, |seed| {
         let place = Place::new(seed);
         for kind in [Kind::Queue, Kind::Map] {

@@ -273,7 +273,7 @@ fn a_queue_and_a_map_hold_what_was_put_into_them() {
 
 #[test]
 fn power_loss_in_the_life_of_a_queue() {
-    let budget = Budget { seeds: 10, seconds: 6 };
+    let budget = Budget { seeds: 10, seconds: 4 };
     seeds::run("structures power_loss_in_the_life_of_a_queue", &[1, 2, 3, 4], budget, |seed| {
         Run::new(Kind::Queue, seed).enumerate(2).expect("the promise");
     });
@@ -281,7 +281,7 @@ fn power_loss_in_the_life_of_a_queue() {
 
 #[test]
 fn power_loss_in_the_life_of_a_map() {
-    let budget = Budget { seeds: 10, seconds: 6 };
+    let budget = Budget { seeds: 10, seconds: 4 };
     seeds::run("structures power_loss_in_the_life_of_a_map", &[1, 2, 3, 4], budget, |seed| {
         Run::new(Kind::Map, seed).enumerate(2).expect("the promise");
     });
@@ -289,7 +289,7 @@ fn power_loss_in_the_life_of_a_map() {
 
 #[test]
 fn power_loss_after_a_kill() {
-    let budget = Budget { seeds: 60, seconds: 5 };
+    let budget = Budget { seeds: 60, seconds: 3 };
     seeds::run("structures power_loss_after_a_kill", &[], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run::new(kind, seed).kill_then_power_loss().expect("the promise");
@@ -300,7 +300,7 @@ fn power_loss_after_a_kill() {
 /// The power fails again and again while what it left is being recovered.
 #[test]
 fn power_loss_in_the_recovery_from_a_power_loss() {
-    let budget = Budget { seeds: 10, seconds: 5 };
+    let budget = Budget { seeds: 10, seconds: 4 };
     seeds::run("structures power_loss_in_the_recovery", &[1, 2], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run::new(kind, seed).nested().expect("the promise");

@@ -149,7 +149,7 @@ impl Run {
 
 #[test]
 fn power_loss_in_persistent_memory() {
-    let budget = Budget { seeds: 20, seconds: 5 };
+    let budget = Budget { seeds: 20, seconds: 3 };
     seeds::run("structures power_loss_in_persistent_memory", &[1, 2, 3], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run { kind, seed, faithful: true }.enumerate(9).expect("the promise");
