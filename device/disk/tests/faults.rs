@@ -83,6 +83,16 @@ fn a_descriptor_that_may_only_read_fails_each_change_and_still_reads() {
     });
 }
 
+/// A mounted file system that is let go of, so that its folder can be removed.
+struct Mounted(String);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A ring that was just dropped may hold a file of it for another moment.
+        drop(Command::new("umount").args(["--lazy", &self.0]).status());
+    }
+}
+
 /// Mounts a file system of `kind` in a mount namespace of a thread, which it goes with, and lets `test` have a sparse area on it.
 fn on_file_system(kind: &'static str, options: &'static str, test: impl Fn(&Path, OwnedFd) + Send + 'static) {
     let run = move || {
@@ -98,6 +108,7 @@ fn on_file_system(kind: &'static str, options: &'static str, test: impl Fn(&Path
         if !is_there {
             return eprintln!("SKIPPED a test on {kind}: needs root, to mount it");
         }
+        let _mounted = Mounted(path);
         let file = std::fs::File::options().read(true).write(true).create_new(true).open(folder.path());
         let file = file.expect("a new file");
         file.set_len(CAPACITY as u64).expect("a sparse file");
