@@ -9,6 +9,7 @@
 mod disk;
 mod driver;
 mod gate;
+mod suite;
 
 use std::cell::RefCell;
 use std::rc::Rc;
