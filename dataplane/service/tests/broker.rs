@@ -1,16 +1,18 @@
 //! An area behind a broker is a disk queue like any other: the suite of all back ends, with the broker on a thread.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use sietch_disk::broker::{BrokerGeometry, BrokerHost, BrokerPair, BrokerQueue, create_pair};
 use sietch_disk::conformance::{Bench, CAPACITY};
-use sietch_disk::{DiskQueue, MemoryQueue, conformance};
+use sietch_disk::{Buffer, DiskQueue, MemoryQueue, Operation, conformance};
 use sietch_service::block::{Board, Broker, Command, Event, Span, Told, run};
 
 /// Bytes of a volume with room around the area.
@@ -80,9 +82,10 @@ impl Bench for InMemory {
 
 conformance!(over_memory, Ok(InMemory::new()));
 
-/// The loop of the service core over a file.
+/// The loop of the service core over a file, or over a loop device over it.
 struct OverFile {
     folder: PathBuf,
+    device: Option<PathBuf>,
     commands: Sender<Command>,
     bell: OwnedFd,
     events: std::sync::mpsc::Receiver<Event>,
@@ -93,13 +96,27 @@ struct OverFile {
 
 impl OverFile {
     fn new() -> Result<Self, String> {
+        Self::under(&std::env::temp_dir(), false)
+    }
+
+    /// A volume on a block device of its own.
+    fn on_device() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("root, for a loop device".into());
+        }
+        Self::under(&std::env::temp_dir(), true)
+    }
+
+    fn under(parent: &Path, on_device: bool) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("sietch-broker-{}-{number}", std::process::id()));
+        let folder = parent.join(format!("sietch-broker-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|cause| format!("a folder: {cause}"))?;
         let path = folder.join("volume");
         std::fs::write(&path, vec![0; VOLUME]).map_err(|cause| format!("a file: {cause}"))?;
-        let open = || std::fs::File::options().read(true).write(true).open(&path);
+        let device = on_device.then(|| loop_device(&path)).transpose()?;
+        let volume = device.as_deref().unwrap_or(&path);
+        let open = || std::fs::File::options().read(true).write(true).open(volume);
         let probe = sietch_disk::open_area(open().expect("just made").into(), VOLUME as u64);
         let block = probe.expect("a regular file").block_size() as u32;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -110,7 +127,16 @@ impl OverFile {
         let thread = std::thread::spawn(move || {
             run(&orders, &own, &Told { events: sender, bell: told }, &Board::default())
         });
-        let bench = Self { folder, commands, bell, events, thread: Some(thread), block, grant: 0 };
+        let bench = Self {
+            folder,
+            device: device.clone(),
+            commands,
+            bell,
+            events,
+            thread: Some(thread),
+            block,
+            grant: 0,
+        };
         let (reply, answer) = channel();
         let file = open().expect("just made").into();
         bench.tell(Command::Volume { name: "raw".to_owned(), file, capacity: VOLUME as u64, reply });
@@ -149,11 +175,25 @@ impl Drop for OverFile {
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the loop does not panic").expect("the file works");
         }
+        if let Some(device) = &self.device {
+            let _ = Program::new("losetup").arg("--detach").arg(device).status();
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
+/// Makes a loop device over `path`.
+fn loop_device(path: &Path) -> Result<PathBuf, String> {
+    let made = Program::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(path).output();
+    let made = made.map_err(|cause| format!("losetup: {cause}"))?;
+    if !made.status.success() {
+        return Err(format!("a loop device: {}", String::from_utf8_lossy(&made.stderr).trim()));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&made.stdout).trim()))
+}
+
 conformance!(over_a_file, OverFile::new());
+conformance!(over_a_device, OverFile::on_device());
 
 mod hostile {
     use proptest::prelude::*;
@@ -220,5 +260,58 @@ mod hostile {
             tokens.sort_unstable();
             prop_assert_eq!(tokens, (0..token).collect::<Vec<_>>());
         }
+    }
+}
+
+/// Nanoseconds that each of some durable writes of 4 KiB took.
+fn time(queue: &mut dyn DiskQueue, count: usize) -> Vec<u64> {
+    let (mut buffer, mut done) = (Some(Buffer::new(4096)), Vec::new());
+    (0..count)
+        .map(|number| {
+            let start = Instant::now();
+            let buffer_now = buffer.take().expect("it came back");
+            let offset = (number % 8 * 4096) as u64;
+            let write = Operation::Write { offset, length: 4096, buffer: buffer_now, durable: true };
+            queue.submit(1, write).expect("an idle queue");
+            while queue.complete(&mut done) == 0 {
+                queue.wait(Duration::from_secs(1)).expect("a device that works");
+            }
+            let took = start.elapsed();
+            let completion = done.remove(0);
+            completion.result.expect("a device that works");
+            buffer = completion.buffer;
+            took.as_nanos() as u64
+        })
+        .collect()
+}
+
+/// A hint of what the broker costs: one durable write of 4 KiB through it, and straight through io_uring to a file beside it, in turns.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn what_a_durable_write_costs() {
+    for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
+        let Ok(mut bench) = OverFile::under(&parent, false) else { continue };
+        let mut brokered = bench.open();
+        let path = bench.folder.join("direct");
+        std::fs::write(&path, vec![0; CAPACITY]).expect("room");
+        let file = std::fs::File::options().read(true).write(true).open(&path).expect("just made");
+        let mut direct = sietch_disk::open_area(file.into(), CAPACITY as u64).expect("a regular file");
+        let (mut straight, mut through) = (Vec::new(), Vec::new());
+        for _ in 0..20 {
+            straight.extend(time(&mut direct, 50));
+            through.extend(time(&mut *brokered, 50));
+        }
+        straight.sort_unstable();
+        through.sort_unstable();
+        let half = straight.len() / 2;
+        eprintln!(
+            "{}: {}: p50 {} us straight, {} us through the broker ({:.2}x)",
+            parent.display(),
+            direct.description(),
+            straight[half] / 1000,
+            through[half] / 1000,
+            through[half] as f64 / straight[half] as f64
+        );
+        drop(brokered);
     }
 }

@@ -126,7 +126,7 @@ impl Area {
         AreaCounters {
             rings: self.host.rings(),
             violations: self.host.violations(),
-            in_flight: u64::from(self.under_way),
+            in_flight: self.under_way.into(),
             ..self.counters
         }
     }
@@ -143,15 +143,17 @@ impl Area {
             self.host.complete(submission.token, refusal.error());
             return None;
         }
-        let (count, bytes) = match submission.operation {
-            READ => (&mut self.counters.reads, Some(&mut self.counters.read_bytes)),
-            WRITE => (&mut self.counters.writes, Some(&mut self.counters.written_bytes)),
-            FLUSH => (&mut self.counters.flushes, None),
-            _ => (&mut self.counters.discards, None),
-        };
-        *count += 1;
-        if let Some(bytes) = bytes {
-            *bytes += length;
+        match submission.operation {
+            READ => {
+                self.counters.reads += 1;
+                self.counters.read_bytes += length;
+            }
+            WRITE => {
+                self.counters.writes += 1;
+                self.counters.written_bytes += length;
+            }
+            FLUSH => self.counters.flushes += 1,
+            _ => self.counters.discards += 1,
         }
         // As many as completions have room, so there is one; a host that counts wrongly is answered.
         let Some(number) = self.spare.pop() else {

@@ -370,8 +370,8 @@ proptest! {
         for (round, (what, place, value, other)) in writes.into_iter().enumerate() {
             let near = |value: u32| u64::from(value % 40) * 2048;
             match what {
-                0 => attacker.store(place as usize % GEOMETRY.bytes() & !3, value),
-                1 => attacker.store(place as usize % 0x400 & !3, value),
+                0 => attacker.store((place as usize % GEOMETRY.bytes()) & !3, value),
+                1 => attacker.store((place as usize % 0x400) & !3, value),
                 2 => attacker.store(SUBMISSION_PRODUCER, attacker.load(SUBMISSION_PRODUCER).wrapping_add(value % 12)),
                 3 => attacker.store(COMPLETION_CONSUMER, attacker.load(COMPLETION_CONSUMER).wrapping_add(value % 3)),
                 4 => attacker.store(SUBMISSION_CONSUMER, value),
