@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+#[path = "../../../api/sietch/examples/area.rs"]
+mod area;
 mod scene;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -497,6 +499,57 @@ fn an_application_grows_and_trims_what_it_holds_by_the_native_api() {
 }
 
 #[test]
+fn the_example_of_the_native_api_runs_on_every_kind_of_volume() {
+    let scene = Scene::new("areas-example", own_uid());
+    scene.configure("[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"4MiB\"\n");
+    let _daemon = scene.start();
+    let mut client = sietch::Client::connect(&scene.socket(), "app").unwrap();
+    for name in ["data", "/ram/data"] {
+        for _ in 0..2 {
+            area::tour(&mut client, name, MIB).unwrap();
+        }
+        assert!(
+            client.vsas().unwrap().iter().any(|found| found.path.ends_with("/data") && found.size == MIB)
+        );
+    }
+}
+
+#[test]
+fn sizes_that_no_volume_has_change_nothing() {
+    let scene = Scene::new("areas-sizes", own_uid());
+    scene.configure(&format!(
+        "[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"4MiB\"\n\
+         [[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"16MiB\"\n",
+        scene.root.join("volume.img").display()
+    ));
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    for path in ["/main/x", "/ram/x", "/raw/x"] {
+        let before = connection.create_vsa(path, MIB, None).unwrap();
+        for (size, sort) in [
+            (0, ErrorKind::Invalid),
+            (u64::MAX, ErrorKind::Invalid),
+            (u64::MAX - 4095, ErrorKind::Full),
+            (1 << 63, ErrorKind::Full),
+            ((1 << 63) - 4096, ErrorKind::Full),
+        ] {
+            assert_eq!(kind(connection.resize_vsa(path, size)).0, sort, "{path} {size}");
+            assert_eq!(kind(connection.create_vsa("y", size, None)).0, sort, "{path} {size}");
+        }
+        for (offset, length) in [(u64::MAX - 4095, None), (MIB, None), (4096, Some(u64::MAX - 4095))] {
+            assert_eq!(
+                kind(connection.trim_vsa(path, offset, length)).0,
+                ErrorKind::Invalid,
+                "{path} {offset}"
+            );
+        }
+        let now = connection.vsas().unwrap().into_iter().find(|area| area.path == path).unwrap();
+        assert_eq!((now.size, now.extents), (before.size, before.extents));
+    }
+    assert_eq!(connection.vsas().unwrap().len(), 3, "a refusal leaves nothing behind");
+}
+
+#[test]
 #[ignore = "run by other tests in a process of its own"]
 fn daemon_process() {
     scene::be_a_daemon();
@@ -567,9 +620,12 @@ fn a_daemon_that_is_killed_at_work_loses_no_area_and_no_room() {
             "round {round}: {found:?} is neither {model:?} nor {next:?}"
         );
         model = found;
-        let unfinished = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".partial");
         let left = std::fs::read_dir(scene.data().join("areas")).unwrap().flatten();
-        assert_eq!(left.map(unfinished).filter(|left| *left).count(), 0, "round {round}");
+        let left: std::collections::BTreeSet<String> =
+            left.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        let names = model.keys().filter_map(|path| path.strip_prefix("/main/"));
+        let wanted = names.flat_map(|name| [format!("{name}.owner"), format!("{name}.vsa")]).collect();
+        assert_eq!(left, wanted, "round {round}: areas with their owners' files, and nothing else");
         let mut connection = scene.connect();
         for (path, size) in model.iter().filter(|(path, _)| path.starts_with("/main/")) {
             let (grant, file) = connection.acquire_vsa(path).unwrap();

@@ -147,3 +147,75 @@ fn what_an_area_held_is_not_in_the_next_one() {
         next.kill();
     }
 }
+
+/// A holder that makes its area longer and shorter with its own writes under way: its own data is its own affair, the others' is not, and
+/// what it was told stands.
+#[test]
+fn resized_under_its_own_storm_it_harms_nobody_else() {
+    let Some((scene, victims, _daemon)) = two_neighbours("hostile-resize") else { return };
+    scene.configure(&format!(
+        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {STRANGER}\nsize = \"3MiB\"\n\
+         [[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\
+         [[volume.quota]]\nuid = {STRANGER}\nsize = \"3MiB\"\n"
+    ));
+    let mut root = scene.connect();
+    root.reload().unwrap();
+    for (volume, _) in &victims {
+        let path = format!("/{volume}/prey");
+        let mut application = scene.application(Some(STRANGER));
+        let answer = application.ask(&format!("wobble {path}"), "DID");
+        let size: u64 =
+            answer.strip_prefix("wobbled ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
+        assert!(application.ask(&format!("resize {path} {}", 4 * MIB), "DID").starts_with("Limit"));
+        assert!(application.ask(&format!("resize /{volume}/victim 4096"), "DID").starts_with("Denied"));
+        assert!(application.ask(&format!("trim /{volume}/victim 0 4096"), "DID").starts_with("Denied"));
+        application.kill();
+        scene.wait_for("the grant to end", |status| {
+            status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
+        });
+        check_victims(&victims);
+        let prey = root.vsas().unwrap().into_iter().find(|area| area.path == path).unwrap();
+        assert_eq!(prey.size, size, "on volume {volume}");
+        let mut next = scene.application(Some(STRANGER));
+        assert_eq!(next.ask(&format!("acquire {path}"), "DID"), format!("ok {size}"));
+        next.kill();
+    }
+}
+
+/// Two applications of one user that ask at the same moment get no more than its quota, however often they try.
+#[test]
+fn two_who_ask_at_once_share_one_quota() {
+    let own = rustix::process::geteuid().as_raw();
+    if own != 0 {
+        eprintln!("SKIPPED two_who_ask_at_once_share_one_quota: needs root to become another user");
+        return;
+    }
+    let scene = Scene::new("hostile-race", own);
+    scene.configure(&format!(
+        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {STRANGER}\nsize = \"4MiB\"\n\
+         [[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\
+         [[volume.quota]]\nuid = {STRANGER}\nsize = \"4MiB\"\n"
+    ));
+    let _daemon = scene.start();
+    let mut applications = [scene.application(Some(STRANGER)), scene.application(Some(STRANGER))];
+    let mut root = scene.connect();
+    for round in 0..10 {
+        for volume in ["main", "ram"] {
+            let answers: Vec<String> = std::thread::scope(|scope| {
+                let asked = applications.iter_mut().zip(["a", "b"]).map(|(application, name)| {
+                    scope.spawn(move || {
+                        application.ask(&format!("create /{volume}/{name} {}", 3 * MIB), "DID")
+                    })
+                });
+                let asked: Vec<_> = asked.collect();
+                asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let made = answers.iter().filter(|answer| answer.starts_with("ok")).count();
+            let refused = answers.iter().filter(|answer| answer.starts_with("Limit")).count();
+            assert_eq!((made, refused), (1, 1), "round {round}: {answers:?}");
+            let areas = root.vsas().unwrap();
+            assert_eq!(areas.len(), 1, "a refusal leaves nothing behind: {areas:?}");
+            root.delete_vsa(&areas[0].path).unwrap();
+        }
+    }
+}

@@ -333,3 +333,35 @@ fn make(path: &Path, size: u64) -> Result<(), String> {
     }
     made
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that this thread has read with system calls.
+    fn bytes_read() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn opening_reads_no_more_of_a_large_volume_than_of_a_small_one() {
+        let path = std::env::temp_dir().join(format!("sietch-mount-{}", std::process::id()));
+        let mut read = Vec::new();
+        for size in [64_u64 << 20, 4 << 40] {
+            // Sparse: what is not metadata is never touched, or this would never end.
+            File::create(&path).unwrap().set_len(size).unwrap();
+            let volume = Extents::open("raw", &path, None, &mut Vec::new()).unwrap();
+            volume.create("a", 7, 1 << 20).unwrap();
+            assert!(volume.room().0 > size - (8 << 20));
+            drop(volume);
+            let before = bytes_read();
+            let volume = Extents::open("raw", &path, None, &mut Vec::new()).unwrap();
+            read.push(bytes_read() - before);
+            assert_eq!(volume.find("a").unwrap().size, 1 << 20);
+            drop(volume);
+            std::fs::remove_file(&path).unwrap();
+        }
+        assert!(read[1] < 4 << 20 && read[1] <= 2 * read[0], "{read:?} bytes");
+    }
+}

@@ -423,6 +423,9 @@ pub fn be_an_application() {
                 let (_, file) = connection.read_vsa(&other[15..]).unwrap();
                 println!("DID {}", escape(&file.unwrap()));
             }
+            other if other.starts_with("wobble ") => {
+                println!("DID {}", wobble(&mut connection, &other[7..], &mut kept));
+            }
             other if other.starts_with("escape ") => {
                 let (_, file) = connection.acquire_vsa(&other[7..]).unwrap();
                 println!("DID {}", escape(&file));
@@ -476,6 +479,40 @@ fn rush(queue: &mut sietch::disk::AreaQueue) {
     }
 }
 
+/// Makes an area that it holds longer and shorter while another thread writes all over it; the size that it has then.
+fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> String {
+    const BLOCKS: [u64; 6] = [700, 10, 300, 768, 1, 512];
+    let (_, files) = connection.acquire_vsa_parts(name).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let bytes = [STORM; 65536];
+            for block in (0..768).cycle() {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // Beyond its end, cut off under it, longer than it may be: whatever comes of it is this process' own.
+                let _ = rustix::io::pwrite(&files[0], &bytes, block * 4096);
+                if block % 64 == 0 {
+                    let _ = rustix::fs::ftruncate(&files[0], 4 << 20);
+                }
+            }
+        });
+        for blocks in BLOCKS.iter().cycle().take(24) {
+            match connection.resize_held_vsa(name, blocks * 4096) {
+                Ok((_, mut parts)) => kept.append(&mut parts),
+                // Its buffered writes meet the daemon's direct ones, for which the kernel gives this file EIO: its own affair as well.
+                Err(sietch_protocol::CallError::Refused(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    kept.extend(files);
+    let areas = connection.vsas().unwrap();
+    format!("wobbled {}", areas.iter().find(|area| area.path == name).unwrap().size)
+}
+
 /// Tries to make more of a descriptor than was given: what worked, or nothing.
 fn escape(file: &OwnedFd) -> String {
     use std::os::fd::AsRawFd as _;
@@ -524,7 +561,9 @@ fn area_command(connection: &mut Connection, line: &str) -> String {
             connection.trim_vsa(name, number(offset), Some(number(length))).map(shown)
         }
         ["delete", name] => connection.delete_vsa(name).map(|()| "ok".to_owned()),
-        ["acquire", name] => connection.acquire_vsa(name).map(|(grant, _)| format!("ok {}", grant.size)),
+        ["acquire", name] => {
+            connection.acquire_vsa_parts(name).map(|(grant, _)| format!("ok {}", grant.size))
+        }
         ["read", name] => connection.read_vsa(name).map(|(area, _)| format!("ok {}", area.size)),
         ["read-at", name] => connection.read_vsa_at(name, 0, 1).map(|bytes| format!("ok {}", bytes.len())),
         ["list"] => connection
