@@ -275,3 +275,19 @@ fn records_that_are_whole_and_mean_nothing_are_named() {
     assert_eq!(place(&verdict), (Some(16_384 + 64), Some(2)));
     assert!(matches!(foreign(&effect(0, &[b"DEL", b"key"])), Verdict::Good(content) if content.effects == 2));
 }
+
+#[test]
+fn a_store_uses_what_was_added_to_its_area() {
+    let mut store = Store::start(vec![0; AREA]).expect("an area never used");
+    store.sets(0, 20);
+    let state = store.state();
+    let mut image = store.ledger.into_log().into_disk().into_bytes();
+    image.resize(4 * AREA, 0);
+    let mut store = Store::start(image).expect("a larger area is no damage");
+    assert_eq!(store.state(), state);
+    store.sets(20, 30);
+    assert_eq!(store.ledger.log().area_bytes(), 4 * AREA as u64);
+    let state = store.state();
+    let image = store.ledger.into_log().into_disk().into_bytes();
+    assert_eq!(Store::start(image).expect("nothing is wrong with it").state(), state);
+}

@@ -54,7 +54,9 @@ pub fn recover<D: DiskQueue>(
     match (opened, foreign) {
         (_, Some(cause)) => Err(Error::Replay { name: area(), cause }),
         (Err(cause), None) => Err(Error::Log { name: area(), cause }),
-        (Ok((log, report)), None) => {
+        (Ok((mut log, report)), None) => {
+            // The area may have been made larger since. A failure is the log's, and shows at the first write.
+            let _ = log.grow(report.area);
             shard.finish_recovery();
             shard.enable_journal(true);
             Ok((Ledger::new(log, durability), report))
