@@ -414,10 +414,7 @@ pub fn be_an_application() {
             }
             // The sum of all bytes of an area.
             other if other.starts_with("peek ") => {
-                let (_, file) = connection.acquire_vsa(&other[5..]).unwrap();
-                let mut bytes = Vec::new();
-                std::fs::File::from(file).read_to_end(&mut bytes).unwrap();
-                println!("DID {}", bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+                println!("DID {}", peek(&mut connection, &other[5..]));
             }
             other if other.starts_with("escape-reading ") => {
                 let (_, file) = connection.read_vsa(&other[15..]).unwrap();
@@ -434,6 +431,13 @@ pub fn be_an_application() {
             other => println!("DID {}", area_command(&mut connection, other)),
         }
     }
+}
+
+fn peek(connection: &mut Connection, name: &str) -> u64 {
+    let (_, file) = connection.acquire_vsa(name).unwrap();
+    let mut bytes = Vec::new();
+    std::fs::File::from(file).read_to_end(&mut bytes).unwrap();
+    bytes.iter().map(|&byte| u64::from(byte)).sum()
 }
 
 /// What [`storm`] writes.
