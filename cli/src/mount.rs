@@ -2,6 +2,7 @@
 //!
 //! 1. `DIR/VOLUME/NAME` is a file with the bytes of an area ([`filesystem`]). The kernel's FUSE asks this program, and this program the daemon,
 //!    as the user who mounts: it shows what that user may read.
+//!    `DIR/VOLUME/NAME.view/` is what the application that holds it shows of it ([`views`]).
 //! 2. It stays until somebody interrupts it or unmounts `DIR`. A restart of the daemon does not end it.
 //! 3. Interrupted, it detaches the mount: who has a file open keeps nothing of it, and nobody waits.
 //! 4. Killed, it leaves a mount that answers ENOTCONN to everything. The next `sietch mount` of that directory clears it away, if it was
@@ -10,6 +11,7 @@
 mod areas;
 mod filesystem;
 mod nodes;
+mod views;
 mod workers;
 
 use std::io::{self, Read as _};

@@ -7,10 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use sietch_protocol::message::MAX_PIECE;
-use sietch_protocol::{AreaStatus, Connection, Protection, VolumeStatus};
+use sietch_protocol::{
+    AreaStatus, Ask, CallError, Connection, FileKind, Protection, ViewAnswer, ViewQuestion, VolumeStatus,
+};
 
 use crate::administration;
-use crate::arguments::vsa::{CatArguments, VsaCommand};
+use crate::arguments::vsa::{CatArguments, LsArguments, VsaCommand};
 use crate::error::Error;
 use crate::output;
 use crate::style::{self, Cell, Palette, Table, Tone};
@@ -39,6 +41,7 @@ pub fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
             format!("{} is deleted\n", area.name)
         }
         VsaCommand::Cat(area) => return cat(&mut connection, area),
+        VsaCommand::Ls(view) => return list(&mut connection, view),
         VsaCommand::List(list) => {
             let areas = connection.vsas()?;
             if list.json { output::json(&areas)? } else { render_areas(&areas, Palette::of_stdout()) }
@@ -53,6 +56,9 @@ pub fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
 
 /// Writes the bytes of an area to standard output.
 fn cat(connection: &mut Connection, arguments: &CatArguments) -> Result<(), Error> {
+    if let Some(view) = &arguments.view {
+        return cat_view(connection, arguments, view);
+    }
     let (area, file) = connection.read_vsa(&arguments.name)?;
     let mut at = arguments.offset.0;
     let length = arguments.length.map_or(u64::MAX, |length| length.0);
@@ -79,6 +85,45 @@ fn cat(connection: &mut Connection, arguments: &CatArguments) -> Result<(), Erro
         at += piece.len() as u64;
     }
     out.flush().map_err(output::failed)
+}
+
+/// Writes a file of a view to standard output.
+fn cat_view(connection: &mut Connection, arguments: &CatArguments, view: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    let mut at = arguments.offset.0;
+    let mut left = arguments.length.map_or(u64::MAX, |length| length.0);
+    while left > 0 {
+        let length = left.min(MAX_PIECE.into()) as u32;
+        let ask = Ask::Read { offset: at, length };
+        let question = ViewQuestion { path: view.to_owned(), ask };
+        let (_, piece) = connection.view(&arguments.name, question)?;
+        out.write_all(&piece).map_err(output::failed)?;
+        at += piece.len() as u64;
+        left -= piece.len() as u64;
+        if piece.len() < length as usize {
+            break;
+        }
+    }
+    out.flush().map_err(output::failed)
+}
+
+/// Lists a directory of a view, a name a line, those of directories with a `/` behind them.
+fn list(connection: &mut Connection, arguments: &LsArguments) -> Result<(), Error> {
+    let mut cursor = Some(0);
+    while let Some(at) = cursor {
+        let question = ViewQuestion { path: arguments.directory.clone(), ask: Ask::List { cursor: at } };
+        let (ViewAnswer::Page(page), _) = connection.view(&arguments.name, question)? else {
+            return Err(CallError::Unexpected("no page").into());
+        };
+        let mut text = String::new();
+        for entry in page.entries {
+            text.push_str(&entry.name);
+            text.push_str(if entry.shown.kind == FileKind::Directory { "/\n" } else { "\n" });
+        }
+        output::print(&text)?;
+        cursor = page.next;
+    }
+    Ok(())
 }
 
 fn line(verb: &str, area: &AreaStatus) -> String {

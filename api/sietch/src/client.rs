@@ -44,7 +44,9 @@ impl Client {
 
     pub(crate) fn over(connection: Connection, path: PathBuf, name: &str) -> Self {
         let name = name.to_owned();
-        Self { parts: Parts { connection, path, name, grants: Vec::new(), pages: Vec::new() } }
+        Self {
+            parts: Parts { connection, path, name, grants: Vec::new(), pages: Vec::new(), views: Vec::new() },
+        }
     }
 
     /// What the daemon said of itself.
@@ -152,6 +154,11 @@ impl Client {
             .map_err(|source| Error::Lease { path: self.parts.path.clone(), source })?;
         self.parts.pages.push(SharedPage { label: metrics.label().to_owned(), page });
         Ok(())
+    }
+
+    /// Says that this process shows a view of the storage area of `grant`, once it is held: it answers with [`Lease::show`].
+    pub fn show(&mut self, grant: &Grant) {
+        self.parts.views.push(grant.id());
     }
 
     /// Gives a grant back. Its queue must be dropped first.

@@ -19,6 +19,7 @@ use sietch_protocol::{SocketReport, SocketState, TcpReport, Transport};
 
 use crate::doorbell::Doorbell;
 use crate::grant::Grant;
+use crate::view::Seen;
 
 /// Questions that may wait: the daemon asks once for each `sietch ss` or `capture`, and nobody waits longer than a second.
 const MOST_WAITING: usize = 64;
@@ -47,6 +48,8 @@ pub(crate) struct Question {
 pub(crate) enum Told {
     /// Its sockets, and how many there were in all.
     Sockets(Vec<SocketInfo>, usize),
+    /// What there is to see of an area.
+    Seen(Box<Seen>),
     /// It does as it was asked.
     Done,
     /// It cannot.
@@ -94,7 +97,12 @@ impl Inquiries {
 
     /// Answers a question that no loop has to be asked.
     pub(crate) fn refuse(&self, id: u64, why: String) {
-        locked(&self.answers).push((id, Told::Refused(why)));
+        self.tell(id, Told::Refused(why));
+    }
+
+    /// Passes an answer on.
+    pub(crate) fn tell(&self, id: u64, told: Told) {
+        locked(&self.answers).push((id, told));
         self.ring();
     }
 

@@ -12,7 +12,8 @@
 //!    within [`RELEASE_TIMEOUT`] finds out by itself, when the process ends or stays away.
 //! 5. What the daemon asks (the sockets of a VNIC, a copy of its frames) goes to the data loop ([`crate::inquiry`]), and comes back through
 //!    this thread. A capture ends when the connection breaks, for nobody could end it any more.
-//! 6. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
+//! 6. Questions about the view of an area go the same way ([`crate::view`]).
+//! 7. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,18 +21,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sietch_net::Engine;
 use sietch_nic::capture::Tap;
-use sietch_protocol::{CallError, Connection, Notice};
+use sietch_protocol::view::{ViewAnswer, ViewRefusal};
+use sietch_protocol::{CallError, Connection, Notice, sealed};
 
 use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::grant::Grant;
 use crate::inquiry::{Inquiries, Question, Told, Wanted, report};
+use crate::view::{Asked, Questions, Seen, View};
 
 /// The first pause before reconnecting: a restarted daemon is back within tens of milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -59,6 +62,7 @@ struct Shared {
     doorbell: OwnedFd,
     stop: OwnedFd,
     inquiries: Inquiries,
+    questions: Questions,
     ending: AtomicBool,
     connected: AtomicBool,
 }
@@ -68,6 +72,13 @@ impl Shared {
         // It can only fail when the counter is full, and then the doorbell is ringing already.
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
+}
+
+/// What a [`View`] showed, on its way to whoever asked.
+#[derive(Debug)]
+pub struct Sighting {
+    id: u64,
+    seen: Seen,
 }
 
 /// Grants that are held until this is dropped, or the process ends.
@@ -86,6 +97,7 @@ impl Lease {
             doorbell: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
             stop: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
             inquiries: Inquiries::new().map_err(|cause| failed(cause.into()))?,
+            questions: Questions::default(),
             ending: AtomicBool::new(false),
             connected: AtomicBool::new(true),
         });
@@ -119,6 +131,36 @@ impl Lease {
         }
     }
 
+    /// Whether somebody asks about a view: one load.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.shared.questions.is_asked()
+    }
+
+    /// Answers one question about the area of `grant` with what `view` shows. Call it once a turn, if [`Lease::is_asked`]. Says whether another question
+    /// about it waits, or this one again: then the next turn should come soon.
+    pub fn show(&self, grant: &Grant, view: &mut dyn View) -> bool {
+        if !self.is_asked() {
+            return false;
+        }
+        let (sighting, more) = self.look(grant, view);
+        if let Some(sighting) = sighting {
+            self.tell(sighting);
+        }
+        more
+    }
+
+    /// As [`Lease::show`], but what is seen is kept until [`Lease::tell`]: for who may not speak of it before it is durable.
+    pub fn look(&self, grant: &Grant, view: &mut dyn View) -> (Option<Sighting>, bool) {
+        let (answered, more) = self.shared.questions.answer(grant.id(), view);
+        (answered.map(|(id, seen)| Sighting { id, seen }), more)
+    }
+
+    /// Answers with what was seen.
+    pub fn tell(&self, sighting: Sighting) {
+        self.shared.inquiries.tell(sighting.id, Told::Seen(Box::new(sighting.seen)));
+    }
+
     /// Whether the daemon said that it shuts down and takes its devices along.
     pub fn is_ending(&self) -> bool {
         self.shared.ending.load(Ordering::Acquire)
@@ -149,6 +191,8 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) grants: Vec<Grant>,
     pub(crate) pages: Vec<SharedPage>,
+    /// Grants of areas of which a view is shown.
+    pub(crate) views: Vec<u64>,
 }
 
 struct Keeper {
@@ -174,6 +218,7 @@ impl Keeper {
                 Woken::Stop => return self.give_back(),
                 Woken::Other => self.shared.connected.store(false, Ordering::Release),
             }
+            self.shared.questions.clear();
             for (_, grant) in std::mem::take(&mut self.captures) {
                 self.ask(NOBODY, grant, Wanted::EndCapture);
             }
@@ -224,10 +269,11 @@ impl Keeper {
     /// Says that this connection answers for what is held.
     fn attend(&mut self) -> Result<(), CallError> {
         let held = self.parts.grants.iter().filter(|grant| !grant.is_revoked());
-        let held = held.map(Grant::id).collect();
+        let held: Vec<u64> = held.map(Grant::id).collect();
+        let views = self.parts.views.iter().filter(|grant| held.contains(grant)).copied().collect();
         // A lease that is dropped meanwhile waits for this.
         self.parts.connection.set_timeout(ADOPT_TIMEOUT);
-        refused_is_fine(self.parts.connection.attend(held))
+        refused_is_fine(self.parts.connection.attend_with_views(held, views))
     }
 
     fn ask(&self, id: u64, grant: u64, wanted: Wanted) {
@@ -255,6 +301,10 @@ impl Keeper {
                     None => {}
                 }
             }
+            Notice::View { id, grant, uid, ref question } => {
+                let question = question.clone();
+                self.shared.questions.put(Asked { id, grant, uid, question, since: Instant::now() });
+            }
             Notice::EndCapture { id, grant } => {
                 self.captures.retain(|(begun, _)| *begun != id);
                 self.ask(NOBODY, grant, Wanted::EndCapture);
@@ -279,6 +329,7 @@ impl Keeper {
         }
         let connection = &mut self.parts.connection;
         let sent = match told {
+            Told::Seen(seen) => show(connection, id, *seen),
             Told::Done => connection.inform(id, Ok(0), None),
             Told::Refused(why) => connection.inform(id, Err(why), None),
             Told::Sockets(sockets, count) => {
@@ -346,6 +397,21 @@ impl Keeper {
             Ok(_) | Err(Errno::INTR) if watched[0].revents().is_empty() => Woken::Other,
             _ => Woken::Stop,
         }
+    }
+}
+
+/// Answers a question about a view.
+fn show(connection: &mut Connection, id: u64, seen: Seen) -> Result<(), CallError> {
+    let (answer, bytes) = match seen {
+        Ok(seen) => seen,
+        Err(refusal) => return connection.show(id, Err(refusal), None),
+    };
+    if answer != ViewAnswer::Piece {
+        return connection.show(id, Ok(answer), None);
+    }
+    match sealed::make("sietch-view", &bytes) {
+        Ok(piece) => connection.show(id, Ok(answer), Some(piece.as_fd())),
+        Err(error) => connection.show(id, Err(ViewRefusal::Failed(error.to_string())), None),
     }
 }
 

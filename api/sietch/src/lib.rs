@@ -7,7 +7,8 @@
 //!    its protection class and whether it was revoked.
 //! 3. [`Client::hold`] gives a [`Lease`]: a thread that holds the connection, notices revocations, and survives
 //!    restarts of the daemon. Its doorbell is pollable like any descriptor.
-//! 4. The engines to drive the queues with are re-exported: [`net`] and [`persist`].
+//! 4. What an area holds can be shown as files ([`view`]).
+//! 5. The engines to drive the queues with are re-exported: [`net`] and [`persist`].
 //!
 //! Two ways to write the loop around a queue, both one thread with nothing shared:
 //!
@@ -57,6 +58,7 @@ mod rest;
 mod runtime;
 mod spin;
 mod stack;
+pub mod view;
 mod vnic;
 mod vsa;
 
@@ -71,7 +73,7 @@ pub use client::{Client, VnicParts};
 pub use doorbell::{DiskDoorbell, Doorbell};
 pub use error::Error;
 pub use grant::Grant;
-pub use lease::Lease;
+pub use lease::{Lease, Sighting};
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
 pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
 pub use ready::{MAX_LINE as READY_MAX_LINE, Ready};

@@ -29,6 +29,7 @@ mod routes;
 mod run;
 mod stall;
 mod vnic;
+mod window;
 
 #[cfg(test)]
 mod tests;

@@ -370,6 +370,11 @@ impl Shard {
         self.store.metrics.long_turn_faults = faults;
     }
 
+    /// The data set.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Counters.
     pub fn metrics(&self) -> &Metrics {
         &self.store.metrics

@@ -17,8 +17,10 @@ pub enum VsaCommand {
     Resize(ResizeArguments),
     /// Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back
     Trim(TrimArguments),
-    /// Write the bytes of an area to standard output, whoever holds it
+    /// Write the bytes of an area to standard output, whoever holds it, or a file of the view that its holder shows
     Cat(CatArguments),
+    /// List what the holder of an area shows of it
+    Ls(LsArguments),
     /// Remove an area that nobody holds, and its data
     Delete(AreaArguments),
 }
@@ -74,6 +76,11 @@ pub struct CatArguments {
     #[arg(value_name = "PATH")]
     pub name: String,
 
+    /// A file of the view that the holder of the area shows, as `keys/0/NAME` of a store, in the place of the area's
+    /// own bytes
+    #[arg(long, value_name = "FILE")]
+    pub view: Option<String>,
+
     /// Which byte to begin with
     #[arg(long, value_name = "BYTES", default_value_t)]
     pub offset: Bytes,
@@ -81,6 +88,18 @@ pub struct CatArguments {
     /// How many bytes to write at most [default: to the end]
     #[arg(long, value_name = "BYTES")]
     pub length: Option<Bytes>,
+}
+
+/// `sietch vsa ls`.
+#[derive(Clone, Debug, Args)]
+pub struct LsArguments {
+    /// The area's path: /VOLUME/NAME, or NAME
+    #[arg(value_name = "PATH")]
+    pub name: String,
+
+    /// A directory of the view [default: its root]
+    #[arg(value_name = "DIRECTORY", default_value = "")]
+    pub directory: String,
 }
 
 /// A command about one area.

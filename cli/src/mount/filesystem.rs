@@ -5,7 +5,8 @@
 //! 2. Nothing can be written: the mount is read-only, and the daemon gives descriptors that only read.
 //! 3. Files are read past the kernel's cache (`FOPEN_DIRECT_IO`): their owners write them by ways that the kernel does not see.
 //! 4. An open area is a descriptor: it outlives a restart of the daemon, and the area's name, as with any file.
-//! 5. Where others than the mounting user may look, the kernel may not keep what one of them was told: names and attributes are asked for anew.
+//! 5. What is in a view, its owner is asked ([`super::views`]), each in a lane of its own.
+//! 6. Where others than the mounting user may look, the kernel may not keep what one of them was told: names and attributes are asked for anew.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,16 +22,20 @@ use fuser::{
     OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
 };
 use sietch_protocol::message::{MAX_PIECE, is_name};
-use sietch_protocol::{AreaStatus, ErrorKind};
+use sietch_protocol::view::is_file_name;
+use sietch_protocol::{AreaStatus, ErrorKind, Shown};
 
 use super::areas::{Areas, FRESH, Listing};
 use super::nodes::{Node, Nodes};
+use super::views::{OpenDirectory, OpenFile, Path as ViewPath, Views, is_directory};
 use super::workers::{Lane, Speaker, Trouble, Workers};
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
 /// What a reader is advised to read at once.
 const READ_SIZE: u32 = 128 << 10;
+/// What a view is called after its area: no area can be called so.
+const VIEW: &str = ".view";
 
 /// What the kernel has open.
 enum Open {
@@ -40,12 +45,17 @@ enum Open {
     Pieces { path: String, size: u64 },
     /// A directory as it was when it was opened.
     Directory(Vec<(String, Node)>),
+    /// A file of a view.
+    Shown(OpenFile),
+    /// A directory of a view.
+    Listed(OpenDirectory),
 }
 
 /// What all parts of a mount share.
 struct Shared {
     nodes: Mutex<Nodes>,
     areas: Areas,
+    views: Views,
     open: Mutex<HashMap<u64, Arc<Open>>>,
     next_handle: AtomicU64,
     /// How long the kernel may keep what it was told.
@@ -84,18 +94,27 @@ impl Shared {
         uid == 0 || (uid == owner && uid != u32::MAX)
     }
 
-    fn attributes(&self, node: &Node, area: Option<&AreaStatus>) -> FileAttr {
+    fn attributes(&self, node: &Node, area: Option<&AreaStatus>, shown: Option<Shown>) -> FileAttr {
         let (kind, perm, nlink) = match node {
             Node::Root | Node::Volume(_) => (FileType::Directory, 0o555, 2),
             Node::Area(_) => (FileType::RegularFile, 0o400, 1),
+            Node::View(_) => match shown {
+                Some(shown) if !is_directory(shown) => (FileType::RegularFile, 0o400, 1),
+                _ => (FileType::Directory, 0o500, 2),
+            },
+        };
+        let (size, taken) = match (shown, area) {
+            (Some(shown), _) => (shown.size, shown.size),
+            (None, Some(area)) => (area.size, area.allocated),
+            (None, None) => (0, 0),
         };
         let modified = area.and_then(|area| area.modified);
         let time = modified.map_or(self.began, |time| UNIX_EPOCH + Duration::from_nanos(time));
         let uid = area.map_or(self.uid, |area| area.uid);
         FileAttr {
             ino: INodeNo(locked(&self.nodes).number(node)),
-            size: area.map_or(0, |area| area.size),
-            blocks: area.map_or(0, |area| area.allocated.div_ceil(STAT_BLOCK)),
+            size,
+            blocks: taken.div_ceil(STAT_BLOCK),
             atime: time,
             mtime: time,
             ctime: time,
@@ -111,37 +130,82 @@ impl Shared {
         }
     }
 
-    /// What `node` is to `uid`.
-    fn look(&self, uid: u32, node: &Node, listing: &Listing) -> Result<FileAttr, Errno> {
+    /// The area at `path`, if `uid` may see it.
+    fn area<'a>(uid: u32, path: &str, listing: &'a Listing) -> Result<&'a AreaStatus, Errno> {
+        let area = listing.area(path).ok_or(Errno::ENOENT)?;
+        if Self::may(uid, area.uid) { Ok(area) } else { Err(Errno::EACCES) }
+    }
+
+    /// What `node` is to `uid`; nothing if its owner has to be asked.
+    fn look(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Option<FileAttr>, Errno> {
         match node {
-            Node::Root => Ok(self.attributes(node, None)),
+            Node::Root => Ok(Some(self.attributes(node, None, None))),
             Node::Volume(name) if listing.volumes.binary_search(name).is_ok() => {
-                Ok(self.attributes(node, None))
+                Ok(Some(self.attributes(node, None, None)))
             }
             Node::Volume(_) => Err(Errno::ENOENT),
             Node::Area(path) => {
-                let area = listing.area(path).ok_or(Errno::ENOENT)?;
-                if !Self::may(uid, area.uid) {
-                    return Err(Errno::EACCES);
+                let area = Self::area(uid, path, listing)?;
+                Ok(Some(self.attributes(node, Some(area), None)))
+            }
+            Node::View(path) => {
+                let area = Self::area(uid, &path.area, listing)?;
+                if !area.view {
+                    return Err(Errno::ENOENT);
                 }
-                Ok(self.attributes(node, Some(area)))
+                let shown = self.views.fresh(path);
+                Ok(shown.map(|shown| self.attributes(node, Some(area), Some(shown))))
             }
         }
     }
 
-    fn entries(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Vec<(String, Node)>, Errno> {
+    /// The same of what is in a view, from its owner.
+    fn look_into(&self, path: &ViewPath, speaker: &mut Speaker) -> Result<FileAttr, Errno> {
+        let shown = self.views.look(speaker, path)?;
+        let listing = self.areas.get(speaker).map_err(|trouble| errno(&trouble))?;
+        let area = listing.area(&path.area).ok_or(Errno::ENOENT)?;
+        Ok(self.attributes(&Node::View(path.clone()), Some(area), Some(shown)))
+    }
+
+    fn directory(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Open, Errno> {
         self.look(uid, node, listing)?;
         match node {
             Node::Root => {
                 let volume = |name: &String| (name.clone(), Node::Volume(name.clone()));
-                Ok(listing.volumes.iter().map(volume).collect())
+                Ok(Open::Directory(listing.volumes.iter().map(volume).collect()))
             }
             Node::Volume(volume) => {
-                let own = listing.of(volume).filter(|(_, area)| Self::may(uid, area.uid));
-                Ok(own.map(|(name, area)| (name.to_owned(), Node::Area(area.path.clone()))).collect())
+                let mut entries = Vec::new();
+                for (name, area) in listing.of(volume).filter(|(_, area)| Self::may(uid, area.uid)) {
+                    entries.push((name.to_owned(), Node::Area(area.path.clone())));
+                    if area.view {
+                        let path = ViewPath { area: area.path.clone(), within: String::new() };
+                        entries.push((format!("{name}{VIEW}"), Node::View(path)));
+                    }
+                }
+                Ok(Open::Directory(entries))
             }
+            Node::View(path) => Ok(Open::Listed(OpenDirectory::new(path.clone()))),
             Node::Area(_) => Err(Errno::ENOTDIR),
         }
+    }
+
+    /// Adds entries, the first of which is at offset `at`, as far as there is room.
+    fn fill<'a>(
+        &self,
+        mut at: u64,
+        entries: impl Iterator<Item = (&'a str, Node, FileType)>,
+        mut reply: ReplyDirectory,
+    ) {
+        let nodes = locked(&self.nodes);
+        for (name, node, kind) in entries {
+            at += 1;
+            if reply.add(INodeNo(nodes.number(&node)), at, kind, name) {
+                break;
+            }
+        }
+        drop(nodes);
+        reply.ok();
     }
 
     fn opened(&self, open: Open) -> FileHandle {
@@ -182,7 +246,7 @@ fn read_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(at)
 }
 
-fn read(open: &Open, offset: u64, size: u32, speaker: &mut Speaker) -> Result<Vec<u8>, Errno> {
+fn read(open: &Open, offset: u64, size: u32, views: &Views, speaker: &mut Speaker) -> Result<Vec<u8>, Errno> {
     match open {
         Open::File { file, size: end } => {
             let length = u64::from(size).min(end.saturating_sub(offset));
@@ -209,14 +273,15 @@ fn read(open: &Open, offset: u64, size: u32, speaker: &mut Speaker) -> Result<Ve
             }
             Ok(bytes)
         }
-        Open::Directory(_) => Err(Errno::EISDIR),
+        Open::Shown(file) => file.read(views, speaker, offset, size),
+        Open::Directory(_) | Open::Listed(_) => Err(Errno::EISDIR),
     }
 }
 
 /// See the module's account.
 pub struct Names {
     shared: Arc<Shared>,
-    workers: Workers,
+    workers: Arc<Workers>,
 }
 
 impl Names {
@@ -228,6 +293,7 @@ impl Names {
         let shared = Shared {
             nodes: Mutex::default(),
             areas: Areas::default(),
+            views: Views::default(),
             open: Mutex::default(),
             next_handle: AtomicU64::new(1),
             keep: if others { Duration::ZERO } else { FRESH },
@@ -235,11 +301,11 @@ impl Names {
             gid: rustix::process::getegid().as_raw(),
             began: SystemTime::now(),
         };
-        Ok(Self { shared: Arc::new(shared), workers: Workers::start(socket)? })
+        Ok(Self { shared: Arc::new(shared), workers: Arc::new(Workers::start(socket)?) })
     }
 
     /// Answers with `work` and what there is: at once if that is known, else when the daemon has said it.
-    fn with_listing(&self, work: impl FnOnce(&Shared, Result<&Listing, Errno>) + Send + 'static) {
+    fn with_listing(&self, work: impl FnOnce(&Arc<Shared>, Result<&Listing, Errno>) + Send + 'static) {
         if let Some(listing) = self.shared.areas.fresh() {
             return work(&self.shared, Ok(&listing));
         }
@@ -254,33 +320,73 @@ impl Names {
         self.workers.submit(Lane::Names, Box::new(job));
     }
 
+    fn open_view(&self, uid: u32, path: ViewPath, reply: ReplyOpen) {
+        self.find(uid, Node::View(path.clone()), move |shared, found| match found {
+            Ok(found) if found.kind == FileType::RegularFile => {
+                let open = Open::Shown(OpenFile::new(path));
+                reply.opened(shared.opened(open), FopenFlags::FOPEN_DIRECT_IO);
+            }
+            Ok(_) => reply.error(Errno::EISDIR),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
     fn node(&self, number: INodeNo) -> Option<Node> {
         locked(&self.shared.nodes).get(number.0)
     }
 
     /// What `name` in the directory `parent` would be.
     fn child(&self, parent: INodeNo, name: &OsStr) -> Option<Node> {
-        let name = name.to_str().filter(|name| is_name(name))?;
+        let name = name.to_str()?;
         match self.node(parent)? {
-            Node::Root => Some(Node::Volume(name.to_owned())),
-            Node::Volume(volume) => Some(Node::Area(format!("/{volume}/{name}"))),
+            Node::Root => is_name(name).then(|| Node::Volume(name.to_owned())),
+            Node::Volume(volume) => match name.strip_suffix(VIEW) {
+                Some(area) if is_name(area) => {
+                    Some(Node::View(ViewPath { area: format!("/{volume}/{area}"), within: String::new() }))
+                }
+                _ => is_name(name).then(|| Node::Area(format!("/{volume}/{name}"))),
+            },
+            Node::View(path) => is_file_name(name).then(|| Node::View(path.child(name))),
             Node::Area(_) => None,
         }
+    }
+
+    /// Finds out what `node` is to `uid`, and calls `reply` with that.
+    fn find(
+        &self,
+        uid: u32,
+        node: Node,
+        reply: impl FnOnce(&Shared, Result<FileAttr, Errno>) + Send + 'static,
+    ) {
+        let workers = Arc::clone(&self.workers);
+        self.with_listing(move |shared, listing| {
+            let found = listing.and_then(|listing| shared.look(uid, &node, listing));
+            let path = match (found, node) {
+                (Ok(None), Node::View(path)) => path,
+                (Ok(found), _) => return reply(shared, found.ok_or(Errno::EIO)),
+                (Err(errno), _) => return reply(shared, Err(errno)),
+            };
+            let shared = Arc::clone(shared);
+            let lane = Lane::View(path.area.clone());
+            let job = move |speaker: Option<&mut Speaker>| {
+                let found = speaker.ok_or(Errno::EAGAIN);
+                reply(&shared, found.and_then(|speaker| shared.look_into(&path, speaker)));
+            };
+            workers.submit(lane, Box::new(job));
+        });
     }
 }
 
 impl Filesystem for Names {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let uid = request.uid();
         let Some(node) = self.child(parent, name) else { return reply.error(Errno::ENOENT) };
-        self.with_listing(move |shared, listing| {
-            match listing.and_then(|listing| shared.look(uid, &node, listing)) {
-                Ok(mut attributes) => {
-                    attributes.ino = INodeNo(locked(&shared.nodes).told(&node));
-                    reply.entry(&shared.keep, &attributes, Generation(0));
-                }
-                Err(errno) => reply.error(errno),
+        let told = node.clone();
+        self.find(request.uid(), node, move |shared, found| match found {
+            Ok(mut attributes) => {
+                attributes.ino = INodeNo(locked(&shared.nodes).told(&told));
+                reply.entry(&shared.keep, &attributes, Generation(0));
             }
+            Err(errno) => reply.error(errno),
         });
     }
 
@@ -289,13 +395,10 @@ impl Filesystem for Names {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let uid = request.uid();
         let Some(node) = self.node(number) else { return reply.error(Errno::ENOENT) };
-        self.with_listing(move |shared, listing| {
-            match listing.and_then(|listing| shared.look(uid, &node, listing)) {
-                Ok(attributes) => reply.attr(&shared.keep, &attributes),
-                Err(errno) => reply.error(errno),
-            }
+        self.find(request.uid(), node, move |shared, found| match found {
+            Ok(attributes) => reply.attr(&shared.keep, &attributes),
+            Err(errno) => reply.error(errno),
         });
     }
 
@@ -303,12 +406,14 @@ impl Filesystem for Names {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
+        let uid = request.uid();
         let path = match self.node(number) {
             Some(Node::Area(path)) => path,
+            Some(Node::View(path)) => return self.open_view(uid, path, reply),
             Some(_) => return reply.error(Errno::EISDIR),
             None => return reply.error(Errno::ENOENT),
         };
-        let (uid, shared) = (request.uid(), Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
         let lane = Lane::Area(path.clone());
         let job = move |speaker: Option<&mut Speaker>| {
             let opened = speaker.ok_or(Errno::EAGAIN).and_then(|speaker| shared.open(uid, &path, speaker));
@@ -331,17 +436,21 @@ impl Filesystem for Names {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (Some(open), Some(Node::Area(path))) = (self.shared.handle(handle), self.node(number)) else {
-            return reply.error(Errno::EBADF);
+        let lane = match self.node(number) {
+            Some(Node::Area(path)) => Lane::Area(path),
+            Some(Node::View(path)) => Lane::View(path.area),
+            _ => return reply.error(Errno::EBADF),
         };
-        let job = move |speaker: Option<&mut Speaker>| match speaker
-            .ok_or(Errno::EAGAIN)
-            .and_then(|speaker| read(&open, offset, size, speaker))
-        {
-            Ok(bytes) => reply.data(&bytes),
-            Err(errno) => reply.error(errno),
+        let Some(open) = self.shared.handle(handle) else { return reply.error(Errno::EBADF) };
+        let shared = Arc::clone(&self.shared);
+        let job = move |speaker: Option<&mut Speaker>| {
+            let speaker = speaker.ok_or(Errno::EAGAIN);
+            match speaker.and_then(|speaker| read(&open, offset, size, &shared.views, speaker)) {
+                Ok(bytes) => reply.data(&bytes),
+                Err(errno) => reply.error(errno),
+            }
         };
-        self.workers.submit(Lane::Area(path), Box::new(job));
+        self.workers.submit(lane, Box::new(job));
     }
 
     fn release(
@@ -362,10 +471,8 @@ impl Filesystem for Names {
         let uid = request.uid();
         let Some(node) = self.node(number) else { return reply.error(Errno::ENOENT) };
         self.with_listing(move |shared, listing| {
-            match listing.and_then(|listing| shared.entries(uid, &node, listing)) {
-                Ok(entries) => {
-                    reply.opened(shared.opened(Open::Directory(entries)), FopenFlags::empty());
-                }
+            match listing.and_then(|listing| shared.directory(uid, &node, listing)) {
+                Ok(open) => reply.opened(shared.opened(open), FopenFlags::empty()),
                 Err(errno) => reply.error(errno),
             }
         });
@@ -379,25 +486,45 @@ impl Filesystem for Names {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let open = self.shared.handle(handle);
-        let Some(Open::Directory(entries)) = open.as_deref() else { return reply.error(Errno::EBADF) };
-        let nodes = locked(&self.shared.nodes);
-        let own =
-            [(number.0, "."), (number.0, "..")].map(|(number, name)| (number, FileType::Directory, name));
-        let of = |(name, node): &'_ (String, Node)| {
-            let kind =
-                if matches!(node, Node::Area(_)) { FileType::RegularFile } else { FileType::Directory };
-            (nodes.number(node), kind, name.clone())
-        };
-        let all = own.into_iter().map(|(number, kind, name)| (number, kind, name.to_owned()));
-        let all = all.chain(entries.iter().map(of));
-        let first = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (at, (number, kind, name)) in all.enumerate().skip(first) {
-            if reply.add(INodeNo(number), at as u64 + 1, kind, &name) {
-                break;
+        let Some(open) = self.shared.handle(handle) else { return reply.error(Errno::EBADF) };
+        let mut at = offset;
+        for name in [".", ".."].into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            at += 1;
+            if reply.add(number, at, FileType::Directory, name) {
+                return reply.ok();
             }
         }
-        reply.ok();
+        let shared = Arc::clone(&self.shared);
+        let lane = match &*open {
+            Open::Directory(entries) => {
+                let passed = usize::try_from(at - 2).unwrap_or(usize::MAX);
+                let kind = |node: &Node| match node {
+                    Node::Area(_) => FileType::RegularFile,
+                    _ => FileType::Directory,
+                };
+                let entries = entries.get(passed..).unwrap_or_default().iter();
+                let entries = entries.map(|(name, node)| (name.as_str(), node.clone(), kind(node)));
+                return shared.fill(at, entries, reply);
+            }
+            Open::Listed(listed) => Lane::View(listed.path.area.clone()),
+            _ => return reply.error(Errno::ENOTDIR),
+        };
+        let job = move |speaker: Option<&mut Speaker>| {
+            let Open::Listed(listed) = &*open else { return reply.error(Errno::ENOTDIR) };
+            let entries = speaker.ok_or(Errno::EAGAIN);
+            match entries.and_then(|speaker| listed.entries(&shared.views, speaker, at)) {
+                Ok(entries) => {
+                    let entries = entries.iter().map(|entry| {
+                        let directory = is_directory(entry.shown);
+                        let kind = if directory { FileType::Directory } else { FileType::RegularFile };
+                        (entry.name.as_str(), Node::View(listed.path.child(&entry.name)), kind)
+                    });
+                    shared.fill(at, entries, reply);
+                }
+                Err(errno) => reply.error(errno),
+            }
+        };
+        self.workers.submit(lane, Box::new(job));
     }
 
     fn releasedir(

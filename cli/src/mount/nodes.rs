@@ -1,6 +1,6 @@
 //! What there is under the mount, and the numbers by which the kernel knows it.
 //!
-//! 1. The root holds volumes, a volume holds areas.
+//! 1. The root holds volumes, a volume holds areas and the views of those whose holders show one.
 //! 2. A number is made from the path, so that it stays the same from one look to the next; should two paths share one, the second gets the
 //!    next that is free.
 //! 3. A number is kept for as long as the kernel remembers it: it says how often it was told of one (`lookup`) and how many of these it has
@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::views::Path;
 
 /// The number of the root.
 pub const ROOT: u64 = 1;
@@ -21,6 +23,8 @@ pub enum Node {
     Volume(String),
     /// A file: the bytes of an area, by its path `/VOLUME/NAME`.
     Area(String),
+    /// Something in the view of an area.
+    View(Path),
 }
 
 struct Known {

@@ -32,6 +32,8 @@ pub enum Lane {
     Names,
     /// The bytes of the area at this path.
     Area(String),
+    /// The view of the area at this path.
+    View(String),
 }
 
 /// A job. It gets nothing where too many wait already.

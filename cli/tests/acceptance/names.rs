@@ -116,14 +116,15 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
         client.ask("SET greeting hello-from-the-store").expect("SET");
         let mount = Mount::start(&place, "mnt", &[]);
         assert_eq!(said(&["ls", &shown(&mount.directory)]), "main\n");
-        assert_eq!(said(&["ls", &shown(&mount.path("main"))]), "store\n");
+        assert_eq!(said(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
         let area = shown(&mount.path("main/store"));
         let stat = said(&["stat", "-c", "%F %s %u %a", &area]);
         assert_eq!(stat, format!("regular file {} {STORE_USER} 400\n", 64 << 20));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
         let written: u64 = said(&["stat", "-c", "%Y", &area]).trim().parse().unwrap();
         assert!(now.abs_diff(written) < 3600, "{written} is no time of writing");
-        assert_eq!(said(&["find", &shown(&mount.directory), "-type", "f"]), format!("{area}\n"));
+        let found = said(&["find", &shown(&mount.directory), "-maxdepth", "2", "-type", "f"]);
+        assert_eq!(found, format!("{area}\n"));
 
         // The same bytes by every way, in pieces of every size.
         let real = shown(&place.area());
@@ -191,11 +192,14 @@ fn a_mount_shows_others_nothing_but_their_own() {
         mount.stop();
 
         let mount = Mount::start(&place, "mnt", &["--allow-other"]);
+        let view = shown(&mount.path("main/store.view"));
         let [area, own] = ["main/store", "main/rogues"].map(|name| shown(&mount.path(name)));
         // Root has looked at it: the kernel may not show others what it has kept of that.
-        assert_eq!(said(&["ls", &inside]), "rogues\nstore\n");
+        assert_eq!(said(&["ls", &inside]), "rogues\nstore\nstore.view\n");
         said(&["head", "-c", "10", &area]);
-        for words in [&["cat", &area][..], &["stat", &area], &["head", "-c", "1", &area]] {
+        said(&["ls", &format!("{view}/keys/0")]);
+        for words in [&["cat", &area][..], &["stat", &area], &["ls", &view], &["ls", &format!("{view}/keys")]]
+        {
             assert!(refused_to(ROGUE_USER, words).contains("Permission denied"), "{words:?}");
         }
         let listed = Command::new("ls").arg(&inside).uid(ROGUE_USER).gid(ROGUE_USER).output().unwrap();
@@ -255,5 +259,115 @@ fn a_mount_outlives_the_daemon_and_a_killed_one_is_cleared_away() {
         let status = wait_for("its end", || mount.child.try_wait().expect("wait"));
         assert!(status.success(), "{status:?}");
         up.stop();
+    });
+}
+
+/// A store with a few keys, and its view mounted.
+fn with_view(name: &str, test: impl FnOnce(&Place, &Mount, &Path, &mut Client) + Send + 'static) {
+    if !has_fuse(name) {
+        return;
+    }
+    let folder = name[..12].to_owned();
+    in_own_network(name, move || {
+        let place = Place::new(&folder);
+        let up = place.up(&[]);
+        let mut client = Client::connect(place.kernel()).expect("the store answers");
+        for command in ["SET greeting hello", "SET a/b slash", "RPUSH list one two", "SET empty x"] {
+            client.ask(command).expect("a reply");
+        }
+        client.command(&[b"SET", b"large", &vec![b'x'; 3_000_000]]).expect("SET");
+        let mount = Mount::start(&place, "mnt", &[]);
+        let keys = mount.path("main/store.view/keys/0");
+        test(&place, &mount, &keys, &mut client);
+        mount.stop();
+        up.stop();
+    });
+}
+
+#[test]
+fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
+    let name = "keys_of_the_store_are_files_that_its_owner_shows_while_it_serves";
+    with_view(name, |place, mount, keys, client| {
+        assert_eq!(said(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
+        assert_eq!(said(&["ls", &shown(keys)]), "a%2Fb\nempty\ngreeting\nlarge\nlist\n");
+        let file = |name: &str| shown(&keys.join(name));
+        assert_eq!(
+            said(&["cat", &file("greeting"), &file("a%2Fb"), &file("list")]),
+            "helloslash\"one\"\n\"two\"\n"
+        );
+        let stat = said(&["stat", "-c", "%F %s %u %a", &file("greeting"), &shown(keys)]);
+        assert_eq!(stat, format!("regular file 5 {STORE_USER} 400\ndirectory 0 {STORE_USER} 500\n"));
+        let copy = shown(&place.folder.join("large"));
+        said(&["cp", &file("large"), &copy]);
+        assert_eq!(std::fs::read(&copy).unwrap(), vec![b'x'; 3_000_000]);
+        assert_eq!(said(&["tail", "-c", "3", &file("greeting")]), "llo");
+        assert_eq!(
+            said(&["dd", &format!("if={}", file("greeting")), "bs=2", "skip=1", "count=1", "status=none"]),
+            "ll"
+        );
+        for missing in ["none", "..", "%61", "greeting/x"] {
+            let path = shown(keys) + "/" + missing;
+            assert!(!program(&["cat", &path]).status.success(), "{missing}");
+        }
+        // Thousands of keys are a listing of many pages; what is deleted goes.
+        for number in 0..2000 {
+            client.ask(&format!("SET many:{number} {number}")).expect("SET");
+        }
+        client.ask("DEL empty").expect("DEL");
+        wait_for("all keys", || (said(&["ls", &shown(keys)]).lines().count() == 2004).then_some(()));
+        let found = said(&["find", &shown(&mount.path("main/store.view")), "-type", "f"]);
+        assert_eq!(found.lines().count(), 2004);
+        // Without any mount, the same.
+        let cat = place.run(&["vsa", "cat", "/main/store", "--view", "keys/0/greeting"]);
+        assert_eq!(text(&cat.stdout), "hello", "{cat:?}");
+        let part = ["vsa", "cat", "store", "--view", "keys/0/large", "--offset", "2999990", "--length", "5"];
+        assert_eq!(text(&place.run(&part).stdout), "xxxxx");
+        assert_eq!(text(&place.run(&["vsa", "ls", "store"]).stdout), "keys/\n");
+        assert_eq!(text(&place.run(&["vsa", "ls", "store", "keys/0"]).stdout).lines().count(), 2004);
+        let none = place.run(&["vsa", "cat", "store", "--view", "keys/0/none"]);
+        assert!(text(&none.stderr).contains("no such file"), "{none:?}");
+    });
+}
+
+#[test]
+fn an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_s_business() {
+    let name = "an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_s_business";
+    with_view(name, |place, mount, keys, client| {
+        let greeting = keys.join("greeting");
+        let mut open = std::fs::File::open(&greeting).expect("open");
+        let [_, _, store] = place.pids();
+        signal(store, Signal::STOP);
+        // `program` gives up much later than the second that an owner is given.
+        for words in [&["cat", &shown(&greeting)][..], &["ls", &shown(&keys.join("list"))]] {
+            let output = program(words);
+            assert!(text(&output.stderr).contains("Connection timed out"), "{words:?}: {output:?}");
+        }
+        assert!(place.run(&["vsa", "cat", "store", "--view", "keys/0/greeting"]).status.code() == Some(1));
+        // The area itself, and the daemon, do not notice.
+        let head = program(&["head", "-c", "8192", &shown(&mount.path("main/store"))]);
+        assert_eq!(head.stdout.len(), 8192, "{head:?}");
+        assert!(place.run(&["vsa", "list"]).status.success());
+        signal(store, Signal::CONT);
+        wait_for("the owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
+        assert_eq!(
+            client.ask("GET greeting").expect("it was not disturbed"),
+            crate::client::Reply::Bulk(Some(b"hello".to_vec()))
+        );
+
+        // In the middle of a question, killed.
+        signal(store, Signal::STOP);
+        let mut reader =
+            Command::new("cat").arg(&greeting).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        signal(store, Signal::KILL);
+        let mut complaint = String::new();
+        reader.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert!(!reader.wait().unwrap().success());
+        let expected = ["Input/output error", "No such file or directory", "Connection timed out"];
+        assert!(expected.iter().any(|expected| complaint.contains(expected)), "{complaint}");
+        let mut bytes = Vec::new();
+        let error = open.read_to_end(&mut bytes).expect_err("its owner is dead");
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+        // Another store has taken its place by itself.
+        wait_for("the next owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
     });
 }

@@ -20,6 +20,7 @@ mod links;
 mod names;
 mod ports;
 mod storage;
+mod views;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -79,6 +80,8 @@ pub(crate) enum Event {
     },
     /// An application was asked something, and its time is up.
     Overdue { question: u64 },
+    /// The same of a question about a view.
+    ViewOverdue { question: u64 },
     /// Look at the areas.
     Inspect,
     /// End.
@@ -113,6 +116,8 @@ struct Client {
     pages: Vec<(String, OwnedFd)>,
     /// Grants whose inquiries it answers; none if it has never said that it reads notices.
     attends: Option<BTreeSet<u64>>,
+    /// Those of them of which it shows a view.
+    views: BTreeSet<u64>,
 }
 
 impl Client {
@@ -155,6 +160,8 @@ pub(crate) struct Control<D> {
     brokered: brokered::Brokered,
     /// What applications were asked.
     inquiries: inquiry::Inquiries,
+    /// What they were asked about their areas.
+    views: views::Views,
     warnings: Vec<String>,
 }
 
@@ -202,6 +209,7 @@ impl<D: VnicDevices> Control<D> {
             ports: ports::Ports::default(),
             brokered: brokered::Brokered::default(),
             inquiries: inquiry::Inquiries::default(),
+            views: views::Views::default(),
             warnings: Vec::new(),
         }
     }
@@ -249,8 +257,9 @@ impl<D: VnicDevices> Control<D> {
         match event {
             Event::Connected { connection, process, pidfd, outbox } => {
                 self.watch(&process, pidfd);
-                let (name, pages, attends) = (String::new(), Vec::new(), None);
-                self.clients.insert(connection, Client { process, name, outbox, pages, attends });
+                let (attends, views) = (None, BTreeSet::new());
+                let (name, pages) = (String::new(), Vec::new());
+                self.clients.insert(connection, Client { process, name, outbox, pages, attends, views });
             }
             Event::Request { connection, request, descriptors, answer } => {
                 return self.request(connection, request, descriptors, answer).await;
@@ -268,6 +277,7 @@ impl<D: VnicDevices> Control<D> {
                 self.worked(&place, work, result, asker.as_ref(), answer);
             }
             Event::Overdue { question } => self.overdue(question),
+            Event::ViewOverdue { question } => self.view_overdue(question),
             Event::Inspect => self.inspect(),
             Event::Stop(why) => {
                 tracing::info!(why, "ending");
@@ -310,6 +320,10 @@ impl<D: VnicDevices> Control<D> {
             Request::ReadVsa { name } => self.open_for_reading(connection, &name),
             Request::ReadVsaAt { name, offset, length } => {
                 self.read_piece(connection, &name, offset, length, answer);
+                return ControlFlow::Continue(());
+            }
+            Request::View { name, question } => {
+                self.look_into(connection, &name, question, answer);
                 return ControlFlow::Continue(());
             }
             Request::Sockets { vnic } => {
@@ -356,7 +370,8 @@ impl<D: VnicDevices> Control<D> {
             }
             Request::Detached { grant } => self.detached(connection, grant).map(Into::into),
             Request::Reshaped { grant } => self.reshaped(connection, grant).map(Into::into),
-            Request::Attend { grants } => self.attend(connection, &grants).map(Into::into),
+            Request::Attend { grants, views } => self.attend(connection, &grants, &views).map(Into::into),
+            Request::Show { id, outcome } => self.shown(connection, id, outcome, descriptors).map(Into::into),
             Request::Inform { id, outcome } => {
                 self.inform(connection, id, outcome, descriptors).map(Into::into)
             }
@@ -474,6 +489,7 @@ impl<D: VnicDevices> Control<D> {
 
     fn disconnected(&mut self, connection: u64) {
         self.inquirer_gone(connection);
+        self.viewer_gone(connection);
         self.service_gone(connection);
         let Some(client) = self.clients.remove(&connection) else { return };
         let process = client.process;

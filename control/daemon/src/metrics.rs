@@ -29,6 +29,12 @@ pub(crate) struct Counters {
     pub orphans_removed: u64,
     /// Areas made, resized, trimmed or removed.
     pub areas_changed: u64,
+    /// Questions about views that were passed on.
+    pub view_questions: u64,
+    /// Of these, answered with something that was no answer.
+    pub view_answers_refused: u64,
+    /// Of these, not answered in time.
+    pub view_timeouts: u64,
     /// Areas found with another size than granted, and cut back.
     pub areas_cut_back: u64,
 }
@@ -48,6 +54,9 @@ impl Counters {
             ("grants_revoked", self.grants_revoked),
             ("orphans_removed", self.orphans_removed),
             ("areas_changed", self.areas_changed),
+            ("view_questions", self.view_questions),
+            ("view_answers_refused", self.view_answers_refused),
+            ("view_timeouts", self.view_timeouts),
             ("areas_cut_back", self.areas_cut_back),
         ];
         let metric =

@@ -26,6 +26,7 @@ use crate::message::{
 use crate::sealed;
 use crate::storage::{AreaStatus, HeldStorage, VolumeStatus};
 use crate::types::QueueGeometry;
+use crate::view::{Ask, ViewAnswer, ViewQuestion, ViewRefusal};
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -260,7 +261,47 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn attend(&mut self, grants: Vec<u64>) -> Result<(), CallError> {
-        self.done(&Request::Attend { grants }, &[])
+        self.attend_with_views(grants, Vec::new())
+    }
+
+    /// The same, and that it shows views of the areas of `views`, which are among `grants`.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn attend_with_views(&mut self, grants: Vec<u64>, views: Vec<u64>) -> Result<(), CallError> {
+        self.done(&Request::Attend { grants, views }, &[])
+    }
+
+    /// Asks the holder of the VSA `name` about its view; the bytes are those of a piece.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn view(&mut self, name: &str, question: ViewQuestion) -> Result<(ViewAnswer, Vec<u8>), CallError> {
+        let ask = question.ask;
+        let (reply, descriptors) = self.call(&Request::View { name: name.to_owned(), question }, &[])?;
+        let Reply::View(answer) = reply else { return Err(CallError::Unexpected("no view")) };
+        answer.check(ask).map_err(CallError::Unexpected)?;
+        match (ask, &descriptors[..]) {
+            (Ask::Read { length, .. }, [piece]) => {
+                let bytes = sealed::read(piece, length.into());
+                Ok((answer, bytes.map_err(|_| CallError::Unexpected("no piece"))?))
+            }
+            (_, []) => Ok((answer, Vec::new())),
+            _ => Err(CallError::Unexpected("another number of descriptors")),
+        }
+    }
+
+    /// Answers question `id` about a view.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn show(
+        &mut self,
+        id: u64,
+        outcome: Result<ViewAnswer, ViewRefusal>,
+        piece: Option<BorrowedFd<'_>>,
+    ) -> Result<(), CallError> {
+        self.done(&Request::Show { id, outcome }, piece.as_slice())
     }
 
     /// Makes this connection that of the service core, which still has `ports`. New ports come as notices.

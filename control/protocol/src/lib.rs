@@ -11,6 +11,7 @@
 //!    them are one frame.
 //! 7. Volumes and their storage areas have their own vocabulary ([`storage`]).
 //! 8. Bytes of areas and of views travel in sealed memfds ([`sealed`]).
+//! 9. What the holder of an area shows of it is a tree of files ([`view`]).
 //!
 //! `docs/spec/control-protocol.md` is the reference for all of it.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod sealed;
 pub mod sockets;
 pub mod storage;
 pub mod types;
+pub mod view;
 
 pub use connection::{CallError, Connection, SharedDescriptors, VnicDescriptors};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
@@ -39,6 +41,7 @@ pub use storage::{
 pub use types::{
     Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
+pub use view::{Ask, FileKind, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion, ViewRefusal};
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
 pub const PROTOCOL: u32 = 4;

@@ -13,6 +13,7 @@ use crate::storage::{
 use crate::types::{
     Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
+use crate::view::{ViewAnswer, ViewQuestion, ViewRefusal};
 
 /// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it (`sv-NAME-a` fits
 /// IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
@@ -55,6 +56,9 @@ pub enum Request {
     Attend {
         /// At most [`MAX_HELD`].
         grants: Vec<u64>,
+        /// Those of them of which it shows a view ([`Notice::View`]).
+        #[serde(default)]
+        views: Vec<u64>,
     },
     /// Makes this connection that of the service core, the software switch. `ports` are those that it still has from before the
     /// daemon was restarted. Answer: [`Reply::Done`]; then [`Notice::Port`] for each port. The uid of `[service]` in
@@ -95,6 +99,21 @@ pub enum Request {
         id: u64,
         /// Sockets that did not fit, or why there is no answer.
         outcome: Result<u64, String>,
+    },
+    /// Asks the holder of a VSA about the view that it shows. Answer: [`Reply::View`]; of [`crate::view::ViewAnswer::Piece`] with one
+    /// descriptor. Administrators and the VSA's user.
+    View {
+        /// The VSA's path.
+        name: String,
+        /// What is asked.
+        question: ViewQuestion,
+    },
+    /// Answers a [`Notice::View`]; with one descriptor ([`crate::sealed`]) if that asked for bytes. Answer: [`Reply::Done`].
+    Show {
+        /// The notice's id.
+        id: u64,
+        /// What there is to see, or why not.
+        outcome: Result<ViewAnswer, ViewRefusal>,
     },
     /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing; of an area in memory that has
     /// grown while it was held one for each of its parts.
@@ -248,6 +267,8 @@ pub enum Reply {
     Reading(Box<AreaStatus>),
     /// To ReadVsaAt. Descriptor: the bytes, sealed.
     Piece,
+    /// To View: what the holder said, checked. Descriptor: the bytes that were asked for.
+    View(ViewAnswer),
     /// To ListVsas.
     Areas(AreaPage),
     /// To Volumes.
@@ -622,6 +643,17 @@ pub enum Notice {
         id: u64,
         /// The grant of the VNIC.
         grant: u64,
+    },
+    /// Somebody asks about the view of a VSA. Answer with [`Request::Show`].
+    View {
+        /// To be repeated in the answer.
+        id: u64,
+        /// The grant of the VSA.
+        grant: u64,
+        /// Who asks; the daemon has looked whether that user may read the area.
+        uid: u32,
+        /// What is asked.
+        question: ViewQuestion,
     },
     /// Nobody reads that capture any more.
     EndCapture {

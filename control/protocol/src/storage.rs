@@ -183,6 +183,9 @@ pub struct AreaStatus {
     /// When it was last written, in nanoseconds since 1970, where the volume knows.
     #[serde(default)]
     pub modified: Option<u64>,
+    /// Whether its holder shows a view of it.
+    #[serde(default)]
+    pub view: bool,
 }
 
 /// Some areas, and whether there are more.

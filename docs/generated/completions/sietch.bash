@@ -82,6 +82,9 @@ _sietch() {
             sietch__subcmd__vsa,list)
                 cmd="sietch__subcmd__vsa__subcmd__list"
                 ;;
+            sietch__subcmd__vsa,ls)
+                cmd="sietch__subcmd__vsa__subcmd__ls"
+                ;;
             sietch__subcmd__vsa,resize)
                 cmd="sietch__subcmd__vsa__subcmd__resize"
                 ;;
@@ -570,7 +573,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__vsa)
-            opts="-h -V --socket --help --version create list usage resize trim cat delete"
+            opts="-h -V --socket --help --version create list usage resize trim cat ls delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -588,12 +591,16 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__vsa__subcmd__cat)
-            opts="-h -V --offset --length --socket --help --version"
+            opts="-h -V --view --offset --length --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --view)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --offset)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -655,6 +662,24 @@ _sietch() {
             ;;
         sietch__subcmd__vsa__subcmd__list)
             opts="-h -V --json --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__vsa__subcmd__ls)
+            opts="-h -V --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

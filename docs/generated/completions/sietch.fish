@@ -97,16 +97,17 @@ complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d '
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -s h -l help -d 'Print help'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "create" -d 'Make an area, its blocks zeroed'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "list" -d 'Show the areas: all of them to root, their own to other users'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "usage" -d 'Show the volumes: what they are, what is free, and the quotas'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "resize" -d 'Make an area longer or shorter; what is held grows under its holder'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "trim" -d 'Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "cat" -d 'Write the bytes of an area to standard output, whoever holds it'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat delete" -f -a "delete" -d 'Remove an area that nobody holds, and its data'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "create" -d 'Make an area, its blocks zeroed'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "list" -d 'Show the areas: all of them to root, their own to other users'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "usage" -d 'Show the volumes: what they are, what is free, and the quotas'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "resize" -d 'Make an area longer or shorter; what is held grows under its holder'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "trim" -d 'Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "cat" -d 'Write the bytes of an area to standard output, whoever holds it, or a file of the view that its holder shows'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "ls" -d 'List what the holder of an area shows of it'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "delete" -d 'Remove an area that nobody holds, and its data'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l uid -d 'The user that it is for [default: who runs this command]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
@@ -127,11 +128,15 @@ complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subco
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l view -d 'A file of the view that the holder of the area shows, as `keys/0/NAME` of a store, in the place of the area\'s own bytes' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l offset -d 'Which byte to begin with' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l length -d 'How many bytes to write at most [default: to the end]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s V -l version -d 'Print version'

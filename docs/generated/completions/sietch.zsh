@@ -190,6 +190,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (cat)
 _arguments "${_arguments_options[@]}" : \
+'--view=[A file of the view that the holder of the area shows, as \`keys/0/NAME\` of a store, in the place of the area'\''s own bytes]:FILE:_default' \
 '--offset=[Which byte to begin with]:BYTES:_default' \
 '--length=[How many bytes to write at most \[default\: to the end\]]:BYTES:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -198,6 +199,17 @@ _arguments "${_arguments_options[@]}" : \
 '-V[Print version]' \
 '--version[Print version]' \
 ':name -- Its path\: /VOLUME/NAME, or NAME:_default' \
+&& ret=0
+;;
+(ls)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':name -- The area'\''s path\: /VOLUME/NAME, or NAME:_default' \
+'::directory -- A directory of the view \[default\: its root\]:_default' \
 && ret=0
 ;;
 (delete)
@@ -482,7 +494,8 @@ _sietch__subcmd__vsa_commands() {
 'usage:Show the volumes\: what they are, what is free, and the quotas' \
 'resize:Make an area longer or shorter; what is held grows under its holder' \
 'trim:Make a range of an area read as zeros; its blocks stay its own, \`resize\` gives them back' \
-'cat:Write the bytes of an area to standard output, whoever holds it' \
+'cat:Write the bytes of an area to standard output, whoever holds it, or a file of the view that its holder shows' \
+'ls:List what the holder of an area shows of it' \
 'delete:Remove an area that nobody holds, and its data' \
     )
     _describe -t commands 'sietch vsa commands' commands "$@"
@@ -506,6 +519,11 @@ _sietch__subcmd__vsa__subcmd__delete_commands() {
 _sietch__subcmd__vsa__subcmd__list_commands() {
     local commands; commands=()
     _describe -t commands 'sietch vsa list commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__vsa__subcmd__ls_commands] )) ||
+_sietch__subcmd__vsa__subcmd__ls_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch vsa ls commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__vsa__subcmd__resize_commands] )) ||
 _sietch__subcmd__vsa__subcmd__resize_commands() {

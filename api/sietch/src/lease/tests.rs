@@ -168,7 +168,7 @@ fn a_restarted_daemon_learns_what_is_held_and_what_it_does_not_know_is_lost() {
     let held = |grant| HeldGrant { grant, generation: 7 };
     assert_eq!(asked[1], Request::Adopt { grants: vec![held(1), held(2)] });
     assert_eq!(asked[2], Request::PublishMetrics { label: "kv".to_owned() });
-    assert_eq!(asked[3], Request::Attend { grants: vec![2] });
+    assert_eq!(asked[3], Request::Attend { grants: vec![2], views: vec![] });
     wait_for_ring(&lease);
     assert!(grants[0].is_revoked());
     assert!(!grants[1].is_revoked());

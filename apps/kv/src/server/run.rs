@@ -24,6 +24,7 @@ use super::reopen::Reopening;
 use super::report::Report;
 use super::stall::Stalls;
 use super::vnic::Door;
+use super::window::Window;
 use super::{Error, Ledger, NetChoice, Options, recover};
 use crate::persistence::Recovery;
 use crate::settings::Settings;
@@ -108,6 +109,8 @@ struct Server {
     plane: Machine,
     lease: Lease,
     report: Report,
+    /// What is shown of the area, if there is one.
+    window: Option<Window>,
     vnic: Option<sietch::Grant>,
     /// Its name, if it is a link, and where the daemon is: it is asked for again when its peer ends.
     link: Option<(PathBuf, String)>,
@@ -146,7 +149,9 @@ impl Server {
         let mut settings = settings(&options);
         settings.maxclients = settings.maxclients.min(files.saturating_sub(RESERVED_DESCRIPTORS)).max(1);
         let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
-        let (ledger, storage) = open_log(&options, &mut client, &mut shard)?.unzip();
+        let log = open_log(&options, &mut client, &mut shard)?;
+        let window = log.as_ref().map(|log| Window::new(log.grant.clone()));
+        let (ledger, storage) = log.map(|log| (log.ledger, log.description)).unzip();
         let network = open_network(&options, &mut client)?;
         let (mut sockets, kernel) = open_sockets(&options)?;
         if network.door.is_none() && kernel.is_none() {
@@ -191,6 +196,7 @@ impl Server {
             plane,
             lease,
             report,
+            window,
             vnic,
             link,
             link_lease: None,
@@ -239,7 +245,8 @@ impl Server {
             if self.plane.shard().shutdown_requested().is_some() {
                 self.stopping = true;
             }
-            if turn.busy {
+            let shows = self.show(now);
+            if turn.busy || shows {
                 pace.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.report.update(&self.plane, now.monotonic_ns);
@@ -265,6 +272,17 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Shows the store to whoever asks; says whether another turn should come soon.
+    fn show(&mut self, now: Now) -> bool {
+        let Some(window) = &mut self.window else { return false };
+        let Some(ledger) = self.plane.ledger() else { return false };
+        // What was run and is not in the log yet cannot be waited for.
+        let sequence = (!ledger.is_blocked()).then(|| ledger.log().last());
+        let more = window.look(&self.lease, self.plane.shard().store(), now, sequence);
+        window.tell(&self.lease, if ledger.is_awaited() { ledger.log().durable() } else { u64::MAX });
+        more
     }
 
     /// Whether the disk has a request that only another turn finishes: no doorbell tells of it.
@@ -401,18 +419,24 @@ fn watch(sockets: &mut SocketQueue, doorbell: std::os::fd::BorrowedFd<'_>, token
     sockets.watch(copy, token).map_err(system)
 }
 
+/// A log that was recovered.
+struct OpenLog {
+    ledger: Ledger<AreaQueue>,
+    /// How blocks reach its area.
+    description: String,
+    grant: sietch::Grant,
+}
+
 /// Acquires the storage area and recovers from it, and says how blocks reach it. `None`: no log is wanted, and no area.
-fn open_log(
-    options: &Options,
-    client: &mut Client,
-    shard: &mut Shard,
-) -> Result<Option<(Ledger<AreaQueue>, String)>, Error> {
+fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result<Option<OpenLog>, Error> {
     if !options.durability.keeps_log() {
         tracing::info!("durability none: there is no log, and every key is lost when the store ends");
         return Ok(None);
     }
     let area = client.acquire_vsa_parts(&options.vsa)?;
-    let (disk, storage) = open_disk(options, area)?;
+    let grant = area.grant.clone();
+    client.show(&grant);
+    let (disk, description) = open_disk(options, area)?;
     let identity = u128::from_ne_bytes(random_bytes()?);
     let begin = clock();
     let (ledger, report) = recover::recover(&options.vsa, disk, shard, options.durability, identity, begin)?;
@@ -420,7 +444,7 @@ fn open_log(
     let recovery = Recovery::new(&report, elapsed, shard.keys() as u64);
     shard.persistence_mut().recovery = recovery;
     tracing::info!("{recovery}");
-    Ok(Some((ledger, storage)))
+    Ok(Some(OpenLog { ledger, description, grant }))
 }
 
 fn open_disk(options: &Options, mut area: VsaParts) -> Result<(AreaQueue, String), Error> {

@@ -339,6 +339,7 @@ impl<D: VnicDevices> Control<D> {
     pub(super) fn forget(&mut self, grant: u64) {
         self.grants.remove(&grant);
         self.captured_has_ended(grant);
+        self.view_has_ended(grant);
         // A record that stays behind is found, with its process gone, by the next start.
         if let Err(error) = self.state.forget(grant) {
             self.warn(error.to_string());

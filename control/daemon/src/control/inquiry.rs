@@ -8,7 +8,7 @@
 //! 4. A capture lasts as long as the connection of the one who asked for it and the grant; a VNIC has at most one.
 //! 5. Only administrators and the user whose VNIC it is may ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -59,17 +59,23 @@ pub(super) struct Inquiries {
 }
 
 impl<D: VnicDevices> Control<D> {
-    /// Remembers that a connection answers for `grants`.
-    pub(super) fn attend(&mut self, connection: u64, grants: &[u64]) -> Result<Reply, ErrorReply> {
+    /// Remembers that a connection answers for `grants`, and shows views of `views` among them.
+    pub(super) fn attend(
+        &mut self,
+        connection: u64,
+        grants: &[u64],
+        views: &[u64],
+    ) -> Result<Reply, ErrorReply> {
         let process = self.client(connection)?.process.clone();
         if grants.len() > MAX_HELD {
             let cause = format!("{} grants are over the limit of {MAX_HELD}", grants.len());
             return Err(refuse(ErrorKind::Limit, "attend", cause, "name fewer"));
         }
         let own = |grant: &&u64| self.grants.get(grant).is_some_and(|record| record.process == process);
-        let attends = grants.iter().filter(own).copied().collect();
+        let attends: BTreeSet<u64> = grants.iter().filter(own).copied().collect();
+        let views = views.iter().filter(|grant| attends.contains(grant)).copied().collect();
         if let Some(client) = self.clients.get_mut(&connection) {
-            client.attends = Some(attends);
+            (client.attends, client.views) = (Some(attends), views);
         }
         Ok(Reply::Done)
     }

@@ -215,6 +215,7 @@ impl<D: VnicDevices> Control<D> {
             revoked: self.revoked.contains(&key("VSA", &place.label())),
             holder: self.holder(&place.label(), false).map(|record| self.grant_status(record)),
             modified: volume.modified(&found.name),
+            view: self.holder(&place.label(), false).is_some_and(|record| self.viewer(record).is_some()),
         }
     }
 

@@ -569,6 +569,11 @@ fn area_command(connection: &mut Connection, line: &str) -> String {
             connection.acquire_vsa_parts(name).map(|(grant, _)| format!("ok {}", grant.size))
         }
         ["read", name] => connection.read_vsa(name).map(|(area, _)| format!("ok {}", area.size)),
+        ["look", name] => {
+            let question =
+                sietch_protocol::ViewQuestion { path: String::new(), ask: sietch_protocol::Ask::Look };
+            connection.view(name, question).map(|(answer, _)| format!("ok {answer:?}"))
+        }
         ["read-at", name] => connection.read_vsa_at(name, 0, 1).map(|bytes| format!("ok {}", bytes.len())),
         ["list"] => connection
             .vsas()

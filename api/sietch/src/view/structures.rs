@@ -1,0 +1,250 @@
+//! Views of the persistent structures.
+//!
+//! 1. A map is a directory: a file for each key, called as [`super::escape`] writes it; a key too long for a file name is not shown.
+//! 2. A queue is a directory: a file for each entry that is not acknowledged, called by its number, the numbers of one length so that they sort.
+//! 3. A log is one file, `log`, with a line for each record: its sequence, a blank, and its bytes, of which backslash, control characters and
+//!    what is no UTF-8 are escaped as in Rust. Nobody knows its length without reading it, so it says 0, as files of `/proc` do.
+//! 4. A log is read from its device, as far as a turn allows ([`RECORDS`]); meanwhile the answer is [`NotShown::Later`]. Readers go forward: where a few
+//!    of them are is remembered ([`PLACES`]), and one that comes to another place is led there from the head.
+
+use sietch_disk::DiskQueue;
+use sietch_persist::{Cursor, Log, Map, Queue, Read, Sequence};
+
+use super::{At, NotShown, Page, Shown, View, ViewRefusal, escape, unescape};
+
+/// Records looked at in one turn.
+const RECORDS: usize = 256;
+/// Readers of one log whose places are kept: each holds a buffer of the log.
+const PLACES: usize = 4;
+/// Keys looked at for one page.
+const KEYS: usize = 256;
+/// Digits of the largest sequence.
+const DIGITS: usize = 20;
+
+fn directory(at: &At<'_>) -> Result<(), NotShown> {
+    if at.path.is_empty() { Ok(()) } else { Err(ViewRefusal::NotDirectory.into()) }
+}
+
+/// The name of a file in a view without directories.
+fn file<'a>(at: &At<'a>) -> Result<&'a str, NotShown> {
+    match at.path {
+        [] => Err(ViewRefusal::IsDirectory.into()),
+        [name] => Ok(name),
+        _ => Err(ViewRefusal::Missing.into()),
+    }
+}
+
+fn part(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    bytes[start..].iter().take(length).copied().collect()
+}
+
+/// A map as a directory.
+pub struct MapView<'a, D: DiskQueue>(pub &'a Map<D>);
+
+impl<D: DiskQueue> MapView<'_, D> {
+    fn value(&self, at: &At<'_>) -> Result<&[u8], NotShown> {
+        let key = unescape(file(at)?).ok_or(ViewRefusal::Missing)?;
+        Ok(self.0.get(&key).ok_or(ViewRefusal::Missing)?)
+    }
+}
+
+impl<D: DiskQueue> View for MapView<'_, D> {
+    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+        if at.path.is_empty() {
+            return Ok(Shown::DIRECTORY);
+        }
+        Ok(Shown::file(self.value(at)?.len() as u64))
+    }
+
+    fn list(&mut self, at: &At<'_>, cursor: u64) -> Result<Page, NotShown> {
+        directory(at)?;
+        let passed = usize::try_from(cursor).unwrap_or(usize::MAX);
+        let mut found = Page::default();
+        for (number, (key, value)) in self.0.iter().enumerate().skip(passed) {
+            let late = number - passed >= KEYS;
+            let shown = Shown::file(value.len() as u64);
+            if late || escape(key).is_some_and(|name| !found.push(&name, shown)) {
+                // A page has an entry, or is the last.
+                if !found.entries.is_empty() {
+                    found.next = Some(number as u64);
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
+        Ok(part(self.value(at)?, offset, length))
+    }
+}
+
+/// A queue as a directory.
+pub struct QueueView<'a, D: DiskQueue>(pub &'a Queue<D>);
+
+impl<D: DiskQueue> QueueView<'_, D> {
+    fn payload(&self, at: &At<'_>) -> Result<&[u8], NotShown> {
+        let name = file(at)?;
+        let number: Sequence = name.parse().map_err(|_| ViewRefusal::Missing)?;
+        let mut entries = self.0.iter();
+        let found = entries.find(|(sequence, ..)| *sequence == number && number_name(number) == name);
+        Ok(found.ok_or(ViewRefusal::Missing)?.1)
+    }
+}
+
+fn number_name(number: Sequence) -> String {
+    format!("{number:0DIGITS$}")
+}
+
+impl<D: DiskQueue> View for QueueView<'_, D> {
+    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+        if at.path.is_empty() {
+            return Ok(Shown::DIRECTORY);
+        }
+        Ok(Shown::file(self.payload(at)?.len() as u64))
+    }
+
+    fn list(&mut self, at: &At<'_>, cursor: u64) -> Result<Page, NotShown> {
+        directory(at)?;
+        // Entries go away meanwhile: the next page begins with a number, not with a count.
+        let entries = self.0.iter().filter(|(sequence, ..)| *sequence >= cursor);
+        let mut page = Page::default();
+        for (sequence, payload, _) in entries {
+            if !page.push(&number_name(sequence), Shown::file(payload.len() as u64)) {
+                page.next = Some(sequence);
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
+        Ok(part(self.payload(at)?, offset, length))
+    }
+}
+
+/// Where a reader of a log is.
+struct Place {
+    cursor: Cursor,
+    /// The byte of the text at which `lines` begins.
+    at: u64,
+    /// Text that was made and not yet read.
+    lines: Vec<u8>,
+    ended: bool,
+}
+
+/// The readers of a log, to be kept from one question to the next; [`LogView::over`] joins them with the log.
+#[derive(Default)]
+pub struct LogView {
+    places: Vec<Place>,
+}
+
+impl std::fmt::Debug for LogView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogView").field("places", &self.places.len()).finish()
+    }
+}
+
+/// The name of the file.
+const LOG: &str = "log";
+
+impl LogView {
+    /// The view of `log`. Whoever drives the log goes on polling it.
+    pub fn over<'a, D: DiskQueue>(&'a mut self, log: &'a mut Log<D>) -> impl View + 'a {
+        Lines { view: self, log }
+    }
+}
+
+struct Lines<'a, D: DiskQueue> {
+    view: &'a mut LogView,
+    log: &'a mut Log<D>,
+}
+
+fn failed(cause: impl std::fmt::Display) -> NotShown {
+    NotShown::Refused(ViewRefusal::Failed(cause.to_string()))
+}
+
+/// `SEQUENCE BYTES`, escaped, and the end of the line.
+fn line(sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{sequence} ").as_bytes());
+    for chunk in payload.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' || c.is_control() {
+                out.extend(c.escape_default().map(|c| c as u8));
+            } else {
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| out.extend(byte.escape_ascii()));
+    }
+    out.push(b'\n');
+}
+
+impl<D: DiskQueue> Lines<'_, D> {
+    /// The place from which `offset` is reached soonest, the newest last; a fresh one from the head if there is none.
+    fn place(&mut self, offset: u64) -> Result<usize, NotShown> {
+        let places = &mut self.view.places;
+        let near = places.iter().enumerate().filter(|(_, place)| place.at <= offset);
+        if let Some((number, _)) = near.max_by_key(|(_, place)| place.at) {
+            let place = places.remove(number);
+            places.push(place);
+        } else {
+            if places.len() == PLACES {
+                places.remove(0);
+            }
+            let cursor = self.log.cursor(self.log.head()).map_err(failed)?;
+            places.push(Place { cursor, at: 0, lines: Vec::new(), ended: false });
+        }
+        Ok(places.len() - 1)
+    }
+}
+
+impl<D: DiskQueue> View for Lines<'_, D> {
+    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+        match at.path {
+            [] => Ok(Shown::DIRECTORY),
+            [LOG] => Ok(Shown::file(0)),
+            _ => Err(ViewRefusal::Missing.into()),
+        }
+    }
+
+    fn list(&mut self, at: &At<'_>, _cursor: u64) -> Result<Page, NotShown> {
+        directory(at)?;
+        let mut page = Page::default();
+        page.push(LOG, Shown::file(0));
+        Ok(page)
+    }
+
+    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
+        if file(at)? != LOG {
+            return Err(ViewRefusal::Missing.into());
+        }
+        let number = self.place(offset)?;
+        let place = &mut self.view.places[number];
+        for _ in 0..RECORDS {
+            // What lies before is not needed any more.
+            let passed = usize::try_from(offset - place.at).unwrap_or(usize::MAX).min(place.lines.len());
+            place.lines.drain(..passed);
+            place.at += passed as u64;
+            if (place.at == offset && place.lines.len() >= length) || place.ended {
+                let bytes = part(&place.lines, offset - place.at, length);
+                if place.ended {
+                    // The log goes on: whoever reads the end again finds out how.
+                    place.ended = false;
+                }
+                return Ok(bytes);
+            }
+            match self.log.read(&mut place.cursor) {
+                Ok(Read::Record(sequence, payload)) => line(sequence, payload, &mut place.lines),
+                Ok(Read::Waiting) => return Err(NotShown::Later),
+                Ok(Read::End) => place.ended = true,
+                Err(error) => {
+                    self.view.places.remove(number);
+                    return Err(failed(error));
+                }
+            }
+        }
+        Err(NotShown::Later)
+    }
+}

@@ -1,0 +1,106 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::*;
+use crate::settings::Settings;
+use crate::shard::Shard;
+
+const NOW: Now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
+
+/// A store in which `commands` were run.
+fn store(commands: &str) -> Shard {
+    let mut shard = Shard::new(Settings::default(), 42);
+    let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    let client = shard.connect(nobody, nobody, NOW).expect("room");
+    for command in commands.lines() {
+        shard.feed(client, format!("{}\r\n", command.trim()).as_bytes(), NOW);
+        shard.seal(0);
+        let reply = String::from_utf8_lossy(shard.output(client)).into_owned();
+        assert!(!reply.starts_with('-'), "{command}: {reply}");
+        shard.consumed(client, reply.len());
+    }
+    shard
+}
+
+fn read(shard: &Shard, path: &[&str]) -> Result<Vec<u8>, NotShown> {
+    Keys { store: shard.store(), now: NOW }.read(&At { path, uid: 0 }, 0, 1 << 20)
+}
+
+fn look(shard: &Shard, path: &[&str], now: Now) -> Result<Shown, NotShown> {
+    Keys { store: shard.store(), now }.look(&At { path, uid: 0 })
+}
+
+/// All names of a directory, as whoever lists it would ask.
+fn names(shard: &Shard, path: &[&str]) -> Vec<String> {
+    let (mut names, mut cursor) = (Vec::new(), 0);
+    loop {
+        let page =
+            Keys { store: shard.store(), now: NOW }.list(&At { path, uid: 0 }, cursor).expect("a page");
+        names.extend(page.entries.into_iter().map(|entry| entry.name));
+        match page.next {
+            Some(next) => {
+                assert!(next > cursor, "the daemon would refuse it");
+                cursor = next;
+            }
+            None => {
+                names.sort();
+                return names;
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_are_files_with_the_bytes_of_strings_and_lines_of_all_else() {
+    let shard = store(
+        "SET greeting hello\nSET number 42\nSET \"a/b\" slash\nRPUSH list one \"t w\\x00o\"\nHSET hash field value\n\
+         ZADD scores 1.5 member\nSADD members one\nSELECT 3\nSET other x",
+    );
+    assert_eq!(names(&shard, &[]), ["keys"]);
+    assert_eq!(names(&shard, &["keys"]), ["0", "3"]);
+    let keys = ["a%2Fb", "greeting", "hash", "list", "members", "number", "scores"];
+    assert_eq!(names(&shard, &["keys", "0"]), keys);
+    assert_eq!(names(&shard, &["keys", "3"]), ["other"]);
+    assert_eq!(names(&shard, &["keys", "7"]), [] as [&str; 0]);
+    for (key, bytes) in [
+        ("greeting", &b"hello"[..]),
+        ("number", b"42"),
+        ("a%2Fb", b"slash"),
+        ("list", b"\"one\"\n\"t w\\x00o\"\n"),
+        ("hash", b"\"field\" \"value\"\n"),
+        ("scores", b"\"member\" 1.5\n"),
+        ("members", b"\"one\"\n"),
+    ] {
+        assert_eq!(read(&shard, &["keys", "0", key]).as_deref(), Ok(bytes), "{key}");
+    }
+    assert_eq!(look(&shard, &["keys", "0", "greeting"], NOW), Ok(Shown::file(5)));
+    for missing in
+        [&["x"][..], &["keys", "16"], &["keys", "00"], &["keys", "0", "none"], &["keys", "0", "list", "0"]]
+    {
+        assert_eq!(look(&shard, missing, NOW), Err(ViewRefusal::Missing.into()), "{missing:?}");
+    }
+}
+
+#[test]
+fn every_key_is_listed_page_by_page_whatever_its_length_and_what_is_overdue_is_not() {
+    let mut commands = String::new();
+    for number in 0..3000 {
+        commands.push_str(&format!("SET {}{number} x\n", "k".repeat(number % 250)));
+    }
+    commands.push_str(&format!("SET {} x\nSET gone x PX 10\n", "l".repeat(300)));
+    let shard = store(&commands);
+    assert_eq!(names(&shard, &["keys", "0"]).len(), 3001);
+    let later = Now { unix_ms: NOW.unix_ms + 10, ..NOW };
+    assert_eq!(look(&shard, &["keys", "0", "gone"], later), Err(ViewRefusal::Missing.into()));
+}
+
+#[test]
+fn a_value_that_would_hold_up_a_turn_is_refused() {
+    let mut commands = String::new();
+    for number in 0..41 {
+        let elements: Vec<String> = (0..100).map(|element| format!("e{number}-{element}")).collect();
+        commands.push_str(&format!("RPUSH list {}\n", elements.join(" ")));
+    }
+    let shard = store(&commands);
+    let refused = read(&shard, &["keys", "0", "list"]);
+    assert!(matches!(refused, Err(NotShown::Refused(ViewRefusal::Failed(_)))), "{refused:?}");
+}

@@ -1,0 +1,233 @@
+//! Views of areas: what is asked of whoever holds them, and kept for a moment.
+//!
+//! 1. What a path of a view is, is kept for as long as the daemon's answers are, also from listings: `ls -l` asks once for all.
+//! 2. An owner that has not answered in time is not asked again for [`QUIET`]: whoever waits behind gets ETIMEDOUT at once.
+//! 3. A listing is read a page at a time as the kernel wants more, so that it takes no memory however long it is. One of more than [`MOST_ENTRIES`]
+//!    entries, or of [`MOST_EMPTY`] pages without any, is broken off: its owner may make them up.
+//! 4. The last piece that was read of an open file is kept, so that asking for its end costs no question.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fuser::Errno;
+use sietch_protocol::message::MAX_PIECE;
+use sietch_protocol::{Ask, ErrorKind, FileKind, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion};
+
+use super::areas::FRESH;
+use super::filesystem::errno;
+use super::workers::{Speaker, Trouble};
+
+/// How long an owner that was silent is left alone.
+const QUIET: Duration = Duration::from_secs(1);
+/// Paths that are kept; at more, all are forgotten.
+const MOST_KEPT: usize = 65_536;
+/// The most entries of a directory that are listed.
+const MOST_ENTRIES: u64 = 4_000_000;
+/// Pages in a row without an entry.
+const MOST_EMPTY: usize = 64;
+/// The offset of a directory's first entry: `.` and `..` come before.
+const FIRST: u64 = 2;
+
+/// A path of a view.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// The area's path.
+    pub area: String,
+    /// Within its view; empty for the root.
+    pub within: String,
+}
+
+impl Path {
+    /// The entry `name` of this directory.
+    pub fn child(&self, name: &str) -> Self {
+        let within = if self.within.is_empty() { name.to_owned() } else { format!("{}/{name}", self.within) };
+        Self { area: self.area.clone(), within }
+    }
+}
+
+/// What owners have said lately.
+#[derive(Default)]
+pub struct Views {
+    kept: Mutex<HashMap<Path, (Instant, Shown)>>,
+    quiet: Mutex<HashMap<String, Instant>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Views {
+    /// What `path` is, if that was said lately.
+    pub fn fresh(&self, path: &Path) -> Option<Shown> {
+        if path.within.is_empty() {
+            return Some(Shown::DIRECTORY);
+        }
+        locked(&self.kept).get(path).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, shown)| *shown)
+    }
+
+    fn keep(&self, path: Path, shown: Shown) {
+        let mut kept = locked(&self.kept);
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(path, (Instant::now(), shown));
+    }
+
+    fn ask(&self, speaker: &mut Speaker, path: &Path, ask: Ask) -> Result<(ViewAnswer, Vec<u8>), Errno> {
+        if locked(&self.quiet).get(&path.area).is_some_and(|since| since.elapsed() < QUIET) {
+            return Err(Errno::ETIMEDOUT);
+        }
+        let question = ViewQuestion { path: path.within.clone(), ask };
+        let asked = speaker.ask(|connection| connection.view(&path.area, question.clone()));
+        if let Err(Trouble::Refused(error)) = &asked
+            && error.kind == ErrorKind::Silent
+        {
+            locked(&self.quiet).insert(path.area.clone(), Instant::now());
+        }
+        asked.map_err(|trouble| errno(&trouble))
+    }
+
+    /// What `path` is.
+    ///
+    /// # Errors
+    /// What its caller is told.
+    pub fn look(&self, speaker: &mut Speaker, path: &Path) -> Result<Shown, Errno> {
+        if let Some(shown) = self.fresh(path) {
+            return Ok(shown);
+        }
+        match self.ask(speaker, path, Ask::Look)? {
+            (ViewAnswer::Look(shown), _) => {
+                self.keep(path.clone(), shown);
+                Ok(shown)
+            }
+            _ => Err(Errno::EIO),
+        }
+    }
+
+    fn page(&self, speaker: &mut Speaker, path: &Path, cursor: u64) -> Result<Page, Errno> {
+        match self.ask(speaker, path, Ask::List { cursor })? {
+            (ViewAnswer::Page(page), _) => {
+                for ViewEntry { name, shown } in &page.entries {
+                    self.keep(path.child(name), *shown);
+                }
+                Ok(page)
+            }
+            _ => Err(Errno::EIO),
+        }
+    }
+}
+
+/// A file of a view that is open.
+pub struct OpenFile {
+    path: Path,
+    /// The piece that was read last: its first byte, and whether the file ends with it.
+    last: Mutex<(u64, Vec<u8>, bool)>,
+}
+
+impl OpenFile {
+    /// Opens `path`.
+    pub fn new(path: Path) -> Self {
+        Self { path, last: Mutex::new((0, Vec::new(), false)) }
+    }
+
+    /// At most `size` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// What its reader is told. What has gone since it was opened, its owner included, is an input error.
+    pub fn read(
+        &self,
+        views: &Views,
+        speaker: &mut Speaker,
+        offset: u64,
+        size: u32,
+    ) -> Result<Vec<u8>, Errno> {
+        let mut last = locked(&self.last);
+        let (from, bytes, ends) = &*last;
+        if let Some(skipped) = offset.checked_sub(*from).and_then(|skipped| usize::try_from(skipped).ok())
+            && skipped <= bytes.len()
+            && (*ends || bytes.len() - skipped >= size as usize)
+        {
+            let rest: Vec<u8> = bytes[skipped..].iter().take(size as usize).copied().collect();
+            if rest.is_empty() {
+                // Whoever reads the end once more wants to know whether the file has grown.
+                last.2 = false;
+            }
+            return Ok(rest);
+        }
+        let length = size.min(MAX_PIECE);
+        let asked = views.ask(speaker, &self.path, Ask::Read { offset, length });
+        let (_, bytes) = asked.map_err(|errno| match errno {
+            Errno::ENOENT => Errno::EIO,
+            other => other,
+        })?;
+        let ends = bytes.len() < length as usize;
+        *last = (offset, bytes.clone(), ends);
+        Ok(bytes)
+    }
+}
+
+/// A directory of a view that is being listed.
+pub struct OpenDirectory {
+    /// Which.
+    pub path: Path,
+    stream: Mutex<Stream>,
+}
+
+struct Stream {
+    entries: Vec<ViewEntry>,
+    /// The offset of the first of them.
+    first: u64,
+    /// Where the next page begins; nothing after the last.
+    next: Option<u64>,
+}
+
+impl Stream {
+    fn new() -> Self {
+        Self { entries: Vec::new(), first: FIRST, next: Some(0) }
+    }
+}
+
+impl OpenDirectory {
+    /// Opens `path`.
+    pub fn new(path: Path) -> Self {
+        Self { path, stream: Mutex::new(Stream::new()) }
+    }
+
+    /// Entries from `offset` on, which is [`FIRST`] for the first; none at the end.
+    ///
+    /// # Errors
+    /// What its reader is told.
+    pub fn entries(
+        &self,
+        views: &Views,
+        speaker: &mut Speaker,
+        offset: u64,
+    ) -> Result<Vec<ViewEntry>, Errno> {
+        let mut stream = locked(&self.stream);
+        if offset < stream.first {
+            // Back to the start, or to somewhere in the middle, which is led to from there.
+            *stream = Stream::new();
+        }
+        let mut empty = 0;
+        loop {
+            let end = stream.first + stream.entries.len() as u64;
+            if offset < end {
+                let passed = usize::try_from(offset - stream.first).map_err(|_| Errno::EIO)?;
+                return Ok(stream.entries[passed..].to_vec());
+            }
+            let Some(cursor) = stream.next else { return Ok(Vec::new()) };
+            let page = views.page(speaker, &self.path, cursor)?;
+            empty = if page.entries.is_empty() { empty + 1 } else { 0 };
+            if end > MOST_ENTRIES || empty > MOST_EMPTY {
+                return Err(Errno::EIO);
+            }
+            *stream = Stream { entries: page.entries, first: end, next: page.next };
+        }
+    }
+}
+
+/// Whether it has entries.
+pub fn is_directory(shown: Shown) -> bool {
+    shown.kind == FileKind::Directory
+}

@@ -1,0 +1,227 @@
+//! Views: questions about an area's contents for whoever holds it, and its answers back (Arrakis' upcall).
+//!
+//! 1. A holder that shows a view says so for its grant ([`Request::Attend`](sietch_protocol::Request::Attend)). The last connection that did is asked.
+//! 2. Who may read the area may ask. The question goes out as a notice, the answer comes as a request of the holder's own, and nothing waits for it
+//!    but the one who asked, and that for at most [`LIMIT`]. A holder whose process or connection ends is no longer waited for at once.
+//! 3. A holder *owes* an answer for every question that it was sent, in time or late. One that owes [`MOST_OWED`] is sent nothing more: it is
+//!    stopped or broken, and what it is sent would only fill its socket. Answers that come late are thrown away, and count.
+//! 4. An answer is checked against its question before it is passed on: kind, names, order, seals and size. What does not fit is refused and said
+//!    in the log with the holder's name; it harms nobody but who asked.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use sietch_protocol::view::{Ask, ViewAnswer, ViewQuestion, ViewRefusal};
+use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply, sealed};
+use tokio::sync::oneshot;
+
+use super::{Answer, Control, Event, refuse};
+use crate::device::VnicDevices;
+use crate::state::GrantRecord;
+
+/// For a holder to answer. A busy data loop turns in milliseconds.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Answers that one connection may owe: with the longest paths they fit the buffer of its socket, so that the daemon never waits for it.
+const MOST_OWED: usize = 16;
+
+struct Question {
+    /// Of the area, for messages.
+    path: String,
+    ask: Ask,
+    /// Whose connection was asked.
+    asked: u64,
+    grant: u64,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Questions that wait.
+#[derive(Default)]
+pub(super) struct Views {
+    next: u64,
+    waiting: BTreeMap<u64, Question>,
+    /// Answers that connections owe.
+    owed: BTreeMap<u64, usize>,
+}
+
+/// Whom a refusal names.
+fn named(record: &GrantRecord) -> String {
+    format!("pid {} (`{}`)", record.process.pid, record.client)
+}
+
+impl<D: VnicDevices> Control<D> {
+    /// The connection that answers for the view of `record`'s area, if it shows one.
+    pub(super) fn viewer(&self, record: &GrantRecord) -> Option<u64> {
+        let shows = |(number, client): (&u64, &super::Client)| {
+            (client.process == record.process && client.views.contains(&record.grant)).then_some(*number)
+        };
+        self.clients.iter().filter_map(shows).next_back()
+    }
+
+    /// Asks the holder of the area `name`; `answer` is answered now or within [`LIMIT`].
+    pub(super) fn look_into(
+        &mut self,
+        connection: u64,
+        name: &str,
+        question: ViewQuestion,
+        answer: oneshot::Sender<Answer>,
+    ) {
+        match self.try_look(connection, name, &question) {
+            Ok((path, asked, grant)) => {
+                let id = self.views.next;
+                let ask = question.ask;
+                self.views.waiting.insert(id, Question { path, ask, asked, grant, answer });
+                self.counters.borrow_mut().view_questions += 1;
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move {
+                    tokio::time::sleep(LIMIT).await;
+                    // When nobody listens the daemon has ended.
+                    let _ = events.send(Event::ViewOverdue { question: id }).await;
+                });
+            }
+            Err(error) => {
+                self.respond(answer, Err(error));
+            }
+        }
+    }
+
+    fn try_look(
+        &mut self,
+        connection: u64,
+        name: &str,
+        question: &ViewQuestion,
+    ) -> Result<(String, u64, u64), ErrorReply> {
+        let (place, ..) = self.readable(connection, name)?;
+        let uid = self.client(connection)?.process.uid;
+        let what = format!("view of {}", place.path());
+        if let Err(cause) = question.check() {
+            return Err(refuse(ErrorKind::Invalid, what, cause, "write components with `/` between them"));
+        }
+        let Some(record) = self.holder(&place.label(), false).cloned() else {
+            let mend = "only a running program shows a view of its area";
+            return Err(refuse(ErrorKind::Unknown, what, "nobody has it", mend));
+        };
+        let Some(asked) = self.viewer(&record) else {
+            let cause = format!("{} shows none", named(&record));
+            let mend = "it may be reconnecting: try again; programs that use Client::show do";
+            return Err(refuse(ErrorKind::Unknown, what, cause, mend));
+        };
+        let owed = self.views.owed.get(&asked).copied().unwrap_or(0);
+        if owed >= MOST_OWED {
+            let stuck = !self.views.waiting.values().any(|question| question.asked == asked);
+            let cause = format!("{} has {owed} questions to answer", named(&record));
+            let (kind, mend) = match stuck {
+                true => (ErrorKind::Silent, "it is stopped, or its data loop is busy: see what keeps it"),
+                false => (ErrorKind::Limit, "ask it less at once"),
+            };
+            return Err(refuse(kind, what, cause, mend));
+        }
+        self.views.next += 1;
+        let (id, grant) = (self.views.next, record.grant);
+        let notice = Notice::View { id, grant, uid, question: question.clone() };
+        if !self.tell(asked, notice, Vec::new()) {
+            let cause = format!("{} does not read its notices", named(&record));
+            return Err(refuse(ErrorKind::Failed, what, cause, "see what keeps that process"));
+        }
+        *self.views.owed.entry(asked).or_default() += 1;
+        Ok((place.path(), asked, grant))
+    }
+
+    /// The answer of a holder.
+    pub(super) fn shown(
+        &mut self,
+        connection: u64,
+        id: u64,
+        outcome: Result<ViewAnswer, ViewRefusal>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Reply, ErrorReply> {
+        if let Some(owed) = self.views.owed.get_mut(&connection) {
+            *owed = owed.saturating_sub(1);
+        }
+        let asked = self.views.waiting.get(&id).is_some_and(|question| question.asked == connection);
+        let Some(question) = asked.then(|| self.views.waiting.remove(&id)).flatten() else {
+            let what = format!("view question {id}");
+            return Err(refuse(
+                ErrorKind::Unknown,
+                what,
+                "nobody waits for that answer",
+                "answer within a second",
+            ));
+        };
+        let what = format!("view of {}", question.path);
+        let Some(record) = self.grants.get(&question.grant) else {
+            let gone = refuse(ErrorKind::Failed, what, "its area was taken back meanwhile", "try again");
+            self.respond(question.answer, Err(gone));
+            return Ok(Reply::Done);
+        };
+        let (pid, client) = (record.process.pid, record.client.clone());
+        let answered = match outcome {
+            Ok(answer) => check(answer, question.ask, descriptors).map_err(|why| {
+                tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
+                self.counters.borrow_mut().view_answers_refused += 1;
+                let cause = format!("pid {pid} (`{client}`) answered with what is no answer: {why}");
+                refuse(ErrorKind::Failed, what, cause, "see what that program is")
+            }),
+            Err(ViewRefusal::Missing) => {
+                Err(refuse(ErrorKind::Unknown, what, "there is no such file", "list the directory"))
+            }
+            Err(reason @ (ViewRefusal::NotDirectory | ViewRefusal::IsDirectory)) => {
+                Err(refuse(ErrorKind::Invalid, what, reason.to_string(), "ask what it is first"))
+            }
+            Err(reason) => {
+                let cause = format!("pid {pid} (`{client}`) cannot: {}", reason.shown());
+                Err(refuse(ErrorKind::Failed, what, cause, "see its own log"))
+            }
+        };
+        self.respond(question.answer, answered);
+        Ok(Reply::Done)
+    }
+
+    /// The time of a question is up, unless it was answered.
+    pub(super) fn view_overdue(&mut self, id: u64) {
+        if let Some(question) = self.views.waiting.remove(&id) {
+            self.counters.borrow_mut().view_timeouts += 1;
+            self.no_answer(question, ErrorKind::Silent, "has not answered within a second");
+        }
+    }
+
+    /// A connection has gone: what it was asked nobody will answer.
+    pub(super) fn viewer_gone(&mut self, connection: u64) {
+        self.views.owed.remove(&connection);
+        self.give_up_views("has closed its connection", |question| question.asked == connection);
+    }
+
+    /// A grant has ended, and its view with it.
+    pub(super) fn view_has_ended(&mut self, grant: u64) {
+        self.give_up_views("has let go of it", |question| question.grant == grant);
+    }
+
+    fn give_up_views(&mut self, why: &str, lost: impl Fn(&Question) -> bool) {
+        let lost = |(id, question): (&u64, &Question)| lost(question).then_some(*id);
+        for id in self.views.waiting.iter().filter_map(lost).collect::<Vec<_>>() {
+            if let Some(question) = self.views.waiting.remove(&id) {
+                self.no_answer(question, ErrorKind::Failed, why);
+            }
+        }
+    }
+
+    fn no_answer(&self, question: Question, kind: ErrorKind, why: &str) {
+        let holder = self.grants.get(&question.grant).map_or_else(|| "its holder".to_owned(), named);
+        let mend = "it is stopped, busy, or has ended: try again";
+        let error = refuse(kind, format!("view of {}", question.path), format!("{holder} {why}"), mend);
+        self.respond(question.answer, Err(error));
+    }
+}
+
+/// What is passed on, or what is wrong with it.
+fn check(answer: ViewAnswer, ask: Ask, descriptors: Vec<OwnedFd>) -> Result<Answer, String> {
+    answer.check(ask)?;
+    match (ask, &descriptors[..]) {
+        (Ask::Read { length, .. }, [bytes]) => {
+            sealed::check(bytes, length.into()).map_err(|error| error.to_string())?;
+        }
+        (Ask::Look | Ask::List { .. }, []) => {}
+        _ => return Err(format!("{} descriptors came with it", descriptors.len())),
+    }
+    Ok(Answer { body: Reply::View(answer), descriptors })
+}

@@ -1,0 +1,266 @@
+//! Views: what the holder of a storage area shows of it as files.
+//!
+//! 1. A view is a tree. Its root is the path without components; a directory is listed a page at a time, a file is read a piece at a time.
+//! 2. Whoever wants to know asks the daemon ([`ViewQuestion`]), which passes the question to the holder and its answer back
+//!    ([`ViewAnswer`]). Bytes of a file travel as sealed memory beside the answer ([`crate::sealed`]).
+//! 3. What a holder answers is its word about its own data and is believed as that alone: the daemon checks that it fits the question
+//!    ([`ViewAnswer::check`]), that it is bounded, and that its names are names of files.
+//! 4. A listing goes forward: each page begins at a larger cursor than the one before. How many pages there may be is for who asks to say.
+//! 5. Names of anything are written as file names by [`escape`]: what a file name cannot hold becomes `%` and two digits.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::MAX_PIECE;
+
+/// The longest name of a file, in bytes: Linux's.
+pub const MAX_FILE_NAME: usize = 255;
+/// The longest path within a view, in bytes.
+pub const MAX_PATH: usize = 1024;
+/// The most components of a path.
+pub const MAX_DEPTH: usize = 16;
+/// The most entries of a page.
+pub const MAX_ENTRIES: usize = 256;
+/// The most bytes of names of a page: with six bytes for each that JSON escapes, and numbers beside each name, it fits a frame.
+pub const MAX_NAME_BYTES: usize = 6 << 10;
+/// The longest reason that is passed on, in characters.
+const MAX_REASON: usize = 200;
+
+/// What is asked of a holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewQuestion {
+    /// Components with `/` between them; empty for the root.
+    pub path: String,
+    /// What is asked about it.
+    pub ask: Ask,
+}
+
+/// What is asked about a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// What it is.
+    Look,
+    /// Its entries.
+    List {
+        /// 0, or where the page before said that the next one begins.
+        cursor: u64,
+    },
+    /// Its bytes.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes, at most [`MAX_PIECE`].
+        length: u32,
+    },
+}
+
+/// Of a file of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// It has entries.
+    Directory,
+    /// It has bytes.
+    File,
+}
+
+/// What a file of a view is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// File or directory.
+    pub kind: FileKind,
+    /// Its bytes; 0 also where nobody knows without reading it.
+    pub size: u64,
+}
+
+impl Shown {
+    /// A directory.
+    pub const DIRECTORY: Self = Self { kind: FileKind::Directory, size: 0 };
+
+    /// A file of so many bytes.
+    pub fn file(size: u64) -> Self {
+        Self { kind: FileKind::File, size }
+    }
+}
+
+/// A file in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewEntry {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub shown: Shown,
+}
+
+/// Some entries of a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// In any order.
+    pub entries: Vec<ViewEntry>,
+    /// Where the next page begins, larger than where this one did; nothing at the end.
+    pub next: Option<u64>,
+}
+
+impl Page {
+    /// Adds an entry. Says whether it had room; what no file can be called is left out.
+    pub fn push(&mut self, name: &str, shown: Shown) -> bool {
+        if !is_file_name(name) {
+            return true;
+        }
+        let bytes: usize = self.entries.iter().map(|entry| entry.name.len()).sum();
+        let room = self.entries.len() < MAX_ENTRIES && bytes + name.len() <= MAX_NAME_BYTES;
+        if room {
+            self.entries.push(ViewEntry { name: name.to_owned(), shown });
+        }
+        room
+    }
+}
+
+/// What a holder says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ViewAnswer {
+    /// To [`Ask::Look`].
+    Look(Shown),
+    /// To [`Ask::List`].
+    Page(Page),
+    /// To [`Ask::Read`]. Descriptor: the bytes, sealed; fewer than were asked for only at the end of the file.
+    Piece,
+}
+
+/// Why a holder does not say it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum ViewRefusal {
+    /// There is nothing at that path.
+    #[error("there is no such file")]
+    Missing,
+    /// It is a file, and entries were asked for.
+    #[error("it is no directory")]
+    NotDirectory,
+    /// It is a directory, and bytes were asked for.
+    #[error("it is a directory")]
+    IsDirectory,
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl ViewRefusal {
+    /// A reason that can be shown, whoever wrote it.
+    pub fn shown(&self) -> String {
+        self.to_string().chars().take(MAX_REASON).collect::<String>().escape_debug().collect()
+    }
+}
+
+/// Whether a file can be called so: 1 to [`MAX_FILE_NAME`] bytes without `/` and control characters, and neither `.` nor `..`.
+pub fn is_file_name(name: &str) -> bool {
+    let plain = |c: char| c != '/' && !c.is_control();
+    (1..=MAX_FILE_NAME).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)
+}
+
+impl ViewQuestion {
+    /// The components of the path, if that is one that can be asked about.
+    pub fn components(&self) -> Option<Vec<&str>> {
+        if self.path.is_empty() {
+            return Some(Vec::new());
+        }
+        let components: Vec<&str> = self.path.split('/').collect();
+        let fits = self.path.len() <= MAX_PATH && components.len() <= MAX_DEPTH;
+        (fits && components.iter().all(|name| is_file_name(name))).then_some(components)
+    }
+
+    /// Why it may not be asked, if so.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self.ask {
+            _ if self.components().is_none() => Err("that is no path within a view"),
+            Ask::Read { length, .. } if length > MAX_PIECE => Err("that is more than 1 MiB at once"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ViewAnswer {
+    /// Whether this can be an answer to `ask`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, ask: Ask) -> Result<(), &'static str> {
+        match (self, ask) {
+            (Self::Look(_), Ask::Look) | (Self::Piece, Ask::Read { .. }) => Ok(()),
+            (Self::Page(page), Ask::List { cursor }) => {
+                let bytes: usize = page.entries.iter().map(|entry| entry.name.len()).sum();
+                if page.entries.len() > MAX_ENTRIES || bytes > MAX_NAME_BYTES {
+                    Err("a page of too many entries")
+                } else if !page.entries.iter().all(|entry| is_file_name(&entry.name)) {
+                    Err("an entry whose name no file can have")
+                } else if page.next.is_some_and(|next| next <= cursor) {
+                    Err("a listing that does not go forward")
+                } else {
+                    Ok(())
+                }
+            }
+            _ => Err("an answer to another question"),
+        }
+    }
+}
+
+/// The file name that stands for `bytes`: what a file name, or UTF-8, cannot hold, and `%` itself, is `%` and two hexadecimal digits;
+/// nothing at all is `%`. Nothing if that gets too long.
+pub fn escape(bytes: &[u8]) -> Option<String> {
+    let mut name = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '%' || c == '/' || c.is_control() {
+                let mut utf8 = [0; 4];
+                c.encode_utf8(&mut utf8).bytes().for_each(|byte| hexadecimal(&mut name, byte));
+            } else {
+                name.push(c);
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| hexadecimal(&mut name, byte));
+        if name.len() > MAX_FILE_NAME {
+            return None;
+        }
+    }
+    match name.as_str() {
+        "" => name.push('%'),
+        "." | ".." => name = name.replace('.', "%2E"),
+        _ => {}
+    }
+    Some(name)
+}
+
+fn hexadecimal(name: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    name.push('%');
+    name.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    name.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// What the file name `name` stands for, if [`escape`] makes such names.
+pub fn unescape(name: &str) -> Option<Vec<u8>> {
+    if name == "%" {
+        return Some(Vec::new());
+    }
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next()?, rest.next()?];
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            // At most 255.
+            bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    // One name for one thing.
+    (escape(&bytes)? == name).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests;
