@@ -63,8 +63,8 @@ const MUTATIONS: [Mutation; 21] = [
     ),
     log(LAYOUT, "u64::from(seed ^ place)", "u64::from(seed ^ (place & 0))", "golden", "version_1"),
     // The record that comes next: of this stream, and this very one.
-    log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "crash", "power_loss"),
-    log(SCAN, "            && tag.sequence == self.sequence\n", "", "faults", "lost_and_misdirected"),
+    log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "faults", "another_stream"),
+    log(SCAN, "            && tag.sequence == self.sequence\n", "", "faults", "another_stream"),
     log(SCAN, "if tag.sequence >= wanted.from", "if tag.sequence > 0", "crash", "power_loss"),
     // What must be there: up to the next run, all of the snapshot, up to where the log was closed.
     log(

@@ -391,6 +391,40 @@ fn rot_in_the_last_record_of_a_former_owner_is_named() {
     assert!(error.to_string().contains("goes on at"), "{error}");
 }
 
+/// Writes `value` at byte `at` of the record at `offset` and makes its checksum right, as a genuine one would have it (docs/spec/log.md).
+fn forge(bytes: &mut [u8], offset: u64, at: usize, value: u64) {
+    use crc_fast::{CrcAlgorithm, Digest, checksum};
+    let record = &mut bytes[offset as usize..];
+    record[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    let length = u32::from_le_bytes(record[8..12].try_into().expect("four bytes")) as usize;
+    let seed = checksum(CrcAlgorithm::Crc32Iscsi, &7u128.to_le_bytes());
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, seed ^ (offset >> 3));
+    digest.update(&record[8..40 + length]);
+    record[4..8].copy_from_slice(&(digest.finalize() as u32).to_le_bytes());
+}
+
+/// A whole record where the next one is expected counts only if it is the very next of this very stream.
+#[test]
+fn a_record_of_another_stream_or_sequence_is_none_of_the_log() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 30);
+    let bytes = log.into_disk().inner.into_bytes();
+    let &(offset, _) = plan.borrow().writes.last().expect("wrote");
+    let field = |at: usize| {
+        let start = offset as usize + at;
+        u64::from_le_bytes(bytes[start..start + 8].try_into().expect("eight bytes"))
+    };
+    let (stream, sequence) = (field(16), field(24));
+    let mut same = bytes.clone();
+    forge(&mut same, offset, 24, sequence);
+    assert_eq!(contents(&same).expect("nothing was changed").0, records(30), "the forger cannot write");
+    for (at, value) in [(16, stream | 5), (24, sequence + 1), (24, sequence - 1)] {
+        let mut forged = bytes.clone();
+        forge(&mut forged, offset, at, value);
+        assert_eq!(contents(&forged).expect("a torn tail").0, records(29), "{value} at byte {at}");
+    }
+}
+
 #[test]
 fn after_closing_in_order_even_the_last_record_is_missed() {
     let (disk, plan) = FaultyDisk::new(formatted());
