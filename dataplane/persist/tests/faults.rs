@@ -425,6 +425,24 @@ fn a_record_of_another_stream_or_sequence_is_none_of_the_log() {
     }
 }
 
+/// A snapshot that was never finished is no part of the log; but it was begun when the last record was durable, and that gives its loss away.
+#[test]
+fn rot_in_the_last_record_is_given_away_by_an_unfinished_snapshot() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (mut log, _) = serve(disk, 9);
+    let &(offset, _) = plan.borrow().writes.last().expect("wrote");
+    log.begin_snapshot().expect("room");
+    for _ in 0..4 {
+        log.snapshot_append(&[7; 9000]).expect("room");
+        log.poll().expect("a disk that works");
+    }
+    let mut rotten = log.into_disk().inner.into_bytes();
+    assert_eq!(contents(&rotten).expect("whole").0, records(9));
+    rotten[offset as usize + 45] ^= 1;
+    let error = contents(&rotten).expect_err("record 9 is gone");
+    assert!(matches!(error, OpenError::Corrupt { offset: o, .. } if o == offset), "{error}");
+}
+
 #[test]
 fn after_closing_in_order_even_the_last_record_is_missed() {
     let (disk, plan) = FaultyDisk::new(formatted());
