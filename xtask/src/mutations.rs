@@ -124,7 +124,7 @@ const MUTATIONS: [Mutation; 20] = [
         "rotten_metadata",
     ),
     volume(VOLUME, "other.generation < superblock.generation", "other.generation < u64::MAX", "power_loss"),
-    volume(VOLUME, "record.sequence == sequence + 1", "record.sequence > sequence", "rotten_metadata"),
+    volume(VOLUME, "record.sequence == sequence + 1", "record.sequence > 0", "power_loss"),
     volume(
         VOLUME,
         "Some(record) if record.sequence > sequence",
@@ -162,6 +162,11 @@ const EXEMPT: [(&str, &str, &str); 15] = [
     ),
     (SCAN, "report.clean = superblock.clean != 0", "what the report says"),
     (VOLUME_LAYOUT, "u64::MAX / 2", "numbers of a hostile writer, behind a checksum"),
+    (
+        VOLUME,
+        "found.generation == superblock.generation",
+        "an older checkpoint is given away by the records in the other half, too",
+    ),
     (
         VOLUME,
         "filter(|record| record.epoch == superblock.epoch)",
