@@ -1,6 +1,6 @@
 //! The sides of the comparison: three servers up at the same time, and the generator's connections to each.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -15,7 +15,7 @@ use crate::process::{self, Process};
 const STORE: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
 const PORT: u16 = 6379;
 /// Where the store on the link is asked how it is, beside the load.
-const BESIDE: &str = "127.0.0.1:7003";
+const BESIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7003);
 /// Whom the store becomes when this is root.
 const STORE_USER: u32 = 61870;
 /// What is acquired: the store's end of the link by itself, the other by the generator.
@@ -51,16 +51,18 @@ impl Servers {
         ]);
         words.extend(["--data".into(), path(&folder.join("sietch"))]);
         let durability = if durable { "always" } else { "none" };
-        words.extend(["--durability", durability, "--net", "af_xdp", "--listen", BESIDE].map(String::from));
+        words.extend(["--durability", durability, "--net", "af_xdp", "--listen"].map(String::from));
+        words.push(BESIDE.to_string());
         let log = out.join(format!("load-link-{name}.log"));
         let mut linked = Process::start("taskset", &words, &log)?;
-        linked.wait_for_file(&socket)?;
+        // It fills its area first: who connects over the link before that may lose patience.
+        linked.wait_for(BESIDE)?;
         Ok(Self { kernel, socket, _linked: linked })
     }
 
     /// Where each side answers on kernel sockets, in the order of [`Servers::connect`].
     pub fn doors(&self) -> [SocketAddr; 3] {
-        [self.kernel.redis, self.kernel.sietch, SocketAddr::from(([127, 0, 0, 1], 7003))]
+        [self.kernel.redis, self.kernel.sietch, BESIDE]
     }
 
     /// So many connections to each, by the side's name; redis-server is the first.
