@@ -128,7 +128,7 @@ fn open_named(socket: &Path, area: &str) -> Result<AreaQueue, Error> {
     if rustix::process::geteuid().is_root() && uid != 0 {
         privilege::give_up(Account { uid, gid: uid })?;
     }
-    let mut client = sietch::Client::connect(socket, "kv check")?;
+    let mut client = sietch::Client::connect(socket, "kv-check")?;
     Ok(client.acquire_vsa(area)?.queue)
 }
 
