@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sietch_disk::broker::{BrokerGeometry, create_pair};
+use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{AreaGrant, BrokerShape, HeldStorage};
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, Request, VolumeKind};
 use tokio::sync::oneshot;
@@ -162,6 +163,14 @@ impl<D: VnicDevices> Control<D> {
         }
         if self.brokered.service.is_none() {
             return Err(refuse(ErrorKind::Unsupported, format!("VSA {}", place.label()), NO_CORE, START));
+        }
+        let brokered = |record: &&GrantRecord| !record.device.is_vnic() && self.is_brokered(&record.name);
+        let served = self.grants.values().filter(brokered).count() + self.brokered.leaving.len();
+        if served >= MAX_HELD {
+            // What it has it must be able to say in one message.
+            let cause = format!("the service core has its most areas, {MAX_HELD}");
+            let mend = "release some, or put areas on a volume of kind \"directory\"";
+            return Err(refuse(ErrorKind::Limit, format!("VSA {}", place.label()), cause, mend));
         }
         self.check_quiet(place)
     }
