@@ -4,7 +4,7 @@
 //! 2. clippy over every target, warnings are errors,
 //! 3. every test of the workspace, the simulator's fresh seeds among them,
 //! 4. the rings and doorbells under loom,
-//! 5. instructions of the network's fast path and the store's commands within their limits, under valgrind,
+//! 5. instructions of the network's fast path, of durable appends and of the store's commands within their limits, under valgrind,
 //! 6. generated files are what the program would generate.
 //!
 //! A step that fails ends the run at once, with its name.
