@@ -377,9 +377,9 @@ fn a_daemon_that_dies_disturbs_nobody_and_its_successor_knows_all() {
     write(&mut vsa, 4096, 4).unwrap();
     assert_eq!((read(&mut vsa, 0), read(&mut vsa, 4096)), (3, 4));
     drop(gone);
-    // One that was given back while no daemon was there to hear it.
-    let mut broker = core.disconnect();
+    // One that was given back while no daemon was there to hear it. A daemon that saw the core go would end the grants.
     daemon.crash();
+    let mut broker = core.disconnect();
     broker.held.areas.push(HeldArea { grant: 999, generation: 1, name: "/raw/z".into() });
     let _daemon = scene.start();
     let _core = Core::with(&scene, broker);
@@ -408,7 +408,9 @@ fn a_core_that_dies_takes_its_areas_along_and_loses_nothing_acknowledged() {
     // One that has lost its connection and goes on all the same: nobody gets what it may still write to.
     let broker = {
         let core = Core::start(&scene);
-        let vsa = app.acquire_vsa("/raw/x").unwrap();
+        let mut vsa = app.acquire_vsa("/raw/x").unwrap();
+        // It has the volume only once it has heard of it.
+        assert_eq!(read(&mut vsa, 0), 3);
         std::mem::forget(vsa);
         core.disconnect()
     };
