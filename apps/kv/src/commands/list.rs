@@ -337,16 +337,40 @@ fn transfer(
     }
     // Before anything is taken, so that an error leaves both lists as they were.
     read::<List>(&mut context.data, destination)?;
+    if source == destination {
+        return rotate(context, source, from_front, to_front);
+    }
     let taken = take(context, source, from_front, 1)?;
     let Some(element) = taken.first() else {
         context.reply.nil();
         return Ok(());
     };
-    write_or_create::<List>(&mut context.data, destination, 0)?.push(to_front, element);
-    context.data.changed(destination);
-    let name: &[u8] = if to_front { b"LPUSH" } else { b"RPUSH" };
-    context.data.effect(&[name, destination, element]);
+    put(context, destination, to_front, element)?;
     context.reply.bulk(element);
+    Ok(())
+}
+
+/// Moves an element from one end of a list to an end of the same: put before it is taken, so that a list of one element is never empty and
+/// keeps its expiry, here as in what is replayed.
+fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: bool) -> Outcome {
+    let list = read::<List>(&mut context.data, key)?;
+    let end = list.and_then(|list| if from_front { list.iter().next() } else { list.iter().next_back() });
+    let Some(element) = end.map(Box::<[u8]>::from) else {
+        context.reply.nil();
+        return Ok(());
+    };
+    put(context, key, to_front, &element)?;
+    take(context, key, from_front, 1)?;
+    context.reply.bulk(&element);
+    Ok(())
+}
+
+/// Pushes one element, and writes down that it did.
+fn put(context: &mut Context<'_>, key: &[u8], front: bool, element: &[u8]) -> Outcome {
+    write_or_create::<List>(&mut context.data, key, 0)?.push(front, element);
+    context.data.changed(key);
+    let name: &[u8] = if front { b"LPUSH" } else { b"RPUSH" };
+    context.data.effect(&[name, key, element]);
     Ok(())
 }
 

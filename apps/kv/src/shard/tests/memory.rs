@@ -22,6 +22,19 @@ fn keys_expire_when_read_and_by_themselves() {
 }
 
 #[test]
+fn a_list_of_one_element_that_is_moved_to_itself_keeps_its_expiry() {
+    for command in ["RPOPLPUSH list list", "LMOVE list list LEFT LEFT", "BLMOVE list list RIGHT LEFT 1"] {
+        let mut bench = Bench::new();
+        let client = bench.connect();
+        bench.ask(client, "RPUSH list one");
+        bench.ask(client, "PEXPIRE list 5000");
+        assert_eq!(bench.ask(client, command), "$3\r\none\r\n", "{command}");
+        assert_eq!(bench.ask(client, "PTTL list"), ":5000\r\n", "{command}");
+        assert_eq!(bench.ask(client, "LRANGE list 0 -1"), "*1\r\n$3\r\none\r\n", "{command}");
+    }
+}
+
+#[test]
 fn mass_expiry_is_done_in_slices() {
     let mut bench = Bench::new();
     let client = bench.connect();
