@@ -12,8 +12,9 @@
 //! 7. Volumes and their storage areas have their own vocabulary ([`storage`]).
 //! 8. Bytes of areas and of views travel in sealed memfds ([`sealed`]).
 //! 9. What the holder of an area shows of it is a tree of files ([`view`]).
+//! 10. Unmodified programs come to their sockets by messages of a fixed size ([`socket_service`]), over a socket of its own.
 //!
-//! `docs/spec/control-protocol.md` is the reference for all of it.
+//! `docs/spec/control-protocol.md` is the reference for all of it, `docs/spec/sockets.md` for the last.
 #![forbid(unsafe_code)]
 
 pub mod connection;
@@ -21,6 +22,7 @@ pub mod frame;
 pub mod message;
 pub mod metrics;
 pub mod sealed;
+pub mod socket_service;
 pub mod sockets;
 pub mod storage;
 pub mod types;

@@ -1,0 +1,444 @@
+//! The set-up protocol of the socket service: how an unmodified program's sockets come to their connections.
+//!
+//! 1. The transport is a Unix SEQPACKET socket. A request is one message of [`REQUEST_BYTES`] bytes, its answer one of [`REPLY_BYTES`]; descriptors
+//!    ride on both. One request a connection, so that nothing stays open behind a program's back ([`call`]).
+//! 2. A listener has a *placeholder*, one end of a SEQPACKET pair. Each connection comes over it as one [`Arrival`] with its descriptors
+//!    ([`receive_arrival`]); the other way goes [`Relisten`]. So `accept` is a `recvmsg`, and the kernel keeps its semantics.
+//! 3. Messages have a fixed size, a magic number and a version. Both sides copy a message once and judge the copy: the service trusts no
+//!    application, and an application takes nothing from the service that does not fit what it asked for.
+//! 4. Everything here runs inside the calls of foreign programs: no allocation, no panic, no lock; an interrupted call is made again; every
+//!    descriptor is closed on `exec`. Who asks, the service learns from the kernel (SO_PEERCRED), never from a message.
+//!
+//! `docs/spec/sockets.md` is the reference.
+
+mod client;
+mod name;
+#[cfg(test)]
+mod tests;
+
+pub use client::{
+    Descriptors, Incoming, call, call_on, receive_arrival, receive_message, relisten, send_message,
+};
+pub use name::Name;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// "SKT5", little endian: the first word of each message.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SKT5");
+/// The version of the messages. A service answers another version with [`ReplyKind::Refused`] and `EPROTO`.
+pub const VERSION: u16 = 1;
+/// Bytes of a request.
+pub const REQUEST_BYTES: usize = 256;
+/// Bytes of a reply.
+pub const REPLY_BYTES: usize = 256;
+/// Bytes of an arrival.
+pub const ARRIVAL_BYTES: usize = 128;
+/// The most descriptors on any message.
+pub const MOST_DESCRIPTORS: usize = 4;
+/// Milliseconds after which a service that does not answer counts as absent. It answers in tens of microseconds; a stopped one must not hold a
+/// program for ever, which then goes to the kernel.
+pub const ANSWER_MS: u64 = 5000;
+/// The name of the service's socket, in the run directory beside the daemon's.
+pub const SOCKET_NAME: &str = "sockets.sock";
+/// The variable that names the service's socket to a program under `sietch run`.
+pub const SOCKET_VARIABLE: &str = "SIETCH_SOCKETS";
+/// The variable with the application's id: 32 hexadecimal digits.
+pub const APPLICATION_VARIABLE: &str = "SIETCH_APPLICATION";
+/// The variable that names the VNIC; not set in host addressing.
+pub const VNIC_VARIABLE: &str = "SIETCH_VNIC";
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum RequestKind {
+    /// Is somebody there, and of which version?
+    Hello = 1,
+    /// Take over a listening socket. Descriptor: the kernel's listening socket (with a VNIC: the reservation, or none).
+    Listen = 2,
+    /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound name.
+    Connect = 3,
+    /// What is this socket, which was inherited or received? Descriptor: the socket.
+    Adopt = 4,
+    /// Reserve an address and a port of a VNIC.
+    Bind = 5,
+    /// List applications, listeners and connections. The answer is [`ReplyKind::Listed`] with a sealed memfd of JSON. Root sees all, others their own.
+    List = 6,
+    /// End everything of an application: its listeners close, its connections are reset. For its own user and root.
+    Revoke = 7,
+    /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`]; for the service's own user and root.
+    Succeed = 8,
+    /// Publish a port of the host for a listener of a VNIC. For the service's own user and root.
+    Publish = 9,
+}
+
+impl RequestKind {
+    /// The kind of a number, if there is one.
+    pub fn of(number: u16) -> Option<Self> {
+        [
+            Self::Hello,
+            Self::Listen,
+            Self::Connect,
+            Self::Adopt,
+            Self::Bind,
+            Self::List,
+            Self::Revoke,
+            Self::Succeed,
+            Self::Publish,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u16 == number)
+    }
+}
+
+/// What is answered. Descriptors in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum ReplyKind {
+    /// Somebody is here ([`Reply::limit`] says how many connections an application may have).
+    Here = 1,
+    /// Listening. Descriptors: the listener's placeholder.
+    Listening = 2,
+    /// Nothing of ours: go to the kernel.
+    NotOurs = 3,
+    /// Connected. Descriptors: placeholder, common memory, private page. The names are in the reply and on the page.
+    Connected = 4,
+    /// As [`ReplyKind::Connected`], but the listener's queue is full (or the handshake runs): the state on the private page changes, with one byte on
+    /// the placeholder.
+    Connecting = 5,
+    /// No; [`Reply::errno`] says which error the program shall see.
+    Refused = 6,
+    /// The socket is an end of a connection. Descriptors: common memory, private page.
+    Stream = 7,
+    /// The socket is a listener's placeholder; [`Reply::local`] is where it listens.
+    Listener = 8,
+    /// The socket is not one of ours.
+    Unknown = 9,
+    /// Reserved. Descriptors: the reservation, whose closing frees the port. [`Reply::local`] is the name.
+    Bound = 10,
+    /// Descriptors: a sealed memfd.
+    Listed = 11,
+    /// Done.
+    Done = 12,
+    /// The successor is accepted: the state follows on this connection.
+    Handover = 13,
+}
+
+impl ReplyKind {
+    /// The kind of a number, if there is one.
+    pub fn of(number: u16) -> Option<Self> {
+        [
+            Self::Here,
+            Self::Listening,
+            Self::NotOurs,
+            Self::Connected,
+            Self::Connecting,
+            Self::Refused,
+            Self::Stream,
+            Self::Listener,
+            Self::Unknown,
+            Self::Bound,
+            Self::Listed,
+            Self::Done,
+            Self::Handover,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u16 == number)
+    }
+
+    /// How many descriptors an answer of this kind has.
+    pub fn descriptors(self) -> usize {
+        match self {
+            Self::Connected | Self::Connecting => 3,
+            Self::Stream => 2,
+            Self::Listening | Self::Bound | Self::Listed => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// In [`Request::flags`]: a listener that the service lost in a crash is already there again, registered by another process of the application; give
+/// this process a placeholder of its own. The descriptor is any TCP socket of the same network namespace. [`Request::local`] says which listener.
+pub const REJOIN: u32 = 1;
+/// In [`Request::flags`]: the socket was made with SO_REUSEPORT, or another socket shares the port knowingly (VNIC mode; the kernel judges otherwise).
+pub const SHARED_PORT: u32 = 2;
+/// In [`Request::flags`]: an IPv6 socket that takes no IPv4 (VNIC mode; otherwise the kernel's socket says so).
+pub const ONLY_IPV6: u32 = 4;
+
+/// A request.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u16,
+    /// A [`RequestKind`].
+    pub kind: u16,
+    /// Groups the processes of one `sietch run`. Random; a hint together with the caller's uid, no capability.
+    pub application: [u8; 16],
+    /// The VNIC's name, padded with zeros; all zero: host addressing.
+    pub vnic: [u8; 32],
+    /// The caller's name, where it matters and no kernel socket has it.
+    pub local: Name,
+    /// The destination, for [`RequestKind::Connect`].
+    pub remote: Name,
+    /// What the program gave to `listen`.
+    pub backlog: u32,
+    /// [`REJOIN`], [`SHARED_PORT`], [`ONLY_IPV6`].
+    pub flags: u32,
+    /// Zero. (Service to service: see `docs/spec/sockets.md`.)
+    pub spare: [u8; 128],
+}
+
+const _: () = assert!(size_of::<Request>() == REQUEST_BYTES);
+
+impl Request {
+    /// A request of a kind, with everything else zero.
+    pub fn new(kind: RequestKind, application: [u8; 16]) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            kind: kind as u16,
+            application,
+            vnic: [0; 32],
+            local: Name::NONE,
+            remote: Name::NONE,
+            backlog: 0,
+            flags: 0,
+            spare: [0; 128],
+        }
+    }
+
+    /// The VNIC's name, or `None` in host addressing or if it is not a text.
+    pub fn vnic(&self) -> Option<&str> {
+        let end = self.vnic.iter().position(|&byte| byte == 0).unwrap_or(self.vnic.len());
+        let name = self.vnic.get(..end)?;
+        if name.is_empty() { None } else { std::str::from_utf8(name).ok() }
+    }
+
+    /// Puts the name of a VNIC in; what is longer than 32 bytes is cut off, and will not be found.
+    pub fn set_vnic(&mut self, name: &str) {
+        self.vnic = [0; 32];
+        for (to, from) in self.vnic.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+    }
+
+    /// A request of these bytes, which came from outside, or why not.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse(bytes: &[u8]) -> Result<(Self, RequestKind), Malformed> {
+        let request = Self::read_from_bytes(bytes).map_err(|_| Malformed::Length)?;
+        check_head(request.magic, request.version)?;
+        let kind = RequestKind::of(request.kind).ok_or(Malformed::Kind)?;
+        if !request.local.is_valid() || !request.remote.is_valid() {
+            return Err(Malformed::Name);
+        }
+        Ok((request, kind))
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Reply {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u16,
+    /// A [`ReplyKind`].
+    pub kind: u16,
+    /// With [`ReplyKind::Refused`]: the error number for the program.
+    pub errno: u32,
+    /// With [`ReplyKind::Here`]: how many connections an application may have.
+    pub limit: u32,
+    /// The caller's name.
+    pub local: Name,
+    /// The other end's name.
+    pub remote: Name,
+    /// Zero.
+    pub spare: [u8; 176],
+}
+
+const _: () = assert!(size_of::<Reply>() == REPLY_BYTES);
+
+impl Reply {
+    /// An answer of a kind, with everything else zero.
+    pub fn new(kind: ReplyKind) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            kind: kind as u16,
+            errno: 0,
+            limit: 0,
+            local: Name::NONE,
+            remote: Name::NONE,
+            spare: [0; 176],
+        }
+    }
+
+    /// A refusal.
+    pub fn refused(errno: rustix::io::Errno) -> Self {
+        Self { errno: errno.raw_os_error().unsigned_abs(), ..Self::new(ReplyKind::Refused) }
+    }
+
+    /// The kind. [`Reply::parse`] lets no other through.
+    pub fn kind(&self) -> ReplyKind {
+        ReplyKind::of(self.kind).unwrap_or(ReplyKind::Unknown)
+    }
+
+    /// The error of a refusal; what is no error number counts as `ECONNREFUSED`.
+    pub fn error(&self) -> rustix::io::Errno {
+        match i32::try_from(self.errno) {
+            Ok(number @ 1..=4095) => rustix::io::Errno::from_raw_os_error(number),
+            _ => rustix::io::Errno::CONNREFUSED,
+        }
+    }
+
+    /// An answer of these bytes, or why not.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reply = Self::read_from_bytes(bytes).map_err(|_| Malformed::Length)?;
+        check_head(reply.magic, reply.version)?;
+        ReplyKind::of(reply.kind).ok_or(Malformed::Kind)?;
+        if !reply.local.is_valid() || !reply.remote.is_valid() {
+            return Err(Malformed::Name);
+        }
+        Ok(reply)
+    }
+}
+
+/// What arrives over a listener's placeholder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum ArrivalKind {
+    /// A Sietch connection. Descriptors: placeholder, common memory, private page.
+    Stream = 1,
+    /// A connection of the kernel. Descriptors: its socket.
+    Kernel = 2,
+}
+
+/// One new connection of a listener.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Arrival {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u16,
+    /// An [`ArrivalKind`].
+    pub kind: u16,
+    /// The accepting side's name.
+    pub local: Name,
+    /// The connecting side's name.
+    pub peer: Name,
+    /// Zero.
+    pub spare: [u8; 56],
+}
+
+const _: () = assert!(size_of::<Arrival>() == ARRIVAL_BYTES);
+
+impl Arrival {
+    /// An arrival.
+    pub fn new(kind: ArrivalKind, local: Name, peer: Name) -> Self {
+        Self { magic: MAGIC, version: VERSION, kind: kind as u16, local, peer, spare: [0; 56] }
+    }
+
+    /// The kind. [`Arrival::parse`] lets no other through.
+    pub fn kind(&self) -> ArrivalKind {
+        if self.kind == ArrivalKind::Stream as u16 { ArrivalKind::Stream } else { ArrivalKind::Kernel }
+    }
+
+    /// How many descriptors it has.
+    pub fn descriptors(&self) -> usize {
+        match self.kind() {
+            ArrivalKind::Stream => 3,
+            ArrivalKind::Kernel => 1,
+        }
+    }
+
+    /// An arrival of these bytes, or why not.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let arrival = Self::read_from_bytes(bytes).map_err(|_| Malformed::Length)?;
+        check_head(arrival.magic, arrival.version)?;
+        if arrival.kind != ArrivalKind::Stream as u16 && arrival.kind != ArrivalKind::Kernel as u16 {
+            return Err(Malformed::Kind);
+        }
+        if !arrival.local.is_valid() || !arrival.peer.is_valid() {
+            return Err(Malformed::Name);
+        }
+        Ok(arrival)
+    }
+}
+
+/// An application says that it called `listen` again: the backlog is another one.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Relisten {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u16,
+    /// Zero.
+    pub spare: u16,
+    /// The new backlog.
+    pub backlog: u32,
+}
+
+/// Bytes of a [`Relisten`].
+pub const RELISTEN_BYTES: usize = 12;
+const _: () = assert!(size_of::<Relisten>() == RELISTEN_BYTES);
+
+impl Relisten {
+    /// A message of a backlog.
+    pub fn new(backlog: u32) -> Self {
+        Self { magic: MAGIC, version: VERSION, spare: 0, backlog }
+    }
+
+    /// A message of these bytes, or why not.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let message = Self::read_from_bytes(bytes).map_err(|_| Malformed::Length)?;
+        check_head(message.magic, message.version)?;
+        Ok(message)
+    }
+}
+
+fn check_head(magic: u32, version: u16) -> Result<(), Malformed> {
+    if magic != MAGIC {
+        return Err(Malformed::Magic);
+    }
+    if version != VERSION { Err(Malformed::Version) } else { Ok(()) }
+}
+
+/// Why a message is not one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Too short or too long.
+    #[error("socket service: a message of the wrong length; use one build of sietch on both sides")]
+    Length,
+    /// It does not begin as one.
+    #[error("socket service: a message without its magic number; only sietch talks to this socket")]
+    Magic,
+    /// Of another version.
+    #[error(
+        "socket service: a message of another version than {VERSION}; restart the programs and `sietch up` with one build"
+    )]
+    Version,
+    /// Of no kind that there is.
+    #[error("socket service: a message of an unknown kind; use one build of sietch on both sides")]
+    Kind,
+    /// A socket name that is neither empty nor IPv4 nor IPv6.
+    #[error(
+        "socket service: a message with a name that is neither IPv4 nor IPv6; only such names are served"
+    )]
+    Name,
+}

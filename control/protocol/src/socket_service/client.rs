@@ -1,0 +1,210 @@
+//! The client's side, and sending and receiving of messages with descriptors for both sides.
+//!
+//! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks nonsense is an error number; nothing hangs.
+//! 2. Descriptors come back in a fixed array. Those that nobody asked for are closed: a message with more than fit loses them in the kernel
+//!    (`MSG_CTRUNC`) and counts as damaged.
+//! 3. [`receive_arrival`] gives the kernel's own answer where there is no message: the placeholder's flags decide whether it sleeps, and EINTR and EAGAIN
+//!    go to the program as they are.
+//!
+//! All system calls are made directly (rustix), not through the C library, whose names a preloaded library takes. The only exception is the closing of
+//! an [`OwnedFd`], which passes `close`: such a library must let descriptors through that it does not know.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use zerocopy::IntoBytes;
+
+use super::{ANSWER_MS, ARRIVAL_BYTES, Arrival, MOST_DESCRIPTORS, REPLY_BYTES, Relisten, Reply, Request};
+
+/// What came with a message: the first ones are filled.
+pub type Descriptors = [Option<OwnedFd>; MOST_DESCRIPTORS];
+
+/// Sends a request to the service at `path` and waits for its answer.
+///
+/// The descriptors of the answer are in `received`, as many as [`super::ReplyKind::descriptors`] says.
+///
+/// # Errors
+/// Those of `socket` and `connect` (`ENOENT`, `ECONNREFUSED`: no service); `ETIMEDOUT`: it does not answer; `EPROTO`: no answer, or none that this version
+/// understands; `EMFILE`: there was no room for the descriptors.
+pub fn call(
+    path: &[u8],
+    request: &Request,
+    send: &[BorrowedFd<'_>],
+    received: &mut Descriptors,
+) -> Result<Reply, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let patience = Some(Duration::from_millis(ANSWER_MS));
+    set_socket_timeout(&socket, Timeout::Send, patience)?;
+    set_socket_timeout(&socket, Timeout::Recv, patience)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::ISCONN) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+            Err(error) => return Err(error),
+        }
+    }
+    call_on(socket.as_fd(), request, send, received)
+}
+
+/// The same over a connection that is there already.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_on(
+    socket: BorrowedFd<'_>,
+    request: &Request,
+    send: &[BorrowedFd<'_>],
+    received: &mut Descriptors,
+) -> Result<Reply, Errno> {
+    loop {
+        match send_message(socket, request.as_bytes(), send, SendFlags::empty()) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+            // It may have answered (that it is full, say) and hung up before it read.
+            Err(Errno::PIPE | Errno::CONNRESET) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let mut bytes = [0; REPLY_BYTES];
+    let (length, complete) = loop {
+        match receive_message(socket, &mut bytes, received, RecvFlags::empty()) {
+            Ok(found) => break found,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+            Err(error) => return Err(error),
+        }
+    };
+    let reply = Reply::parse(bytes.get(..length).unwrap_or_default()).map_err(|_| Errno::PROTO)?;
+    if !complete {
+        clear(received);
+        return Err(Errno::MFILE);
+    }
+    let expected = reply.kind().descriptors();
+    if count(received) != expected {
+        clear(received);
+        return Err(Errno::PROTO);
+    }
+    Ok(reply)
+}
+
+/// What came over a listener's placeholder.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A connection, and its descriptors, as many as [`Arrival::descriptors`] says.
+    Arrived(Arrival),
+    /// The service has closed the listener, or is gone.
+    Closed,
+    /// A connection for whose descriptors this process had no room: `EMFILE`. It is lost.
+    NoRoom,
+    /// Something that is no arrival; it was thrown away, and the call may be made again.
+    Damaged,
+}
+
+/// Takes one connection from a listener's placeholder. `flags` are those of `recvmsg` (`MSG_DONTWAIT`); close-on-exec is always set.
+///
+/// # Errors
+/// The kernel's, untouched: `EAGAIN`, `EINTR`, `EBADF`, ...
+pub fn receive_arrival(
+    placeholder: BorrowedFd<'_>,
+    flags: RecvFlags,
+    received: &mut Descriptors,
+) -> Result<Incoming, Errno> {
+    let mut bytes = [0; ARRIVAL_BYTES];
+    let (length, complete) = receive_message(placeholder, &mut bytes, received, flags)?;
+    if length == 0 {
+        clear(received);
+        return Ok(Incoming::Closed);
+    }
+    let Ok(arrival) = Arrival::parse(bytes.get(..length).unwrap_or_default()) else {
+        clear(received);
+        return Ok(Incoming::Damaged);
+    };
+    if !complete {
+        clear(received);
+        return Ok(Incoming::NoRoom);
+    }
+    if count(received) != arrival.descriptors() {
+        clear(received);
+        return Ok(Incoming::Damaged);
+    }
+    Ok(Incoming::Arrived(arrival))
+}
+
+/// Tells the service that the program has called `listen` again.
+///
+/// # Errors
+/// Those of `send`; nothing needs to be done about them.
+pub fn relisten(placeholder: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+    let message = Relisten::new(backlog);
+    send_message(placeholder, message.as_bytes(), &[], SendFlags::DONTWAIT)
+}
+
+/// Sends one message with descriptors (at most [`MOST_DESCRIPTORS`]); never raises SIGPIPE.
+///
+/// # Errors
+/// Those of `sendmsg`; `EINVAL` for too many descriptors.
+pub fn send_message(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = flags | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags).map(|_| ())
+}
+
+/// Receives one message: its length (0: the end), and whether all of it and of its descriptors were there.
+///
+/// # Errors
+/// Those of `recvmsg`.
+pub fn receive_message(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    received: &mut Descriptors,
+    flags: RecvFlags,
+) -> Result<(usize, bool), Errno> {
+    clear(received);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let mut places = received.iter_mut();
+    let mut complete = !message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    for piece in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = piece {
+            for descriptor in descriptors {
+                match places.next() {
+                    Some(place) => *place = Some(descriptor),
+                    // Dropped, that is closed.
+                    None => complete = false,
+                }
+            }
+        }
+    }
+    Ok((message.bytes, complete))
+}
+
+fn clear(received: &mut Descriptors) {
+    received.iter_mut().for_each(|place| *place = None);
+}
+
+fn count(received: &Descriptors) -> usize {
+    received.iter().take_while(|place| place.is_some()).count()
+}
