@@ -2,6 +2,7 @@
 //! are generated from here.
 
 pub mod mount;
+pub mod run;
 pub mod vsa;
 
 use std::net::{IpAddr, SocketAddr};
@@ -46,6 +47,9 @@ pub enum Command {
     Vsa(vsa::VsaCommand),
     /// Show the storage areas as files, read-only, until Ctrl-C
     Mount(mount::MountArguments),
+    /// Run a program, unmodified, with Sietch's TCP sockets in place of the kernel's. The exit status is the program's; 125 if Sietch is not
+    /// ready, 126 if the program cannot be started or served, 127 if it is not there
+    Run(run::RunArguments),
     /// Take a grant back while its holder runs; `sietch restore` allows it again
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again

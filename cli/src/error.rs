@@ -64,6 +64,11 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// A program was not started. The message carries its mend.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Run(#[from] crate::run::error::RunError),
+
     /// The daemon is not there, or refused. The message carries its mend.
     #[error(transparent)]
     Control(#[from] CallError),

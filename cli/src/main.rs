@@ -19,6 +19,7 @@ mod mount;
 mod output;
 mod paths;
 mod privilege;
+mod run;
 mod service;
 mod settings;
 mod ss;
@@ -41,6 +42,12 @@ fn main() -> ExitCode {
     if let Command::Kv(KvArguments { command: Some(KvCommand::Check(check)), .. }) = &arguments.command {
         return checked(arguments.socket.clone(), check);
     }
+    if let Command::Run(run) = &arguments.command {
+        let cause = run::run(run, arguments.socket.as_deref());
+        let status = cause.status();
+        report(cause);
+        return ExitCode::from(status);
+    }
     let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_) | Command::Service(_));
     match run(arguments) {
         Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
@@ -62,7 +69,7 @@ fn checked(socket: Option<std::path::PathBuf>, arguments: &arguments::CheckArgum
     }
 }
 
-fn report(error: Error) {
+fn report(error: impl miette::Diagnostic + Send + Sync + 'static) {
     // Messages name their causes themselves. The hook can only be there already.
     let _ = miette::set_hook(Box::new(|_| {
         Box::new(miette::MietteHandlerOpts::new().without_cause_chain().wrap_lines(false).build())
@@ -95,6 +102,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
             log_to_stderr();
             service::store(kv, socket)
         }
+        Command::Run(arguments) => Err(Error::Run(run::run(&arguments, socket.as_deref()))),
         Command::Service(service) => {
             log_to_stderr();
             core::run(&service, &client())

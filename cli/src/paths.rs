@@ -31,6 +31,30 @@ fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Opti
         .map(|folder| folder.join("sietch"))
 }
 
+/// The environment variable that names the socket of the socket service.
+pub const SOCKETS_VARIABLE: &str = "SIETCH_SOCKETS";
+
+/// Its file, beside the daemon's socket.
+const SOCKETS_FILE: &str = "sockets.sock";
+
+/// The socket of the socket service: beside the `daemon`'s socket if that was named, else what the environment says, else beside this user's
+/// daemon's if it is there, else beside root's.
+pub fn sockets(daemon: Option<&Path>) -> PathBuf {
+    let beside = |daemon: &Path| daemon.with_file_name(SOCKETS_FILE);
+    if let Some(daemon) = daemon {
+        return beside(daemon);
+    }
+    if let Some(named) = std::env::var_os(SOCKETS_VARIABLE).filter(|value| !value.is_empty()) {
+        return named.into();
+    }
+    let own = beside(&sietch::own_socket_path());
+    if std::env::var_os(sietch::SOCKET_VARIABLE).is_some() || own.exists() {
+        return own;
+    }
+    let system = beside(Path::new(sietch::SYSTEM_SOCKET));
+    if system.exists() { system } else { own }
+}
+
 /// The record of the `sietch up` whose daemon listens at `socket`.
 pub fn record(socket: &Path) -> PathBuf {
     socket.with_extension("up")

@@ -49,6 +49,9 @@ _sietch() {
             sietch,revoke)
                 cmd="sietch__subcmd__revoke"
                 ;;
+            sietch,run)
+                cmd="sietch__subcmd__run"
+                ;;
             sietch,service)
                 cmd="sietch__subcmd__service"
                 ;;
@@ -101,7 +104,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat ss capture vsa mount revoke restore reload doctor daemon kv service completions man"
+            opts="-h -V --socket --help --version up down status stat ss capture vsa mount run revoke restore reload doctor daemon kv service completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -415,6 +418,36 @@ _sietch() {
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__run)
+            opts="-h -V --vnic --publish --sockets --anyway --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --vnic)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --publish)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sockets)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -35,6 +35,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sock
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Make, show, resize, trim and delete storage areas'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "mount" -d 'Show the storage areas as files, read-only, until Ctrl-C'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "run" -d 'Run a program, unmodified, with Sietch\'s TCP sockets in place of the kernel\'s. The exit status is the program\'s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
@@ -144,6 +145,13 @@ complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The d
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; what is not between two programs under Sietch goes through the kernel]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also answer on a port of the host what comes for a port of the VNIC: PORT, or HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l sockets -d 'The service\'s socket [default: sockets.sock beside the daemon\'s socket, if `--socket` names one; else $SIETCH_SOCKETS; else beside the daemon\'s]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l anyway -d 'Run the program on the kernel\'s sockets where Sietch cannot serve it, or does not run'
+complete -c sietch -n "__fish_sietch_using_subcommand run" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand run" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'

@@ -237,6 +237,20 @@ _arguments "${_arguments_options[@]}" : \
 ':directory -- An existing directory; what is in it is hidden meanwhile:_files' \
 && ret=0
 ;;
+(run)
+_arguments "${_arguments_options[@]}" : \
+'--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; what is not between two programs under Sietch goes through the kernel\]]:NAME:_default' \
+'*--publish=[Also answer on a port of the host what comes for a port of the VNIC\: PORT, or HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
+'--sockets=[The service'\''s socket \[default\: sockets.sock beside the daemon'\''s socket, if \`--socket\` names one; else \$SIETCH_SOCKETS; else beside the daemon'\''s\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--anyway[Run the program on the kernel'\''s sockets where Sietch cannot serve it, or does not run]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+'*::command -- The program and its arguments:_default' \
+&& ret=0
+;;
 (revoke)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -387,6 +401,7 @@ _sietch_commands() {
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
 'vsa:Make, show, resize, trim and delete storage areas' \
 'mount:Show the storage areas as files, read-only, until Ctrl-C' \
+'run:Run a program, unmodified, with Sietch'\''s TCP sockets in place of the kernel'\''s. The exit status is the program'\''s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there' \
 'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
 'restore:Allow a revoked grant to be acquired again' \
 'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
@@ -460,6 +475,11 @@ _sietch__subcmd__restore_commands() {
 _sietch__subcmd__revoke_commands() {
     local commands; commands=()
     _describe -t commands 'sietch revoke commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__run_commands] )) ||
+_sietch__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch run commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__service_commands] )) ||
 _sietch__subcmd__service_commands() {

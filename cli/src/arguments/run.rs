@@ -1,0 +1,121 @@
+//! `sietch run`.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+/// What to run, and how.
+#[derive(Clone, Debug, Args)]
+pub struct RunArguments {
+    /// Give the program this VNIC's addresses, and reach other machines through it [default: the host's addresses; what is
+    /// not between two programs under Sietch goes through the kernel]
+    #[arg(long, value_name = "NAME")]
+    pub vnic: Option<String>,
+
+    /// Also answer on a port of the host what comes for a port of the VNIC: PORT, or HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT
+    /// [default address: 127.0.0.1]; may be given several times
+    #[arg(long, value_name = "[[ADDRESS:]HOST_PORT:]PORT", requires = "vnic")]
+    pub publish: Vec<Publish>,
+
+    /// The service's socket [default: sockets.sock beside the daemon's socket, if `--socket` names one; else $SIETCH_SOCKETS; else
+    /// beside the daemon's]
+    #[arg(long, value_name = "PATH")]
+    pub sockets: Option<PathBuf>,
+
+    /// Run the program on the kernel's sockets where Sietch cannot serve it, or does not run
+    #[arg(long)]
+    pub anyway: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// A port of the host that leads to one of the VNIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publish {
+    /// Where the host answers.
+    pub address: IpAddr,
+    /// On which port.
+    pub host_port: u16,
+    /// The port on the VNIC.
+    pub port: u16,
+}
+
+impl fmt::Display for Publish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, host_port, port } = self;
+        match address {
+            IpAddr::V4(address) => write!(f, "{address}:{host_port}:{port}"),
+            IpAddr::V6(address) => write!(f, "[{address}]:{host_port}:{port}"),
+        }
+    }
+}
+
+impl FromStr for Publish {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} names no ports; write 6379, 80:8080, 0.0.0.0:80:8080 or [::]:80:8080");
+        let port = |text: &str| match text.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(wrong()),
+        };
+        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let Some((before, inside)) = text.rsplit_once(':') else {
+            let port = port(text)?;
+            return Ok(Self { address: localhost, host_port: port, port });
+        };
+        let (address, host_port) = match before.rsplit_once(':') {
+            None => (localhost, before),
+            Some((address, host_port)) => {
+                let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let parsed: IpAddr = bare.unwrap_or(address).parse().map_err(|_| wrong())?;
+                // Without brackets an IPv6 address and the ports after it are one.
+                if parsed.is_ipv6() != bare.is_some() {
+                    return Err(wrong());
+                }
+                (parsed, host_port)
+            }
+        };
+        Ok(Self { address, host_port: port(host_port)?, port: port(inside)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_ports_are_read_and_written_in_one_form() {
+        for (text, written) in [
+            ("6379", "127.0.0.1:6379:6379"),
+            ("80:8080", "127.0.0.1:80:8080"),
+            ("0.0.0.0:80:8080", "0.0.0.0:80:8080"),
+            ("[::1]:80:8080", "[::1]:80:8080"),
+        ] {
+            let publish: Publish = text.parse().expect(text);
+            assert_eq!(publish.to_string(), written);
+            assert_eq!(written.parse(), Ok(publish));
+        }
+        for wrong in [
+            "",
+            "0",
+            "80:",
+            ":80",
+            "::1:80:80",
+            "[127.0.0.1]:80:80",
+            "70000",
+            "a:b:c",
+            "80:0",
+            "1.2.3.4:80:80:80",
+        ] {
+            assert!(wrong.parse::<Publish>().is_err(), "{wrong}");
+        }
+    }
+}

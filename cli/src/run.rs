@@ -1,0 +1,85 @@
+//! `sietch run -- PROGRAM`: a program as it is, whose TCP sockets are Sietch's.
+//!
+//! 1. The file is found as a shell would, and looked at: what no library can be loaded into is named and not started ([`program`]), unless
+//!    `--anyway` says so; then it runs on the kernel's sockets.
+//! 2. The library and the service's socket are found, and the service is asked whether it is there ([`environment`]).
+//! 3. The environment is set, and this process becomes the program: process id, terminal, signals and exit status are the program's own.
+//!
+//! Exit statuses before that: [`error`].
+
+mod elf;
+mod environment;
+pub mod error;
+mod program;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::arguments::run::RunArguments;
+use crate::paths;
+use error::RunError;
+
+/// Becomes the program. Returns only what kept it from that.
+pub fn run(arguments: &RunArguments, daemon: Option<&Path>) -> RunError {
+    match prepare(arguments, daemon) {
+        Ok((file, mut command)) => RunError::Start { path: file, source: command.exec() },
+        Err(cause) => cause,
+    }
+}
+
+fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, Command), RunError> {
+    let name = arguments.command.first().map_or_else(OsString::new, Clone::clone);
+    let path = std::env::var_os("PATH");
+    let file = program::find(&name, path.as_deref())?;
+    let mut with_library = true;
+    if let Some(unfit) = program::judge(&file, path.as_deref())? {
+        with_library = !unfit.refuses_the_library();
+        go_on(arguments.anyway, RunError::Unfit { path: file.clone(), unfit })?;
+    }
+    let mut command = Command::new(&file);
+    command.arg0(&name).args(arguments.command.iter().skip(1));
+    let sockets = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
+    let sockets = std::path::absolute(&sockets).unwrap_or(sockets);
+    if let Err(cause) = environment::ask_service(&sockets) {
+        with_library = false;
+        go_on(arguments.anyway, cause)?;
+    }
+    if with_library {
+        dress(&mut command, arguments, &sockets)?;
+    }
+    Ok((file, command))
+}
+
+/// Whether a finding stops the program, or is said and passed over.
+fn go_on(anyway: bool, finding: RunError) -> Result<(), RunError> {
+    if !anyway {
+        return Err(finding);
+    }
+    // Where nobody listens to complaints, the program runs all the same.
+    let _ = writeln!(std::io::stderr(), "sietch run: {finding}");
+    Ok(())
+}
+
+/// Sets what the library reads.
+fn dress(command: &mut Command, arguments: &RunArguments, sockets: &Path) -> Result<(), RunError> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let library = environment::library(std::env::var_os(environment::PRELOAD_VARIABLE).as_deref(), &own)?;
+    let inherited = std::env::var_os("LD_PRELOAD");
+    command
+        .env("LD_PRELOAD", environment::preload(&library, inherited.as_deref()))
+        .env(paths::SOCKETS_VARIABLE, sockets)
+        .env("SIETCH_APPLICATION", environment::application()?);
+    match &arguments.vnic {
+        Some(vnic) => command.env("SIETCH_VNIC", vnic),
+        None => command.env_remove("SIETCH_VNIC"),
+    };
+    let publish: Vec<_> = arguments.publish.iter().map(ToString::to_string).collect();
+    match publish.is_empty() {
+        false => command.env("SIETCH_PUBLISH", publish.join(",")),
+        true => command.env_remove("SIETCH_PUBLISH"),
+    };
+    Ok(())
+}

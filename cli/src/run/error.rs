@@ -1,0 +1,129 @@
+//! Why a program is not started.
+//!
+//! Exit statuses are those of env(1), nohup(1) and timeout(1): 127 where the program is not there, 126 where it cannot be started, 125 where
+//! `sietch run` itself failed. Every other status is the program's own.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::elf::ElfError;
+use super::program::Unfit;
+
+/// Why a program is not started.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum RunError {
+    /// No such file.
+    #[error("{program}: there is no such program")]
+    #[diagnostic(help("see whether it is spelt right, is installed, and is in a folder of PATH"))]
+    NotFound {
+        /// What was asked for.
+        program: String,
+    },
+
+    /// A file that nobody, or not this user, may start.
+    #[error("{path}: cannot be started: {source}")]
+    #[diagnostic(help("name an executable file, or make it one with `chmod +x`"))]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// An ELF file that the kernel would refuse.
+    #[error("{path}: {cause}")]
+    #[diagnostic(help("install it again"))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: ElfError,
+    },
+
+    /// The program would not notice that it runs under Sietch.
+    #[error("{path} {unfit}: it would use the kernel's sockets")]
+    #[diagnostic(help("`sietch run --anyway` starts it all the same, on the kernel's sockets"))]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        unfit: Unfit,
+    },
+
+    /// The library is nowhere.
+    #[error("libsietch_posix.so: in none of {looked}")]
+    #[diagnostic(help(
+        "build it beside this program with `cargo build --release`, or name it in SIETCH_PRELOAD"
+    ))]
+    NoLibrary {
+        /// The files that are not there.
+        looked: String,
+    },
+
+    /// The library cannot be loaded.
+    #[error("{path}: {cause}")]
+    #[diagnostic(help("name a libsietch_posix.so of this machine in SIETCH_PRELOAD"))]
+    Library {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        cause: String,
+    },
+
+    /// LD_PRELOAD has no way to write it.
+    #[error("{path}: LD_PRELOAD cannot hold a path with a space or a colon")]
+    #[diagnostic(help("move it, and name it in SIETCH_PRELOAD"))]
+    LibraryPath {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// Nobody answers.
+    #[error("no service at {path}: {source}")]
+    #[diagnostic(help(
+        "start it with `sietch up`, or name another one's socket with `--sockets`; `--anyway` runs on the kernel's sockets"
+    ))]
+    NoService {
+        /// Its socket.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// There are no random numbers.
+    #[error("random numbers: {source}")]
+    #[diagnostic(help("see whether a sandbox forbids getrandom(2)"))]
+    Random {
+        /// The cause.
+        source: io::Error,
+    },
+
+    /// execve(2) failed.
+    #[error("{path}: cannot be started: {source}")]
+    #[diagnostic(help(
+        "see whether its interpreter is installed, and the arguments are not longer than the system allows"
+    ))]
+    Start {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl RunError {
+    /// What to exit with.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } | Self::Damaged { .. } | Self::Unfit { .. } | Self::Start { .. } => {
+                126
+            }
+            Self::NoLibrary { .. }
+            | Self::Library { .. }
+            | Self::LibraryPath { .. }
+            | Self::NoService { .. }
+            | Self::Random { .. } => 125,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Which file a command names, and whether a library can be loaded into what it starts.
+//!
+//! 1. A name with a slash is the file itself; another is looked for in the folders of `PATH`, as execvp(3) does.
+//! 2. A script (`#!`) is judged by its interpreter, some levels deep, as the kernel starts it; `/usr/bin/env NAME` by the program of that name. A file of
+//!    neither kind is a script of the shell's.
+//! 3. An ELF file is judged by what it says of itself ([`elf`](super::elf)) and by the privileges that it gains: where the kernel says so
+//!    (AT_SECURE, getauxval(3)), the loader ignores LD_PRELOAD.
+//! 4. A file that may be started and not be read cannot be judged: it is started.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use super::elf::{self, ElfError, Source as _};
+use super::error::RunError;
+
+/// Where programs are without `PATH`: what execvp(3) takes.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Interpreters of interpreters: the kernel gives up after as many.
+const SCRIPT_DEPTH: usize = 5;
+
+/// Bytes of a script's first line that the kernel looks at.
+const SCRIPT_LINE: usize = 256;
+
+/// Why Sietch cannot serve a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// No `PT_INTERP`.
+    #[error("is linked statically, so that no library can be loaded into it")]
+    Static,
+    /// It does not call the C library.
+    #[error("is a Go program, which makes its system calls itself, past every library")]
+    Go,
+    /// The loader takes no orders from the environment.
+    #[error(
+        "gains privileges when it starts (set-user-ID, set-group-ID or file capabilities), so that the loader ignores LD_PRELOAD"
+    )]
+    Privileged,
+    /// musl, bionic, ...
+    #[error("is made for another C library (its loader is {0}), and Sietch's library for glibc")]
+    OtherLibrary(String),
+    /// ELFCLASS32.
+    #[error("is a 32-bit program, and Sietch's library is of 64 bits")]
+    Narrow,
+    /// Another `e_machine`.
+    #[error("is made for another kind of processor than Sietch's library")]
+    OtherMachine,
+}
+
+impl Unfit {
+    /// Whether the library is left out if the program is to run all the same: its loader would complain or refuse. In the others' case
+    /// programs that they start in turn may use it.
+    pub fn refuses_the_library(&self) -> bool {
+        matches!(self, Self::OtherLibrary(_) | Self::Narrow | Self::OtherMachine)
+    }
+}
+
+/// The file that `name` names.
+///
+/// # Errors
+/// [`RunError::NotFound`], [`RunError::NotExecutable`].
+pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, RunError> {
+    if name.as_bytes().contains(&b'/') {
+        return executable(Path::new(name)).map(|()| name.into());
+    }
+    let not_found = || RunError::NotFound { program: name.display().to_string() };
+    if name.is_empty() {
+        return Err(not_found());
+    }
+    let mut refused = None;
+    // An empty entry is the current folder.
+    for folder in std::env::split_paths(path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
+        let file = if folder.as_os_str().is_empty() { Path::new(".").join(name) } else { folder.join(name) };
+        match executable(&file) {
+            Ok(()) => return Ok(file),
+            Err(cause @ RunError::NotExecutable { .. }) => refused = refused.or(Some(cause)),
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(not_found))
+}
+
+fn executable(file: &Path) -> Result<(), RunError> {
+    let refused = |source| RunError::NotExecutable { path: file.to_owned(), source };
+    let metadata = match std::fs::metadata(file) {
+        Ok(metadata) => metadata,
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+            return Err(RunError::NotFound { program: file.display().to_string() });
+        }
+        Err(cause) => return Err(refused(cause)),
+    };
+    if metadata.is_dir() {
+        return Err(refused(rustix::io::Errno::ISDIR.into()));
+    }
+    rustix::fs::access(file, Access::EXEC_OK).map_err(|cause| refused(cause.into()))
+}
+
+/// Whether the library can be loaded into what starting `file` starts.
+///
+/// # Errors
+/// [`RunError::Damaged`]: an ELF file that cannot be started.
+pub fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unfit>, RunError> {
+    let mut file = file.to_owned();
+    for _ in 0..SCRIPT_DEPTH {
+        let Ok(open) = File::open(&file) else { return Ok(None) };
+        let line = open.read(0, SCRIPT_LINE);
+        if line.starts_with(b"#!") {
+            match interpreter(&line, path) {
+                Some(next) => file = next,
+                None => return Ok(None),
+            }
+            continue;
+        }
+        return match elf::facts(&open) {
+            Ok(facts) => Ok(unfit(&facts).or_else(|| gains_privileges(&open).then_some(Unfit::Privileged))),
+            Err(ElfError::NotElf) => Ok(None),
+            Err(cause) => Err(RunError::Damaged { path: file, cause }),
+        };
+    }
+    Ok(None)
+}
+
+fn unfit(facts: &elf::Facts) -> Option<Unfit> {
+    if facts.narrow {
+        return Some(Unfit::Narrow);
+    }
+    if !facts.own_machine {
+        return Some(Unfit::OtherMachine);
+    }
+    // Most Go programs are static too; that they are Go says more.
+    if facts.go {
+        return Some(Unfit::Go);
+    }
+    let Some(loader) = &facts.loader else { return Some(Unfit::Static) };
+    let name = loader.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    if name.starts_with(b"ld-linux") {
+        return None;
+    }
+    Some(Unfit::OtherLibrary(String::from_utf8_lossy(loader).into_owned()))
+}
+
+/// What a script's first line names: the interpreter, or the program that `env` would start.
+fn interpreter(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
+    let line = line.split(|byte| *byte == b'\n').next()?.get(2..)?;
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
+    let program = OsString::from_vec(words.next()?.to_vec());
+    let program = PathBuf::from(program);
+    if program.file_name() != Some(OsStr::new("env")) {
+        return Some(program);
+    }
+    // `-S` splits words, as was done here; other options and settings are passed over.
+    let name = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+    match name {
+        Some(name) => find(OsStr::from_bytes(name), path).ok(),
+        None => Some(program),
+    }
+}
+
+/// Whether starting it changes user or group, or brings capabilities (capabilities(7), AT_SECURE).
+fn gains_privileges(file: &File) -> bool {
+    let Ok(metadata) = file.metadata() else { return false };
+    let mode = metadata.permissions().mode();
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let other_user = mode & 0o4000 != 0 && metadata.uid() != user.as_raw();
+    // Without the group's right to start it, the bit means mandatory locking.
+    let other_group = mode & 0o2010 == 0o2010 && metadata.gid() != group.as_raw();
+    let capabilities = !user.is_root() && has_capabilities(file);
+    if !other_user && !other_group && !capabilities {
+        return false;
+    }
+    let ignored = rustix::thread::no_new_privs().unwrap_or(false)
+        || rustix::fs::fstatvfs(file)
+            .is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID));
+    !ignored
+}
+
+fn has_capabilities(file: &File) -> bool {
+    // Version 3 has 24 bytes.
+    let mut value = [0_u8; 64];
+    rustix::fs::fgetxattr(file, "security.capability", &mut value[..]).is_ok_and(|length| length > 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on. The library is a stand-in that says that it
+//! was loaded, and the service a socket that only listens.
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// A library that says so when it is loaded.
+const LIBRARY: &str = "#include <unistd.h>\n\
+    __attribute__((constructor)) static void loaded(void) { if (write(2, \"LOADED\\n\", 7)) {} }\n";
+
+/// A folder with library and service, removed when dropped.
+struct Place {
+    folder: PathBuf,
+    service: Option<OwnedFd>,
+}
+
+impl Place {
+    /// `None` without a C compiler.
+    fn new(name: &str) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("sietch-run-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut place = Self { folder, service: None };
+        if !place.compile("library.c", LIBRARY, &["-shared", "-fPIC", "-o", "library.so"]) {
+            eprintln!("SKIPPED {name}: needs cc");
+            return None;
+        }
+        let address = SocketAddrUnix::new(place.folder.join("sockets.sock")).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 16).unwrap();
+        place.service = Some(socket);
+        Some(place)
+    }
+
+    fn compile(&self, name: &str, text: &str, arguments: &[&str]) -> bool {
+        std::fs::write(self.folder.join(name), text).unwrap();
+        let mut command = Command::new("cc");
+        command
+            .arg(name)
+            .args(arguments)
+            .current_dir(&self.folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+        command
+            .arg("--socket")
+            .arg(self.folder.join("sietch.sock"))
+            .arg("run")
+            .args(arguments)
+            .env("SIETCH_PRELOAD", self.folder.join("library.so"))
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.run(arguments).output().unwrap()
+    }
+
+    /// What it says when it refuses, on one line, and with which status.
+    fn refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.output(arguments);
+        assert!(output.stdout.is_empty(), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(!said.contains("panicked"), "{said}");
+        let line = said.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.code(), line)
+    }
+
+    fn program(&self, name: &str, content: &[u8]) -> String {
+        let path = self.folder.join(name);
+        let mut file = std::fs::File::create(&path).unwrap();
+        file.write_all(content).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn it_becomes_the_program() {
+    let Some(place) = Place::new("becomes") else { return };
+    // The same process: what it prints as its own id is the child's.
+    let child = place
+        .run(&["--", "sh", "-c", "echo $$ $0 $1; exit 7", "name", "word with spaces"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), format!("{id} name word with spaces\n"));
+    assert_eq!(output.status.code(), Some(7));
+    assert!(text(&output.stderr).starts_with("LOADED\n"), "{output:?}");
+    assert_eq!(place.output(&["--", "sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
+    // Without `--`, and with options of the program that Sietch has too.
+    let output = place.output(&["echo", "--socket", "-h", "--", "--vnic"]);
+    assert_eq!(text(&output.stdout), "--socket -h -- --vnic\n");
+}
+
+#[test]
+fn the_environment_says_what_the_library_has_to_know() {
+    let Some(place) = Place::new("environment") else { return };
+    let printed = |command: &mut Command| -> Vec<String> {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).lines().map(str::to_owned).collect()
+    };
+    let value = |lines: &[String], name: &str| -> Option<String> {
+        lines.iter().find_map(|line| line.strip_prefix(&format!("{name}=")).map(str::to_owned))
+    };
+    let library = place.path("library.so");
+    let first = printed(place.run(&["--", "env"]).env("SIETCH_VNIC", "stray").env("SIETCH_PUBLISH", "stray"));
+    assert_eq!(value(&first, "LD_PRELOAD"), Some(library.clone()));
+    assert_eq!(value(&first, "SIETCH_SOCKETS"), Some(place.path("sockets.sock")));
+    assert_eq!(value(&first, "SIETCH_VNIC"), None);
+    assert_eq!(value(&first, "SIETCH_PUBLISH"), None);
+    let application = value(&first, "SIETCH_APPLICATION").unwrap();
+    assert_eq!(application.len(), 32);
+
+    let other = place.folder.join("other.so");
+    std::fs::copy(place.folder.join("library.so"), &other).unwrap();
+    let arguments = ["--vnic", "web", "--publish", "80:8080", "--publish", "443", "--", "env"];
+    let second = printed(place.run(&arguments).env("LD_PRELOAD", &other));
+    assert_eq!(value(&second, "LD_PRELOAD"), Some(format!("{library}:{}", other.display())));
+    assert_eq!(value(&second, "SIETCH_VNIC").as_deref(), Some("web"));
+    assert_eq!(value(&second, "SIETCH_PUBLISH").as_deref(), Some("127.0.0.1:80:8080,127.0.0.1:443:443"));
+    assert_ne!(value(&second, "SIETCH_APPLICATION"), Some(application));
+}
+
+#[test]
+fn what_cannot_be_served_is_named_and_runs_only_when_told_to() {
+    let Some(place) = Place::new("unfit") else { return };
+    // A static program, if the C library can be linked so.
+    if place.compile("still.c", "int main(void) { return 3; }", &["-static", "-o", "still"]) {
+        let program = place.path("still");
+        let (status, said) = place.refused(&["--", &program]);
+        assert_eq!(status, Some(126));
+        assert!(
+            said.contains("statically") && said.contains("--anyway") && said.contains(&program),
+            "{said}"
+        );
+        let output = place.output(&["--anyway", "--", &program]);
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(text(&output.stderr).contains("the kernel's sockets"), "{output:?}");
+        let script = place.program("script", format!("#!{program}\n").as_bytes());
+        assert_eq!(place.refused(&["--", &script]).0, Some(126));
+    } else {
+        eprintln!("SKIPPED part of unfit: needs a static C library");
+    }
+    // A Go program is known by its section even when it has a loader.
+    let marked = "__attribute__((section(\".go.buildinfo\"), used)) static char mark[16] = \"x\";\nint main(void) { return 4; }";
+    assert!(place.compile("going.c", marked, &["-o", "going"]));
+    let (status, said) = place.refused(&["--", &place.path("going")]);
+    assert!(status == Some(126) && said.contains("Go program"), "{status:?} {said}");
+    // It is kept in the environment of a Go program, for what that starts; here it has a loader, which loads it.
+    let output = place.output(&["--anyway", "--", &place.path("going")]);
+    assert!(output.status.code() == Some(4) && text(&output.stderr).contains("LOADED"), "{output:?}");
+    // A 32-bit program: only its header is looked at.
+    let mut narrow = std::fs::read("/bin/sh").unwrap();
+    narrow[4] = 1;
+    let (status, said) = place.refused(&["--", &place.program("narrow", &narrow)]);
+    assert!(status == Some(126) && said.contains("32-bit"), "{status:?} {said}");
+    // One whose end is missing.
+    let (status, said) =
+        place.refused(&["--", &place.program("cut", &std::fs::read("/bin/sh").unwrap()[..100])]);
+    assert!(status == Some(126) && said.contains("damaged"), "{status:?} {said}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_said_so_with_the_shell_s_status() {
+    let Some(place) = Place::new("missing") else { return };
+    let (status, said) = place.refused(&["--", "sietch-no-such-program"]);
+    assert!(status == Some(127) && said.contains("sietch-no-such-program"), "{status:?} {said}");
+    let (status, said) = place.refused(&["--", &place.path("none")]);
+    assert!(status == Some(127) && said.contains("none"), "{status:?} {said}");
+    let (status, _) = place.refused(&["--", &place.path("library.c")]);
+    assert_eq!(status, Some(126));
+    assert_eq!(place.refused(&[]).0, Some(2));
+    assert_eq!(place.refused(&["--publish", "80", "--", "true"]).0, Some(2), "there is no VNIC to publish");
+}
+
+#[test]
+fn without_service_or_library_it_says_how_to_get_them() {
+    let Some(mut place) = Place::new("without") else { return };
+    let missing = place.path("none.so");
+    let output = place.run(&["--", "true"]).env("SIETCH_PRELOAD", &missing).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("cargo build --release") && said.contains("none.so"), "{said}");
+    let source = place.path("library.c");
+    let output = place.run(&["--", "true"]).env("SIETCH_PRELOAD", &source).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    std::fs::copy(place.folder.join("library.so"), place.folder.join("a b.so")).unwrap();
+    let output =
+        place.run(&["--", "true"]).env("SIETCH_PRELOAD", place.folder.join("a b.so")).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+
+    place.service = None;
+    let (status, said) = place.refused(&["--", "true"]);
+    assert!(status == Some(125) && said.contains("sietch up"), "{status:?} {said}");
+    let output = place.output(&["--anyway", "--", "sh", "-c", "exit 5"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(!text(&output.stderr).contains("LOADED"), "{output:?}");
+    // Named instead of found.
+    let named = place.path("elsewhere.sock");
+    let (status, said) = place.refused(&["--sockets", &named, "--", "true"]);
+    assert!(status == Some(125) && said.contains("elsewhere."), "{status:?} {said}");
+}
