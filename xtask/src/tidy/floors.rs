@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
-const HOUSE: [(&str, &str, u32); 18] = [
+const HOUSE: [(&str, &str, u32); 20] = [
     ("sietch-ring", "device/ring/Cargo.toml", 0),
     ("sietch-protocol", "control/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
@@ -14,6 +14,8 @@ const HOUSE: [(&str, &str, u32); 18] = [
     ("sietch-volume", "control/volume/Cargo.toml", 2),
     ("sietch-service", "dataplane/service/Cargo.toml", 3),
     ("sietch", "api/sietch/Cargo.toml", 3),
+    ("sietch-posix", "api/posix/Cargo.toml", 3),
+    ("sietch-posix-preload", "api/posix/preload/Cargo.toml", 4),
     ("sietch-daemon", "control/daemon/Cargo.toml", 4),
     ("sietch-kv", "apps/kv/Cargo.toml", 4),
     ("sietch-cli", "cli/Cargo.toml", 5),
