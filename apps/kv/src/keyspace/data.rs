@@ -109,6 +109,11 @@ impl<'a> Data<'a> {
         self.store.signal(self.database, key);
     }
 
+    /// The same for a change that nobody who watches the key, or waits for it, is to know of.
+    pub fn changed_unseen(&mut self, key: &[u8]) {
+        self.store.reweigh(self.database, key);
+    }
+
     /// Puts a value in the place of whatever was there; the key has no expiry then.
     pub fn insert(&mut self, key: &[u8], value: Value) {
         self.store.put(self.database, key, value, false, self.now);

@@ -11,10 +11,25 @@ mod templates;
 /// Commands of one program.
 const LENGTH: usize = 300;
 
+/// One command in so many has one of its keys watched: whether it counts as a change shows in the EXEC that follows.
+const WATCHED_SHARE: usize = 10;
+
 /// One command.
 pub struct Step {
     pub words: Vec<Vec<u8>>,
     pub comparison: Comparison,
+}
+
+impl Step {
+    fn exact(words: &[&[u8]]) -> Self {
+        let words = words.iter().map(|word| word.to_vec()).collect();
+        Self { words, comparison: Comparison::Exact }
+    }
+}
+
+/// Whether a word looks like a key of a template.
+pub fn is_key(word: &[u8]) -> bool {
+    word.len() > 3 && word[0].is_ascii_lowercase() && word.last().is_some_and(u8::is_ascii_digit)
 }
 
 /// The program of a seed.
@@ -28,7 +43,13 @@ pub fn program(seed: u64) -> Vec<Step> {
         let key = generator.below(3);
         for line in lines.split(';') {
             generator.shared = key;
-            steps.push(generator.step(line));
+            let step = generator.step(line);
+            // Not inside a transaction, which must stay whole: what waits for ever outside does not inside.
+            if !lines.contains("MULTI") && generator.below(WATCHED_SHARE) == 0 {
+                generator.watched(step, &mut steps);
+            } else {
+                steps.push(step);
+            }
         }
     }
     steps
@@ -79,6 +100,17 @@ impl Generator {
             self.spoil(&mut words);
         }
         Step { words, comparison }
+    }
+
+    /// A command between the watch of one of its keys (or of any) and a transaction that runs if nothing has touched it.
+    fn watched(&mut self, step: Step, steps: &mut Vec<Step>) {
+        let keys: Vec<&Vec<u8>> = step.words[1..].iter().filter(|word| is_key(word)).collect();
+        let key = if keys.is_empty() { self.word("$any") } else { keys[self.below(keys.len())].clone() };
+        steps.push(Step::exact(&[b"WATCH", &key]));
+        steps.push(step);
+        steps.push(Step::exact(&[b"MULTI"]));
+        steps.push(Step::exact(&[b"TYPE", &key]));
+        steps.push(Step::exact(&[b"EXEC"]));
     }
 
     fn expand(&mut self, tokens: &[&str], words: &mut Vec<Vec<u8>>) {

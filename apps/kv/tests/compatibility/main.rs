@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use generate::{Step, program};
+use generate::{Step, is_key, program};
 use oracle::Oracle;
 use reply::{Comparison, Reply};
 use sietch_kv::keyspace::Now;
@@ -30,6 +30,9 @@ const PROGRAMS: u64 = 60;
 
 /// Failures that are shown before a run gives up.
 const SHOWN: usize = 20;
+
+/// Commands that are shown before a difference in one without keys: a transaction with what was watched for it.
+const SHOWN_WITHOUT_KEYS: usize = 40;
 
 /// The side under test: a shard with one client.
 struct Subject {
@@ -123,15 +126,18 @@ fn name_of(step: &Step) -> String {
     String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase()
 }
 
-/// The last commands that had to do with the same keys.
+/// The last commands that had to do with the same keys; without keys the last ones of all.
 fn before(history: &[String], words: &[Vec<u8>]) -> String {
-    let is_key = |word: &&Vec<u8>| {
-        word.len() > 3 && word[0].is_ascii_lowercase() && word.last().is_some_and(u8::is_ascii_digit)
-    };
-    let keys: Vec<String> =
-        words.iter().filter(is_key).map(|word| format!("{:?}", String::from_utf8_lossy(word))).collect();
+    let keys: Vec<String> = words
+        .iter()
+        .filter(|word| is_key(word))
+        .map(|word| format!("{:?}", String::from_utf8_lossy(word)))
+        .collect();
     let about: Vec<&str> =
         history.iter().filter(|line| keys.iter().any(|key| line.contains(key))).map(String::as_str).collect();
+    if keys.is_empty() {
+        return history[history.len().saturating_sub(SHOWN_WITHOUT_KEYS)..].join("\n    ");
+    }
     about[about.len().saturating_sub(12)..].join("\n    ")
 }
 

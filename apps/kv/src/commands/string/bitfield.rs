@@ -2,7 +2,8 @@
 //!
 //! 1. All operations are read and checked before the first one runs.
 //! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string are zero.
-//! 3. What was changed is recorded as the new string (SET with KEEPTTL).
+//! 3. What was changed is recorded as the new string (SET with KEEPTTL). As in Redis, a field that is written with what it held is no
+//!    change to those who watch the key, nor is room that was made for a field which then did not fit.
 
 use super::{Context, Fault, Outcome, integer, string, string_mut};
 use crate::commands::is;
@@ -167,9 +168,11 @@ fn run(context: &mut Context<'_>, key: &[u8], operations: &[Operation]) -> Outco
     let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
     let bytes = string_mut(value)?.grow();
     let needed = end.div_ceil(8) as usize;
-    if bytes.len() < needed {
+    let grown = bytes.len() < needed;
+    if grown {
         bytes.resize(needed, 0);
     }
+    let mut written = false;
     context.reply.array(operations.len());
     for operation in operations {
         let before = read(bytes, operation);
@@ -188,12 +191,20 @@ fn run(context: &mut Context<'_>, key: &[u8], operations: &[Operation]) -> Outco
             (_, None) => context.reply.nil(),
             (_, Some(new)) => {
                 write(bytes, operation, new);
+                written |= grown || read(bytes, operation) != before;
                 context.reply.integer(if shows_new { new } else { before });
             }
         }
     }
+    if !written && !grown {
+        return Ok(());
+    }
     let changed = bytes.clone();
-    context.data.changed(key);
+    if written {
+        context.data.changed(key);
+    } else {
+        context.data.changed_unseen(key);
+    }
     context.data.effect(&[b"SET", key, &changed, b"KEEPTTL"]);
     Ok(())
 }

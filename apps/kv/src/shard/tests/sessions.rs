@@ -33,6 +33,31 @@ fn a_watched_key_that_expires_fails_the_transaction() {
 }
 
 #[test]
+fn a_watched_key_that_keeps_its_value_does_not_fail_the_transaction() {
+    let mut bench = Bench::new();
+    let (client, other) = (bench.connect(), bench.connect());
+    bench.ask(client, "SET bits abc");
+    // The command, what it answers, and whether Redis 7.0 counts it as a change.
+    let cases = [
+        ("BITFIELD bits SET u8 0 97", "*1\r\n:97\r\n", false),
+        ("BITFIELD bits INCRBY u3 5 8", "*1\r\n:1\r\n", false),
+        ("BITFIELD bits OVERFLOW FAIL INCRBY u8 0 200", "*1\r\n$-1\r\n", false),
+        ("BITFIELD bits OVERFLOW FAIL INCRBY u8 40 300", "*1\r\n$-1\r\n", false),
+        ("STRLEN bits", ":6\r\n", false),
+        ("BITFIELD bits SET u8 0 98", "*1\r\n:97\r\n", true),
+        ("BITFIELD bits SET u8 48 0", "*1\r\n:0\r\n", true),
+        ("SETBIT bits 1 1", ":1\r\n", false),
+        ("SETBIT bits 0 1", ":0\r\n", true),
+    ];
+    for (command, reply, fails) in cases {
+        bench.ask(client, "WATCH bits");
+        assert_eq!(bench.ask(other, command), reply, "{command}");
+        bench.ask(client, "MULTI");
+        assert_eq!(bench.ask(client, "EXEC"), if fails { "*-1\r\n" } else { "*0\r\n" }, "{command}");
+    }
+}
+
+#[test]
 fn a_flush_touches_watched_keys_that_were_there() {
     let mut bench = Bench::new();
     let (client, other) = (bench.connect(), bench.connect());

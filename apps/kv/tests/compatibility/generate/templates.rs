@@ -75,7 +75,7 @@ const KEYS: &[&str] = &[
     "!DEL $same;!RPUSH $same { $m };SORT $same BY nosort [ DESC ] [ GET # ] [ GET none* ] [ LIMIT $c $c ] [ STORE $l ];DEL $same",
     "!DEL $same;!SADD $same { $m };SORT $same ALPHA [ LIMIT $c $c ] [ DESC ];DEL $same",
     "SELECT 1;SET $k $v;DBSIZE;SELECT 0",
-    "SWAPDB 0 1;DBSIZE",
+    "SWAPDB 0|1 0|1;DBSIZE",
 ];
 
 const LISTS: &[&str] = &[
