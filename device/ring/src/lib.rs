@@ -9,6 +9,7 @@
 //! - [`lead`]: its newest entry, beside the word that is polled.
 //! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up and without
 //!   a system call that nobody asked for.
+//! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: which buffer of a queue belongs to whom.
 //!
 //! The other side of a ring is never trusted: whatever it writes into the shared words, no access leaves the mapping,
@@ -28,6 +29,7 @@ pub mod mapped;
 pub mod mapping;
 pub mod pool;
 pub mod spsc;
+pub mod stream;
 mod sync;
 pub mod wake;
 

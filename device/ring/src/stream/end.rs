@@ -1,0 +1,341 @@
+//! One end of a stream.
+
+use std::os::fd::BorrowedFd;
+
+use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, moved, tail};
+use super::memory::{AttachError, Mapped};
+use super::private::{Private, flag};
+use super::{Receive, Send, lock, waiters};
+use crate::sync::Ordering;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Something to read: bytes, or the end.
+    Data,
+    /// Room to write.
+    Room,
+}
+
+/// What it meant that the other end is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hangup {
+    /// It had read everything and closed: FIN.
+    Finished,
+    /// It left something unread, wanted to abort, or was not to be believed: RST.
+    Reset,
+}
+
+/// What an edge-triggered watcher compares: it changes when, and only when, something has arrived or been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// What the other has published.
+    pub tail: u64,
+    /// What it has read.
+    pub head: u64,
+    /// [`Private::flags`] of this end.
+    pub flags: u32,
+}
+
+/// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
+#[derive(Debug)]
+pub struct End {
+    common: Mapped,
+    private: Mapped,
+    index: usize,
+    pub(super) geometry: Geometry,
+}
+
+// SAFETY: the two mappings are this value's own, and everything in them that is not bytes of a ring is accessed through atomics; the bytes
+// are accessed under the locks of `Receive` and `Send`.
+unsafe impl std::marker::Send for End {}
+// SAFETY: as above.
+unsafe impl Sync for End {}
+
+impl End {
+    /// Maps the end whose private page is `private`, of the connection whose common memory is `common`.
+    ///
+    /// # Errors
+    /// [`AttachError`]: memory that did not come from [`super::Memory::create`], or not both from the same one's geometry.
+    pub fn attach(common: BorrowedFd<'_>, private: BorrowedFd<'_>) -> Result<Self, AttachError> {
+        let private = Mapped::of(private, PRIVATE)?;
+        // SAFETY: the mapping is a page, which is as aligned as a `Private` and as long; all of it is atomics but for the names, which nobody
+        // writes any more.
+        let page = unsafe { private.address.cast::<Private>().as_ref() };
+        let geometry = page.geometry();
+        let index = page.end.load(Ordering::Relaxed) as usize;
+        if page.magic.load(Ordering::Relaxed) != MAGIC || !geometry.is_valid() || index > 1 {
+            return Err(AttachError::Foreign);
+        }
+        let common = Mapped::of(common, geometry.common())?;
+        Ok(Self { common, private, index, geometry })
+    }
+
+    /// What the holders of this end share.
+    #[inline]
+    pub fn private(&self) -> &Private {
+        // SAFETY: as in `attach`; the mapping lives as long as `self`.
+        unsafe { self.private.address.cast::<Private>().as_ref() }
+    }
+
+    /// The addresses of both ends.
+    pub fn names(&self) -> Names {
+        self.private().names
+    }
+
+    #[inline]
+    pub(super) fn common(&self) -> &Common {
+        // SAFETY: at the start of a mapping that is longer, page-aligned, and alive as long as `self`; all atomics.
+        unsafe { self.common.address.cast::<Common>().as_ref() }
+    }
+
+    /// The direction that this end consumes.
+    #[inline]
+    pub(super) fn inbound(&self) -> &Direction {
+        &self.common().directions[self.index ^ 1]
+    }
+
+    /// The direction that this end produces.
+    #[inline]
+    pub(super) fn outbound(&self) -> &Direction {
+        &self.common().directions[self.index]
+    }
+
+    /// The first byte of the region of `1 << log2` bytes of a direction; `log2` is one that the geometry has.
+    #[inline]
+    pub(super) fn region(&self, inbound: bool, log2: u8) -> *mut u8 {
+        debug_assert!(self.geometry.has(log2));
+        let direction = if inbound { self.index ^ 1 } else { self.index };
+        // Inside the mapping: an area holds every region of the geometry.
+        self.common.address.as_ptr().wrapping_add(HEADER + direction * self.geometry.area() + (1 << log2))
+    }
+
+    /// Bytes that can be read now.
+    #[inline]
+    pub fn readable(&self) -> usize {
+        let head = self.private().receiving.head.load(Ordering::Acquire);
+        let published = tail::position(self.inbound().producer.tail.load(Ordering::Acquire));
+        // At most what all regions hold; more is nonsense, which whoever reads finds out.
+        let most = 2 << self.geometry.largest;
+        published.saturating_sub(head).min(most) as usize
+    }
+
+    /// Whether the other will send nothing more (FIN, or it is gone) and everything is read.
+    #[inline]
+    pub fn ended(&self) -> bool {
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        (word & tail::FIN != 0 || self.private().has(flag::HUNG_UP)) && self.readable() == 0
+    }
+
+    /// Whether the other has said that it will send nothing more, read or not.
+    #[inline]
+    pub fn finished_by_peer(&self) -> bool {
+        self.inbound().producer.tail.load(Ordering::Acquire) & tail::FIN != 0
+    }
+
+    /// Bytes that fit now.
+    pub fn writable(&self) -> usize {
+        let sending = &self.private().sending;
+        let word = sending.region.load(Ordering::Acquire);
+        let (since, log2) = (moved::at(word), moved::log2(word));
+        if !self.geometry.has(log2) {
+            return 0;
+        }
+        let published = sending.tail.load(Ordering::Acquire);
+        let head = self.outbound().consumer.head.load(Ordering::Acquire);
+        let used = published.saturating_sub(head.max(since));
+        (1_u64 << log2).saturating_sub(used) as usize
+    }
+
+    /// Whether `poll(2)` would call it writable: a quarter of the ring is free, or it may still grow without asking.
+    pub fn is_writable(&self) -> bool {
+        let log2 =
+            moved::log2(self.private().sending.region.load(Ordering::Acquire)).min(self.geometry.largest);
+        let size = 1_usize << log2;
+        self.writable() >= size / 4 || Send::would_grow(self)
+    }
+
+    /// Begins to read; `None` if this very thread is at it already (a signal handler).
+    #[inline]
+    pub fn receive(&self) -> Option<Receive<'_>> {
+        Some(Receive::new(self, lock::take(&self.private().receiving.lock)?))
+    }
+
+    /// Begins to write; `None` if this very thread is at it already (a signal handler).
+    #[inline]
+    pub fn send(&self) -> Option<Send<'_>> {
+        Some(Send::new(self, lock::take(&self.private().sending.lock)?))
+    }
+
+    /// Publishes FIN: nothing more will be sent. The caller rings ([`End::ring_for_data`]).
+    pub fn finish(&self) {
+        self.private().set(flag::SHUT_WR);
+        self.publish_flags(0);
+    }
+
+    /// Whether the other sees a reset when this end's last holder is gone (`SO_LINGER` with a time of zero).
+    pub fn abort_on_close(&self, yes: bool) {
+        let private = self.private();
+        if yes {
+            private.set(flag::ABORT_ON_CLOSE)
+        } else {
+            private.clear(flag::ABORT_ON_CLOSE)
+        };
+        self.publish_flags(0);
+    }
+
+    /// To be called by a process that closes its last descriptor of this end, before it closes it: the other asks the kernel soon whether it was the
+    /// last of all. The caller rings ([`End::ring_for_data`]) only if it must not rely on the hang-up itself.
+    pub fn closing(&self) {
+        let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
+        self.publish_flags(tail::CLOSING | unread);
+    }
+
+    /// The flags that go with every tail of this end.
+    pub(super) fn tail_flags(&self) -> u64 {
+        let flags = self.private().flags.load(Ordering::Relaxed);
+        let fin = if flags & flag::SHUT_WR == 0 { 0 } else { tail::FIN };
+        let abort = if flags & flag::ABORT_ON_CLOSE == 0 { 0 } else { tail::ABORT };
+        fin | abort
+    }
+
+    fn publish_flags(&self, more: u64) {
+        let sending = &self.private().sending;
+        let guard = lock::take(&sending.lock);
+        let word = tail::word(sending.tail.load(Ordering::Acquire), self.tail_flags() | more);
+        self.outbound().producer.tail.store(word, Ordering::Release);
+        drop(guard);
+    }
+
+    /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the kernel (`POLLHUP` of the own descriptor), then
+    /// call [`End::hung_up`] or [`End::still_there`].
+    #[inline]
+    pub fn may_be_gone(&self) -> bool {
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        word & tail::CLOSING != 0 && self.private().receiving.vetted.load(Ordering::Relaxed) != word
+    }
+
+    /// The hint of [`End::may_be_gone`] was one of several holders that closed.
+    pub fn still_there(&self) {
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        self.private().receiving.vetted.store(word, Ordering::Relaxed);
+    }
+
+    /// The kernel says that nobody holds the other end any more (`POLLHUP`, end of file or `EPIPE` of this end's descriptor). What that meant; the
+    /// same however often it is asked.
+    pub fn hung_up(&self) -> Hangup {
+        let private = self.private();
+        let before = private.flags.load(Ordering::Acquire);
+        if before & flag::HUNG_UP != 0 {
+            return if before & flag::RESET == 0 { Hangup::Finished } else { Hangup::Reset };
+        }
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        let sent = private.sending.tail.load(Ordering::Acquire);
+        let head = self.outbound().consumer.head.load(Ordering::Acquire);
+        // What was sent after it closed does not count; that is known if the last that it said is that it closes, having read everything. The hint of another
+        // holder, who was not the last, says nothing.
+        let vetted = private.receiving.vetted.load(Ordering::Relaxed) == word;
+        let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
+        let reset = (head != sent && !read_all) || word & tail::ABORT != 0;
+        private.set(if reset { flag::HUNG_UP | flag::RESET } else { flag::HUNG_UP });
+        if reset { Hangup::Reset } else { Hangup::Finished }
+    }
+
+    /// The other has published what cannot be: from now on it counts as having reset the connection.
+    #[cold]
+    pub(super) fn distrust(&self) {
+        self.private().set(flag::HUNG_UP | flag::RESET);
+    }
+
+    /// The processor that the other was last seen on, if it said so. A hint.
+    #[inline]
+    pub fn peer_cpu(&self) -> Option<u32> {
+        self.inbound().producer.cpu.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Says on which processor this end runs. A hint; costs nothing while it stays the same.
+    #[inline]
+    pub fn set_cpu(&self, cpu: u32) {
+        let word = &self.outbound().producer.cpu;
+        let value = cpu.wrapping_add(1);
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn waiters(&self, want: Want) -> &crate::sync::AtomicU32 {
+        match want {
+            Want::Data => &self.inbound().waiters.data,
+            Want::Room => &self.outbound().waiters.room,
+        }
+    }
+
+    /// Counts the caller as a waiter. It must look once more before it sleeps on its descriptor, and be rung or [`End::disarm`] afterwards.
+    #[inline]
+    pub fn arm(&self, want: Want) {
+        waiters::arm(self.waiters(want));
+    }
+
+    /// Takes the caller back, if it was not rung.
+    #[inline]
+    pub fn disarm(&self, want: Want) {
+        waiters::disarm(self.waiters(want));
+    }
+
+    /// Whether more than one waits at this end: each may then take a wake-up that was meant for another, so none sleeps for longer than a slice.
+    pub fn others_wait(&self) -> bool {
+        let data = self.waiters(Want::Data).load(Ordering::Relaxed);
+        data.saturating_add(self.waiters(Want::Room).load(Ordering::Relaxed)) > 1
+    }
+
+    /// After sending, finishing or closing: how many bytes to write to the own descriptor at once. Nearly always 0.
+    #[inline]
+    #[must_use = "who takes waiters must ring them, or they sleep on"]
+    pub fn ring_for_data(&self) -> u32 {
+        self.count(waiters::take(&self.outbound().waiters.data))
+    }
+
+    /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer is rung when a quarter of its ring is free.
+    #[inline]
+    #[must_use = "who takes waiters must ring them, or they sleep on"]
+    pub fn ring_for_room(&self) -> u32 {
+        let word = &self.inbound().waiters.room;
+        crate::sync::fence(Ordering::SeqCst);
+        if word.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mine = self.private().receiving.region.load(Ordering::Relaxed);
+        let log2 = moved::log2(mine).min(self.geometry.largest);
+        let left = self.inbound().moves.left[usize::from(log2)].load(Ordering::Acquire);
+        // Room is counted in the region that the producer is in, so there is none before the consumer has come there.
+        if moved::at(left) > moved::at(mine) || self.readable() > (1 << log2) / 4 * 3 {
+            return 0;
+        }
+        self.count(waiters::take(word))
+    }
+
+    #[inline]
+    fn count(&self, waiting: u32) -> u32 {
+        if waiting != 0 {
+            self.common().rung[self.index ^ 1].count.fetch_add(waiting, Ordering::Release);
+        }
+        waiting
+    }
+
+    /// How many bytes the other says to have written to this end's descriptor in all, wrapping.
+    #[inline]
+    pub fn rung(&self) -> u32 {
+        self.common().rung[self.index].count.load(Ordering::Acquire)
+    }
+
+    /// See [`Edge`].
+    #[inline]
+    pub fn snapshot(&self) -> Edge {
+        Edge {
+            tail: self.inbound().producer.tail.load(Ordering::Acquire),
+            head: self.outbound().consumer.head.load(Ordering::Acquire),
+            flags: self.private().flags.load(Ordering::Acquire),
+        }
+    }
+}

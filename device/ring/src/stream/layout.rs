@@ -1,0 +1,195 @@
+//! Where everything lies. See `docs/spec/stream.md` for the picture.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Bytes of the common memory before the rings.
+pub const HEADER: usize = 4096;
+/// Bytes of a private page.
+pub const PRIVATE: usize = 4096;
+/// First word of both kinds of memory, version included: another layout has another word.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS1");
+
+/// The smallest and the largest region that any geometry may have: a page, and what 46 bits of addresses hold for 100,000 connections.
+pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
+
+/// Sizes of regions, as powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The region that a direction begins with.
+    pub smallest: u8,
+    /// The largest that it may grow to.
+    pub largest: u8,
+}
+
+impl Default for Geometry {
+    /// 16 KiB, which holds any request of most protocols and leaves 50 connections in a second-level cache; 4 MiB, what Linux lets a socket buffer
+    /// grow to (`net.ipv4.tcp_wmem`).
+    fn default() -> Self {
+        Self { smallest: 14, largest: 22 }
+    }
+}
+
+impl Geometry {
+    /// Whether it is within [`BOUNDS`].
+    pub fn is_valid(self) -> bool {
+        BOUNDS.contains(&self.smallest) && BOUNDS.contains(&self.largest) && self.smallest <= self.largest
+    }
+
+    /// Whether it has a region of `1 << log2` bytes.
+    pub fn has(self, log2: u8) -> bool {
+        (self.smallest..=self.largest).contains(&log2)
+    }
+
+    /// Bytes of one direction's regions. Region `n` begins at byte `1 << n`: those below it have fewer bytes in all.
+    pub fn area(self) -> usize {
+        2 << self.largest
+    }
+
+    /// Bytes of the common memory.
+    pub fn common(self) -> usize {
+        HEADER + 2 * self.area()
+    }
+}
+
+/// The addresses of both ends, as one of them sees them: `sockaddr_in` or `sockaddr_in6`, and how many bytes of it count.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Of this end.
+    pub local: [u8; 28],
+    /// Of the other.
+    pub peer: [u8; 28],
+    /// Bytes of `local`.
+    pub local_length: u32,
+    /// Bytes of `peer`.
+    pub peer_length: u32,
+}
+
+/// What the producer of a direction writes, on a line of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Producer {
+    /// See [`tail`].
+    pub tail: AtomicU64,
+    /// The processor that it was last seen on, plus one; 0 for unknown. A hint.
+    pub cpu: AtomicU32,
+}
+
+/// Slots of a table by region: no geometry has a region of a power beyond [`BOUNDS`].
+pub const REGIONS: usize = 32;
+
+/// Where the producer left each region the last time, see [`moved`]; zero for never. Written once a move.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Moves {
+    /// By the power of two of the region that was left.
+    pub left: [AtomicU64; REGIONS],
+}
+
+/// What the consumer writes, on a line of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Consumer {
+    /// Bytes read.
+    pub head: AtomicU64,
+}
+
+/// Who waits, on a line that nobody writes while nobody sleeps.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Waiters {
+    /// Consumers that wait for data. They add themselves, the producer takes all.
+    pub data: AtomicU32,
+    /// Producers that wait for room. They add themselves, the consumer takes all.
+    pub room: AtomicU32,
+}
+
+/// One direction.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Direction {
+    /// The producer's.
+    pub producer: Producer,
+    /// The consumer's.
+    pub consumer: Consumer,
+    /// Both sides'.
+    pub waiters: Waiters,
+    /// The producer's.
+    pub moves: Moves,
+}
+
+/// How often an end was rung, written by the other, on a line of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Rung {
+    /// Bytes written to its descriptor in all, wrapping.
+    pub count: AtomicU32,
+}
+
+/// The beginning of the common memory.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Common {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`Geometry::smallest`] and, shifted by 8, [`Geometry::largest`]. For display: each end has it in its private page.
+    pub geometry: AtomicU32,
+    /// Direction `n` is produced by end `n`.
+    pub directions: [Direction; 2],
+    /// Of end `n`.
+    pub rung: [Rung; 2],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Common>() <= HEADER);
+    assert!(size_of::<Names>() == 64);
+    assert!(std::mem::offset_of!(Common, directions) == 128);
+    assert!(size_of::<Direction>() == 640);
+    assert!(std::mem::offset_of!(Common, rung) == 128 + 2 * 640);
+};
+
+/// The word that a producer publishes: a position and what goes with it.
+pub mod tail {
+    /// Nothing comes after this position.
+    pub const FIN: u64 = 1;
+    /// When this end hangs up, that is a reset (`SO_LINGER` with a time of zero).
+    pub const ABORT: u64 = 2;
+    /// A process has closed the end: the kernel knows whether it was the last.
+    pub const CLOSING: u64 = 4;
+    /// With `CLOSING`: there was something that it had not read.
+    pub const UNREAD: u64 = 8;
+
+    /// The word for a position and flags.
+    #[inline]
+    pub const fn word(position: u64, flags: u64) -> u64 {
+        position << 4 | flags
+    }
+
+    /// The position in a word.
+    #[inline]
+    pub const fn position(word: u64) -> u64 {
+        word >> 4
+    }
+}
+
+/// The word for a move: from this position on the bytes lie in that region.
+pub mod moved {
+    /// The word for a position and the power of two of the region.
+    #[inline]
+    pub const fn word(at: u64, log2: u8) -> u64 {
+        at << 8 | log2 as u64
+    }
+
+    /// Its position.
+    #[inline]
+    pub const fn at(word: u64) -> u64 {
+        word >> 8
+    }
+
+    /// Its power of two.
+    #[inline]
+    pub const fn log2(word: u64) -> u8 {
+        (word & 0xff) as u8
+    }
+}

@@ -1,0 +1,136 @@
+//! Making the memories of a connection, and mapping them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::layout::{Geometry, MAGIC, Names, PRIVATE, moved};
+use super::private::Private;
+
+/// Nothing about the size may change: a mapping of it never faults.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Why an end cannot be attached to.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// A system call failed.
+    #[error("a stream's memory: {0}; see whether memory or address space is short")]
+    Io(#[source] io::Error),
+    /// Somebody could make it shorter under our feet, or it is no memfd.
+    #[error(
+        "a stream's memory: not a memfd sealed against a change of its size; it did not come from the service"
+    )]
+    NotSealed,
+    /// Its first words or its size are not those of a stream of this version.
+    #[error("a stream's memory: not of this version; run service and applications from one release")]
+    Foreign,
+}
+
+/// The memories of a connection, as their maker passes them on: the common one to both, a private one to each.
+#[derive(Debug)]
+pub struct Memory {
+    /// What both ends map.
+    pub common: OwnedFd,
+    /// What each end maps alone.
+    pub private: [OwnedFd; 2],
+}
+
+impl Memory {
+    /// Memories for a connection that nothing has gone through; `names` of end 0 (who connected) and end 1.
+    ///
+    /// # Errors
+    /// Those of `memfd_create(2)`, `ftruncate(2)`, `pwrite(2)`; [`io::ErrorKind::InvalidInput`] for a geometry out of bounds.
+    pub fn create(geometry: Geometry, names: [Names; 2]) -> io::Result<Self> {
+        if !geometry.is_valid() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sizes = u32::from(geometry.smallest) | u32::from(geometry.largest) << 8;
+        let start = moved::word(0, geometry.smallest).to_ne_bytes();
+
+        let common = file("sietch-stream", geometry.common())?;
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        head[8..12].copy_from_slice(&sizes.to_ne_bytes());
+        write(&common, 0, &head)?;
+        let [first, second] = names;
+        let private = [private(0, sizes, first, start)?, private(1, sizes, second, start)?];
+        Ok(Self { common, private })
+    }
+}
+
+/// The page of one end.
+fn private(end: u32, sizes: u32, names: Names, start: [u8; 8]) -> io::Result<OwnedFd> {
+    use std::mem::offset_of;
+    let file = file("sietch-end", PRIVATE)?;
+    let mut page = [0_u8; size_of::<Private>()];
+    let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
+    put(offset_of!(Private, magic), &MAGIC.to_ne_bytes());
+    put(offset_of!(Private, end), &end.to_ne_bytes());
+    put(offset_of!(Private, geometry), &sizes.to_ne_bytes());
+    let at = offset_of!(Private, names);
+    put(at, &names.local);
+    put(at + 28, &names.peer);
+    put(at + 56, &names.local_length.to_ne_bytes());
+    put(at + 60, &names.peer_length.to_ne_bytes());
+    put(offset_of!(Private, receiving) + offset_of!(super::private::Receiving, region), &start);
+    put(offset_of!(Private, sending) + offset_of!(super::private::Sending, region), &start);
+    put(offset_of!(Private, sending) + offset_of!(super::private::Sending, full_at), &u64::MAX.to_ne_bytes());
+    write(&file, 0, &page)?;
+    Ok(file)
+}
+
+fn file(name: &str, length: usize) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, length as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+fn write(file: &OwnedFd, at: usize, bytes: &[u8]) -> io::Result<()> {
+    match rustix::io::pwrite(file, bytes, at as u64)? {
+        written if written == bytes.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+/// A shared, writable mapping; pages come as they are touched.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub address: NonNull<u8>,
+    pub length: usize,
+}
+
+impl Mapped {
+    /// Maps the first `length` bytes of `file`, which must be exactly so long and sealed.
+    pub fn of(file: BorrowedFd<'_>, length: usize) -> Result<Self, AttachError> {
+        let io = |error: rustix::io::Errno| AttachError::Io(error.into());
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| AttachError::NotSealed)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(AttachError::NotSealed);
+        }
+        let size = rustix::fs::fstat(file).map_err(io)?.st_size;
+        if u64::try_from(size).ok() != Some(length as u64) {
+            return Err(AttachError::Foreign);
+        }
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is touched.
+        let address =
+            unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file.as_fd(), 0) }
+                .map_err(io)?;
+        match NonNull::new(address.cast()) {
+            Some(address) => Ok(Self { address, length }),
+            None => Err(AttachError::Io(io::ErrorKind::AddrNotAvailable.into())),
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the range came from `mmap` and this is its only owner; borrows of it end before.
+        let unmapped = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
+    }
+}

@@ -1,0 +1,128 @@
+//! The page of an end: what its holders (any number of processes and threads) share with nobody else.
+
+use super::layout::{Geometry, Names, PRIVATE};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Values of [`Private::state`].
+pub mod state {
+    /// Bytes may go both ways.
+    pub const ESTABLISHED: u32 = 0;
+    /// Not yet: whoever set the connection up is at it.
+    pub const CONNECTING: u32 = 1;
+    /// It did not come to be; [`super::Private::error`] says why.
+    pub const FAILED: u32 = 2;
+}
+
+/// Bits of [`Private::flags`].
+pub mod flag {
+    /// Its holders read no more (`shutdown(SHUT_RD)`).
+    pub const SHUT_RD: u32 = 1;
+    /// Its holders write no more (`shutdown(SHUT_WR)`).
+    pub const SHUT_WR: u32 = 2;
+    /// The other end is gone.
+    pub const HUNG_UP: u32 = 4;
+    /// ... and that was a reset.
+    pub const RESET: u32 = 8;
+    /// The reset was reported (once, as `ECONNRESET`).
+    pub const RESET_TOLD: u32 = 16;
+    /// `O_NONBLOCK` is set on its descriptor.
+    pub const NONBLOCKING: u32 = 32;
+    /// `SO_LINGER` with a time of zero.
+    pub const ABORT_ON_CLOSE: u32 = 64;
+    /// The first bit for uses that this crate does not know.
+    pub const FREE: u32 = 1 << 16;
+}
+
+/// The receiving side, on lines of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(super) struct Receiving {
+    pub lock: AtomicU32,
+    /// Bytes read.
+    pub head: AtomicU64,
+    /// The region in which the head is, and since which byte: as [`super::layout::moved`].
+    pub region: AtomicU64,
+    /// The other's tail that was last found not to mean that it is gone.
+    pub vetted: AtomicU64,
+}
+
+/// The sending side, on lines of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub lock: AtomicU32,
+    /// Bytes published.
+    pub tail: AtomicU64,
+    /// The region in which the tail is, and since which byte.
+    pub region: AtomicU64,
+    /// The other's head when it was last looked at.
+    pub head: AtomicU64,
+    /// The other's head when the ring was last found full; `u64::MAX`: never.
+    pub full_at: AtomicU64,
+    /// As [`super::layout::Moves`].
+    pub left: [AtomicU64; super::layout::REGIONS],
+}
+
+/// See the module.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Private {
+    pub(super) magic: AtomicU64,
+    /// Which end: 0 connected, 1 accepted.
+    pub(super) end: AtomicU32,
+    pub(super) geometry: AtomicU32,
+    /// What became of the set-up: see [`state`].
+    pub state: AtomicU32,
+    /// An errno that is still to be reported (`SO_ERROR`), or 0.
+    pub error: AtomicU32,
+    /// See [`flag`].
+    pub flags: AtomicU32,
+    /// The largest region to grow to, as a power of two; 0 for the geometry's.
+    pub send_limit: AtomicU32,
+    pub(super) names: Names,
+    pub(super) receiving: Receiving,
+    pub(super) sending: Sending,
+    /// For whoever holds the end: socket options, say. Zero at first.
+    pub options: [AtomicU64; 32],
+}
+
+/// Where whoever set the connection up writes [`Private::state`] and, right behind it, [`Private::error`], with `pwrite(2)`.
+#[cfg(not(loom))]
+pub const STATE_OFFSET: usize = std::mem::offset_of!(Private, state);
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Private>() <= PRIVATE);
+    assert!(STATE_OFFSET == 16);
+    assert!(std::mem::offset_of!(Private, error) == STATE_OFFSET + 4);
+    assert!(std::mem::offset_of!(Private, names) == 32);
+};
+
+impl Private {
+    /// Sizes of the regions, as whoever set the connection up wrote them.
+    pub(super) fn geometry(&self) -> Geometry {
+        let word = self.geometry.load(Ordering::Relaxed);
+        Geometry { smallest: (word & 0xff) as u8, largest: (word >> 8 & 0xff) as u8 }
+    }
+
+    /// Whether all of `bits` are set.
+    #[inline]
+    pub fn has(&self, bits: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & bits == bits
+    }
+
+    /// Sets `bits`; what was set before.
+    pub fn set(&self, bits: u32) -> u32 {
+        self.flags.fetch_or(bits, Ordering::AcqRel)
+    }
+
+    /// Clears `bits`; what was set before.
+    pub fn clear(&self, bits: u32) -> u32 {
+        self.flags.fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    /// Takes the error that is still to be reported, 0 if none.
+    pub fn take_error(&self) -> u32 {
+        self.error.swap(0, Ordering::AcqRel)
+    }
+}

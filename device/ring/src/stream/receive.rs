@@ -1,0 +1,169 @@
+//! Reading: steps 2 and 3 of [`super`], the consumer's side.
+
+use super::End;
+use super::layout::{REGIONS, moved, tail};
+use super::lock::Guard;
+use crate::foreign::Foreign;
+use crate::sync::Ordering;
+
+/// A place in the stream: a position, the region that it is in, and since which position the producer was in it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    position: u64,
+    since: u64,
+    log2: u8,
+}
+
+/// The right to read from an end, until it is dropped.
+#[derive(Debug)]
+pub struct Receive<'a> {
+    end: &'a End,
+    /// The head.
+    at: Place,
+    published: u64,
+    _guard: Guard<'a>,
+}
+
+impl<'a> Receive<'a> {
+    /// Reads what the producer has published, once, and judges it.
+    #[inline]
+    pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
+        let receiving = &end.private().receiving;
+        let region = receiving.region.load(Ordering::Relaxed);
+        // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
+        let log2 = moved::log2(region).clamp(end.geometry.smallest, end.geometry.largest);
+        let position = receiving.head.load(Ordering::Relaxed);
+        let at = Place { position, since: moved::at(region), log2 };
+        let published = tail::position(end.inbound().producer.tail.load(Ordering::Acquire));
+        let most = 2_u64 << end.geometry.largest;
+        if published.checked_sub(position).is_none_or(|ready| ready > most) {
+            end.distrust();
+            return Self { end, at, published: position, _guard: guard };
+        }
+        Self { end, at, published, _guard: guard }
+    }
+
+    /// How many bytes lie in the region of `place` from there on, and the word of the move that ends them, if one does. Nonsense of the producer gives
+    /// no bytes.
+    #[inline]
+    fn run(&self, place: Place) -> (u64, Option<u64>) {
+        let left = self.end.inbound().moves.left[usize::from(place.log2) % REGIONS].load(Ordering::Acquire);
+        // A move before `since` is one of an earlier visit; one beyond what is published will concern us later.
+        let ends = moved::at(left) > place.since && moved::at(left) <= self.published;
+        let limit = if ends { moved::at(left) } else { self.published };
+        match limit.checked_sub(place.position) {
+            Some(length) if length <= 1 << place.log2 => (length, ends.then_some(left)),
+            _ => {
+                self.end.distrust();
+                (0, None)
+            }
+        }
+    }
+
+    /// Where the region after a move begins.
+    #[inline]
+    fn enter(&self, word: u64) -> Option<Place> {
+        let (position, log2) = (moved::at(word), moved::log2(word));
+        if self.end.geometry.has(log2) {
+            return Some(Place { position, since: position, log2 });
+        }
+        self.end.distrust();
+        None
+    }
+
+    /// Bytes that can be read.
+    #[inline]
+    pub fn available(&self) -> usize {
+        (self.published - self.at.position) as usize
+    }
+
+    /// The first bytes, in order, as they lie: none only if nothing is available (or the producer is not to be believed). After they are consumed there may be more.
+    #[inline]
+    pub fn pieces(&mut self) -> [Foreign<'_>; 2] {
+        self.consume(0);
+        let (length, _) = self.run(self.at);
+        self.pieces_of(self.at, length)
+    }
+
+    #[inline]
+    fn pieces_of(&self, place: Place, length: u64) -> [Foreign<'_>; 2] {
+        let size = 1_u64 << place.log2;
+        let at = place.position & (size - 1);
+        let first = length.min(size - at);
+        let start = self.end.region(true, place.log2);
+        // SAFETY: `log2` is one that the geometry has (`new`, `enter`), so the region is inside the mapping, which outlives the borrow; at + first <= size, and
+        // length <= size (`run`). This process writes there in no way: it is the other's direction.
+        unsafe {
+            [
+                Foreign::from_raw(start.add(at as usize), first as usize),
+                Foreign::from_raw(start, (length - first) as usize),
+            ]
+        }
+    }
+
+    /// Copies up to `length` bytes to `to`, beginning `skip` bytes after the first; consumes nothing. How many.
+    ///
+    /// # Safety
+    /// `to` may be written for `length` bytes.
+    #[inline]
+    pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> usize {
+        let (mut copied, mut skip, mut place) = (0, skip as u64, self.at);
+        // Each turn but the last leaves a region for good: no more turns than regions, whatever the producer does.
+        for _ in 0..=REGIONS {
+            let (run, end) = self.run(place);
+            let passed = skip.min(run);
+            skip -= passed;
+            place.position += passed;
+            for piece in self.pieces_of(place, run - passed) {
+                let now = piece.len().min(length - copied);
+                if now != 0 {
+                    // SAFETY: the caller's: `copied + now <= length`.
+                    let out = unsafe { std::slice::from_raw_parts_mut(to.add(copied), now) };
+                    piece.take(now).copy_to(0, out);
+                    copied += now;
+                }
+            }
+            match end.and_then(|word| self.enter(word)) {
+                Some(next) if copied < length => place = next,
+                _ => break,
+            }
+        }
+        copied
+    }
+
+    /// Gives `bytes` back to the producer, at most what is available. The caller asks [`End::ring_for_room`] when it is done.
+    #[inline]
+    pub fn consume(&mut self, bytes: usize) {
+        let mut left = (bytes as u64).min(self.published - self.at.position);
+        let before = self.at;
+        for _ in 0..=REGIONS {
+            let (run, end) = self.run(self.at);
+            let now = left.min(run);
+            self.at.position += now;
+            left -= now;
+            // Followed as soon as the region is read out, so that its producer may use it again.
+            if now != run {
+                break;
+            }
+            let Some(next) = end.and_then(|word| self.enter(word)) else { break };
+            self.at = next;
+        }
+        let receiving = &self.end.private().receiving;
+        if self.at.since != before.since {
+            receiving.region.store(moved::word(self.at.since, self.at.log2), Ordering::Relaxed);
+        }
+        if self.at.position != before.position {
+            receiving.head.store(self.at.position, Ordering::Release);
+            self.end.inbound().consumer.head.store(self.at.position, Ordering::Release);
+        }
+    }
+
+    /// Reads into `out`; how many bytes.
+    #[inline]
+    pub fn read(&mut self, out: &mut [u8]) -> usize {
+        // SAFETY: an exclusive slice.
+        let copied = unsafe { self.copy_to(out.as_mut_ptr(), out.len(), 0) };
+        self.consume(copied);
+        copied
+    }
+}

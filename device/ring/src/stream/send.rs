@@ -1,0 +1,188 @@
+//! Writing: steps 2 to 4 of [`super`], the producer's side.
+
+use super::layout::{REGIONS, moved, tail};
+use super::lock::Guard;
+use super::{EAGER_LOG2, End};
+use crate::sync::Ordering;
+
+/// The right to write to an end, until it is dropped; what was staged is published then.
+#[derive(Debug)]
+pub struct Send<'a> {
+    end: &'a End,
+    /// Published and staged.
+    tail: u64,
+    published: u64,
+    head: u64,
+    since: u64,
+    log2: u8,
+    _guard: Guard<'a>,
+}
+
+impl<'a> Send<'a> {
+    #[inline]
+    pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
+        let sending = &end.private().sending;
+        let tail = sending.tail.load(Ordering::Relaxed);
+        let word = sending.region.load(Ordering::Relaxed);
+        let head = sending.head.load(Ordering::Relaxed);
+        // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
+        let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
+        Self { end, tail, published: tail, head, since: moved::at(word), log2, _guard: guard }
+    }
+
+    #[inline]
+    fn size(&self) -> u64 {
+        1 << self.log2
+    }
+
+    #[inline]
+    fn free(&self) -> u64 {
+        self.size().saturating_sub(self.tail.saturating_sub(self.head.max(self.since)))
+    }
+
+    /// Looks at the consumer's head, once, and judges it.
+    #[inline]
+    fn look(&mut self) {
+        let head = self.end.outbound().consumer.head.load(Ordering::Acquire);
+        if head < self.head || head > self.published {
+            self.end.distrust();
+            return;
+        }
+        self.head = head;
+        self.end.private().sending.head.store(head, Ordering::Relaxed);
+    }
+
+    /// The largest region that this end may use.
+    fn largest(end: &End) -> u8 {
+        match end.private().send_limit.load(Ordering::Relaxed) {
+            0 => end.geometry.largest,
+            limit => {
+                let limit = u8::try_from(limit).unwrap_or(u8::MAX);
+                limit.clamp(end.geometry.smallest, end.geometry.largest)
+            }
+        }
+    }
+
+    /// Whether the consumer has read all that was ever put into a region.
+    fn is_free(end: &End, log2: u8, head: u64) -> bool {
+        let left = &end.private().sending.left;
+        end.geometry.has(log2) && moved::at(left[usize::from(log2) % REGIONS].load(Ordering::Relaxed)) <= head
+    }
+
+    /// Whether a full ring would be left for a larger one, as far as can be said without the lock.
+    pub(super) fn would_grow(end: &End) -> bool {
+        let sending = &end.private().sending;
+        let log2 = moved::log2(sending.region.load(Ordering::Acquire));
+        let head = end.outbound().consumer.head.load(Ordering::Acquire);
+        log2 < Self::largest(end)
+            && Self::is_free(end, log2 + 1, head)
+            && (log2 < EAGER_LOG2 || head == sending.full_at.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that can be staged now, after looking at what was read meanwhile, and growing if that is due.
+    #[inline]
+    pub fn room(&mut self) -> usize {
+        if self.free() == 0 {
+            self.look();
+            if self.free() == 0 {
+                self.grow();
+            }
+        }
+        self.free() as usize
+    }
+
+    /// Moves to another region if that is due: step 4 of [`super`].
+    #[cold]
+    fn grow(&mut self) {
+        let sending = &self.end.private().sending;
+        let larger =
+            self.log2 < EAGER_LOG2 || sending.full_at.swap(self.head, Ordering::Relaxed) == self.head;
+        let log2 = if larger { self.log2 + 1 } else { EAGER_LOG2 };
+        if log2 == self.log2 || log2 > Self::largest(self.end) || !Self::is_free(self.end, log2, self.head) {
+            return;
+        }
+        self.publish();
+        let word = moved::word(self.tail, log2);
+        let old = usize::from(self.log2) % REGIONS;
+        sending.left[old].store(word, Ordering::Relaxed);
+        sending.region.store(word, Ordering::Release);
+        // Before the tail goes on: whoever sees a byte of the new region sees this.
+        self.end.outbound().moves.left[old].store(word, Ordering::Release);
+        self.since = self.tail;
+        self.log2 = log2;
+    }
+
+    /// Where the next bytes go: at most [`Send::room`] in all. Valid until the next call of any method.
+    #[inline]
+    pub fn space(&mut self) -> [(*mut u8, usize); 2] {
+        let room = self.room() as u64;
+        let at = self.tail & (self.size() - 1);
+        let first = room.min(self.size() - at);
+        // Inside the region, which is inside the mapping: at + first <= size, room <= size.
+        let start = self.end.region(false, self.log2);
+        [(start.wrapping_add(at as usize), first as usize), (start, (room - first) as usize)]
+    }
+
+    /// Counts `bytes` that were put where [`Send::space`] said. They are not published yet.
+    #[inline]
+    pub fn stage(&mut self, bytes: usize) {
+        self.tail += (bytes as u64).min(self.free());
+    }
+
+    /// Copies up to `length` bytes from `from` and stages them. How many.
+    ///
+    /// # Safety
+    /// `from` may be read for `length` bytes, and is none of this connection's memory.
+    #[inline]
+    pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> usize {
+        let mut copied = 0;
+        while copied < length {
+            // A region that is left as it is full gives a second space.
+            if self.free() < (length - copied) as u64 {
+                self.look();
+            }
+            let space = self.space();
+            let before = copied;
+            for (to, bytes) in space {
+                let now = bytes.min(length - copied);
+                // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to nobody but this producer until they are published; the
+                // source is the caller's.
+                unsafe { std::ptr::copy_nonoverlapping(from.add(copied), to, now) };
+                copied += now;
+            }
+            self.stage(copied - before);
+            if copied == before {
+                break;
+            }
+        }
+        copied
+    }
+
+    /// Copies what fits of `bytes` and publishes it. How many. The caller asks [`End::ring_for_data`] when it is done.
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        // SAFETY: a slice; the mapping is not reachable as one.
+        let copied = unsafe { self.copy_from(bytes.as_ptr(), bytes.len()) };
+        self.publish();
+        copied
+    }
+
+    /// Lets the consumer see what was staged.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.tail == self.published {
+            return;
+        }
+        self.published = self.tail;
+        self.end.private().sending.tail.store(self.tail, Ordering::Release);
+        let word = tail::word(self.tail, self.end.tail_flags());
+        self.end.outbound().producer.tail.store(word, Ordering::Release);
+    }
+}
+
+impl Drop for Send<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.publish();
+    }
+}

@@ -1,0 +1,303 @@
+use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
+
+use proptest::prelude::*;
+
+use super::layout::{Common, moved, tail};
+use super::*;
+use crate::sync::Ordering;
+
+/// Regions from 4 KiB to 64 KiB: small enough that a test sees every move.
+const SMALL: Geometry = Geometry { smallest: 12, largest: 16 };
+
+fn pair(geometry: Geometry) -> [End; 2] {
+    let memory = Memory::create(geometry, [Names::default(); 2]).expect("memfds");
+    let [first, second] = &memory.private;
+    [first, second]
+        .map(|private| End::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory"))
+}
+
+fn write(end: &End, bytes: &[u8]) -> usize {
+    end.send().expect("no handler").write(bytes)
+}
+
+fn read(end: &End, most: usize) -> Vec<u8> {
+    let mut out = vec![0; most];
+    let count = end.receive().expect("no handler").read(&mut out);
+    out.truncate(count);
+    out
+}
+
+#[test]
+fn names_and_both_directions() {
+    let names = Names { local: [1; 28], peer: [2; 28], local_length: 16, peer_length: 28 };
+    let memory = Memory::create(Geometry::default(), [names, Names::default()]).expect("memfds");
+    let first = End::attach(memory.common.as_fd(), memory.private[0].as_fd()).expect("attach");
+    let second = End::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("attach");
+    assert_eq!(first.names(), names);
+    assert_eq!(write(&first, b"question"), 8);
+    assert_eq!(second.readable(), 8);
+    assert_eq!(read(&second, 4), b"ques");
+    assert_eq!(write(&second, b"answer"), 6);
+    assert_eq!(read(&first, 100), b"answer");
+    assert_eq!(read(&second, 100), b"tion");
+    assert!(!second.ended());
+    first.finish();
+    assert!(second.ended());
+}
+
+#[test]
+fn memory_of_somebody_else_is_refused() {
+    let memory = Memory::create(SMALL, [Names::default(); 2]).expect("memfds");
+    let other = Memory::create(Geometry::default(), [Names::default(); 2]).expect("memfds");
+    let attach = |common, private| End::attach(common, private).map(|_| ());
+    let wrong = attach(other.common.as_fd(), memory.private[0].as_fd());
+    assert!(matches!(wrong, Err(AttachError::Foreign)), "{wrong:?}");
+    let wrong = attach(memory.common.as_fd(), memory.common.as_fd());
+    assert!(matches!(wrong, Err(AttachError::Foreign)), "{wrong:?}");
+    let loose = rustix::fs::memfd_create("loose", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+    rustix::fs::ftruncate(&loose, layout::PRIVATE as u64).expect("truncate");
+    let wrong = attach(memory.common.as_fd(), loose.as_fd());
+    assert!(matches!(wrong, Err(AttachError::NotSealed)), "{wrong:?}");
+    assert!(Memory::create(Geometry { smallest: 20, largest: 14 }, [Names::default(); 2]).is_err());
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write(usize),
+    Read(usize),
+    Peek(usize, usize),
+    /// Straight into the ring.
+    Fill(usize),
+    Limit(u32),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        4 => (0..40_000_usize).prop_map(Operation::Write),
+        4 => (0..40_000_usize).prop_map(Operation::Read),
+        1 => (0..9_000_usize, 0..9_000_usize).prop_map(|(skip, length)| Operation::Peek(skip, length)),
+        2 => (0..9_000_usize).prop_map(Operation::Fill),
+        1 => prop_oneof![Just(0), 12..17_u32].prop_map(Operation::Limit),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn bytes_arrive_in_order_whatever_the_ring_does(operations in prop::collection::vec(operation(), 1..200)) {
+        let [producer, consumer] = pair(SMALL);
+        let mut oracle: VecDeque<u8> = VecDeque::new();
+        let mut next = 0_u8;
+        let mut make = |count: usize| -> Vec<u8> {
+            (0..count).map(|_| { next = next.wrapping_mul(5).wrapping_add(13); next }).collect()
+        };
+        for operation in operations {
+            match operation {
+                Operation::Write(count) => {
+                    let bytes = make(count);
+                    let written = write(&producer, &bytes);
+                    // Bytes that did not fit are made anew: what counts is what went in.
+                    oracle.extend(&bytes[..written]);
+                    prop_assert!(written == count || producer.writable() == 0);
+                }
+                Operation::Fill(count) => {
+                    let mut send = producer.send().expect("no handler");
+                    let mut left = count;
+                    for (to, room) in send.space() {
+                        let bytes = make(room.min(left));
+                        // SAFETY: the space was just given out for so many bytes.
+                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+                        left -= bytes.len();
+                        oracle.extend(&bytes);
+                    }
+                    send.stage(count - left);
+                }
+                Operation::Read(most) => {
+                    let expected: Vec<u8> = oracle.drain(..most.min(oracle.len())).collect();
+                    prop_assert_eq!(read(&consumer, most), expected);
+                }
+                Operation::Peek(skip, length) => {
+                    let mut out = vec![0; length];
+                    let receive = consumer.receive().expect("no handler");
+                    // SAFETY: a vector of that length.
+                    let copied = unsafe { receive.copy_to(out.as_mut_ptr(), length, skip) };
+                    let expected: Vec<u8> = oracle.iter().skip(skip).take(length).copied().collect();
+                    prop_assert_eq!(&out[..copied], &expected[..]);
+                }
+                Operation::Limit(log2) => producer.private().send_limit.store(log2, Ordering::Relaxed),
+            }
+            prop_assert_eq!(consumer.readable(), oracle.len());
+            prop_assert!(!consumer.private().has(flag::RESET) && !producer.private().has(flag::RESET));
+        }
+        prop_assert_eq!(read(&consumer, 1 << 20), Vec::from(oracle));
+    }
+
+    /// The other end writes what it likes into the common memory: whatever is called, nothing panics, faults or loops, and the end is given up.
+    #[test]
+    fn a_scribbling_peer_ends_its_own_connection_only(
+        scribbles in prop::collection::vec((0..9_usize, any::<u64>(), any::<bool>()), 1..60),
+    ) {
+        let [mine, theirs] = pair(SMALL);
+        for (word, value, small) in scribbles {
+            let value = if small { value % 70_000 } else { value };
+            let direction = |n: usize| &common(&theirs).directions[n];
+            match word {
+                0 => direction(1).producer.tail.store(tail::word(value, value & 15), Ordering::Release),
+                1 => direction(1).producer.tail.store(value, Ordering::Release),
+                2 => direction(1).moves.left[value as usize % 32].store(value, Ordering::Release),
+                3 => {
+                    let word = moved::word(value % 5000, (value % 30) as u8);
+                    direction(1).moves.left[12 + value as usize % 5].store(word, Ordering::Release);
+                }
+                4 => direction(0).consumer.head.store(value, Ordering::Release),
+                5 => direction(0).producer.tail.store(value, Ordering::Release),
+                6 => direction(0).moves.left[value as usize % 32].store(value, Ordering::Release),
+                7 => direction(0).waiters.data.store(value as u32, Ordering::Release),
+                _ => direction(1).waiters.room.store(value as u32, Ordering::Release),
+            }
+            let _ = write(&mine, &[7; 3000]);
+            prop_assert!(mine.ring_for_data() <= waiters::MOST);
+            let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
+            prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
+            prop_assert!(mine.ring_for_room() <= waiters::MOST);
+        }
+    }
+}
+
+/// What a hostile peer sees.
+fn common(end: &End) -> &Common {
+    end.common()
+}
+
+#[test]
+fn two_threads_move_megabytes_through_a_small_ring() {
+    let [producer, consumer] = pair(SMALL);
+    const TOTAL: usize = 8 << 20;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let block: Vec<u8> = (0..5003_usize).map(|at| at as u8).collect();
+            let mut sent = 0;
+            while sent < TOTAL {
+                let at = sent % block.len();
+                let most = (TOTAL - sent).min(block.len() - at);
+                let now = write(&producer, &block[at..at + most]);
+                if now == 0 {
+                    std::thread::yield_now();
+                }
+                sent += now;
+            }
+            producer.finish();
+        });
+        let mut seen = 0;
+        while !consumer.ended() {
+            let bytes = read(&consumer, 7001);
+            for (at, byte) in bytes.iter().enumerate() {
+                assert_eq!(*byte, ((seen + at) % 5003) as u8);
+            }
+            seen += bytes.len();
+            if bytes.is_empty() {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(seen, TOTAL);
+    });
+}
+
+#[test]
+fn a_ring_grows_at_once_while_small_and_later_only_for_who_does_not_read() {
+    let [producer, consumer] = pair(Geometry::default());
+    let block = vec![1; 16 << 20];
+    // Nobody reads: 16 + 32 + 64 + 128 + 256 KiB at once, one behind the other.
+    assert_eq!(write(&producer, &block), 496 << 10);
+    assert_eq!(consumer.readable(), 496 << 10);
+    // Still nobody: as much as there is, 512 KiB to 4 MiB more.
+    assert!(producer.is_writable());
+    assert_eq!(write(&producer, &block), (8 << 20) - (512 << 10));
+    assert_eq!(write(&producer, &block), 0);
+    assert!(!producer.is_writable());
+    while !read(&consumer, 1 << 20).is_empty() {}
+
+    // A reader who reads, a little slower than the writer writes, keeps the ring small.
+    for _ in 0..2000 {
+        write(&producer, &block[..20 << 10]);
+        let _ = read(&consumer, 10 << 10);
+    }
+    while !read(&consumer, 1 << 20).is_empty() {}
+    let mut held = 0;
+    for _ in 0..2000 {
+        held += write(&producer, &block[..20 << 10]);
+        held -= read(&consumer, 10 << 10).len();
+    }
+    assert!(held <= 512 << 10, "{held}");
+}
+
+#[test]
+fn a_hang_up_is_a_reset_if_and_only_if_something_was_left_unread() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"read");
+    assert_eq!(read(&theirs, 10), b"read");
+    theirs.closing();
+    assert!(mine.may_be_gone());
+    // Sent after the close: it was lost, and that is no reset yet.
+    write(&mine, b"late");
+    assert_eq!(mine.hung_up(), Hangup::Finished);
+    assert!(mine.ended());
+
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"unread");
+    write(&theirs, b"last words");
+    theirs.closing();
+    assert_eq!(mine.hung_up(), Hangup::Reset);
+    assert_eq!(read(&mine, 100), b"last words", "what had come is still there");
+
+    // Killed: no hint.
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"unread");
+    assert_eq!(mine.hung_up(), Hangup::Reset);
+    drop(theirs);
+
+    // A parent that closes its copy, and a child that reads on and dies later.
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"for the child");
+    theirs.closing();
+    assert!(mine.may_be_gone());
+    mine.still_there();
+    assert!(!mine.may_be_gone());
+    assert_eq!(read(&theirs, 100), b"for the child");
+    assert_eq!(mine.hung_up(), Hangup::Finished);
+
+    let [mine, theirs] = pair(SMALL);
+    theirs.abort_on_close(true);
+    theirs.closing();
+    assert_eq!(mine.hung_up(), Hangup::Reset);
+}
+
+#[test]
+fn only_who_waits_is_rung_and_only_for_what_it_waits_for() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"nobody waits");
+    assert_eq!(mine.ring_for_data(), 0);
+    theirs.arm(Want::Room);
+    assert_eq!(mine.ring_for_data(), 0);
+    theirs.arm(Want::Data);
+    assert!(theirs.others_wait());
+    assert_eq!(mine.ring_for_data(), 1);
+    assert_eq!(theirs.rung(), 1);
+    assert_eq!(mine.ring_for_data(), 0);
+    theirs.disarm(Want::Data);
+    assert_eq!(mine.ring_for_room(), 1, "the ring is empty: room for a quarter and more");
+    mine.arm(Want::Data);
+    mine.disarm(Want::Data);
+    assert_eq!(theirs.ring_for_data(), 0);
+}
+
+#[test]
+fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
+    let [mine, _theirs] = pair(SMALL);
+    let held = mine.receive().expect("free");
+    assert!(mine.receive().is_none(), "a handler must not wait for its own thread");
+    drop(held);
+    // A thread id that no system has: above PID_MAX_LIMIT.
+    mine.private().receiving.lock.store((1 << 22) + 5, Ordering::Relaxed);
+    assert!(mine.receive().is_some());
+}
