@@ -19,16 +19,10 @@ use serde::Serialize;
 
 use crate::error::{Error, system};
 use crate::isolation::{self, Scratch, interrupted};
-use crate::machine::{self, Cpu};
+use crate::machine::{self, Cpu, SLOW, STOLEN};
 use crate::options::Blocks;
 use client::{Block, Load};
 use servers::{Pair, Setting};
-
-/// A block in which a core took this many times its best calibration is dropped with its pair.
-pub(crate) const SLOW: f64 = 1.4;
-
-/// A pair in which this share of the time was stolen is dropped.
-pub(crate) const STOLEN: f64 = 0.05;
 
 /// Options of `bench kv`.
 #[derive(Debug, Clone, clap::Args)]
@@ -112,7 +106,9 @@ fn measure(
         let sides = [pair.redis, pair.sietch];
         let mut sizes = [0; 2];
         for (size, address) in sizes.iter_mut().zip(sides) {
-            *size = client::calibrate(address, load, arguments.blocks.seconds)?;
+            *size = client::calibrate(load, arguments.blocks.seconds, |requests| {
+                client::run(address, load, requests)
+            })?;
         }
         let mut cell = Cell { setting: setting.name.into(), load, redis: vec![], sietch: vec![], dropped: 0 };
         // A few pairs more than asked for may replace dropped ones.
@@ -154,12 +150,7 @@ fn block(address: std::net::SocketAddr, load: Load, requests: u64, best: &[u64])
     let cpu = Cpu::read()?.since(started.1);
     let elapsed = started.0.elapsed().as_nanos() as f64;
     let after = machine::calibrate()?;
-    let slowness = before
-        .iter()
-        .chain(&after)
-        .zip(best.iter().cycle())
-        .map(|(now, best)| *now as f64 / *best as f64)
-        .fold(0.0, f64::max);
+    let slowness = machine::slowness(&before, &after, best);
     Ok(Sample {
         cpu_us: cpu.busy as f64 / 1000.0 / requests as f64,
         stolen: cpu.stolen as f64 / elapsed / before.len().max(1) as f64,

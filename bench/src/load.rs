@@ -28,8 +28,7 @@ use sietch::clock;
 
 use crate::error::{Error, system};
 use crate::isolation::{self, Scratch, interrupted};
-use crate::kv::{SLOW, STOLEN};
-use crate::machine::{self, Cpu};
+use crate::machine::{self, Cpu, SLOW, STOLEN};
 use crate::options::Blocks;
 use crate::table::{self, median, range};
 use generator::{Generator, Shape};

@@ -11,13 +11,21 @@ use crate::error::{Error, system};
 const STEPS: u64 = 2_000_000;
 
 /// Nanoseconds of a tick of `/proc/stat` (USER_HZ is 100 on every Linux).
-const TICK_NS: u64 = 10_000_000;
+pub const TICK_NS: u64 = 10_000_000;
+
+/// A block in which a core took this many times its best calibration is dropped with its round.
+pub const SLOW: f64 = 1.4;
+
+/// A round in which this share of a block's time was stolen is dropped.
+pub const STOLEN: f64 = 0.05;
 
 /// CPU counters of the whole machine, in nanoseconds since boot.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu {
     /// User, system and interrupt time of all cores.
     pub busy: u64,
+    /// The part of it that interrupts took, which no process is charged for.
+    pub interrupts: u64,
     /// Time that the host gave to others.
     pub stolen: u64,
 }
@@ -36,13 +44,15 @@ impl Cpu {
             .collect();
         // user nice system idle iowait irq softirq steal
         let at = |index: usize| fields.get(index).copied().unwrap_or(0) * TICK_NS;
-        Ok(Self { busy: at(0) + at(1) + at(2) + at(5) + at(6), stolen: at(7) })
+        let interrupts = at(5) + at(6);
+        Ok(Self { busy: at(0) + at(1) + at(2) + interrupts, interrupts, stolen: at(7) })
     }
 
     /// What has passed since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),
+            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
             stolen: self.stolen.saturating_sub(earlier.stolen),
         }
     }
@@ -66,6 +76,32 @@ pub fn calibrate() -> Result<Vec<u64>, Error> {
     }
     sched_setaffinity(None, &all).map_err(system("setting the CPU affinity"))?;
     Ok(times)
+}
+
+/// How slow the slowest core was before or after a block, in parts of what it can be at best.
+pub fn slowness(before: &[u64], after: &[u64], best: &[u64]) -> f64 {
+    before
+        .iter()
+        .chain(after)
+        .zip(best.iter().cycle())
+        .map(|(now, best)| *now as f64 / *best as f64)
+        .fold(0.0, f64::max)
+}
+
+/// Processor time that processes have used, in nanoseconds, all threads together.
+pub fn processor_time(processes: &[u32]) -> Result<u64, Error> {
+    let mut total = 0;
+    for process in processes {
+        let threads =
+            std::fs::read_dir(format!("/proc/{process}/task")).map_err(system("listing threads"))?;
+        for thread in threads.flatten() {
+            let file = thread.path().join("schedstat");
+            // A thread may have ended meanwhile.
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            total += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(total)
 }
 
 /// One line on the machine: kernel, cores, load, congestion control.

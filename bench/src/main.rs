@@ -16,6 +16,7 @@ mod machine;
 mod net;
 mod options;
 mod plot;
+mod posix;
 mod process;
 mod storage;
 mod table;
@@ -37,8 +38,12 @@ enum Bench {
     Load(load::Arguments),
     /// The network engine: UDP echo, RPC, bulk and connections beside kernel sockets
     Net(net::Arguments),
+    /// Unmodified programs: redis-server, memcached, nginx, PostgreSQL and iperf3 on kernel sockets and under `sietch run`
+    Posix(posix::Arguments),
     /// The persistent log: appends beside files, SQLite, redis-server and libpmemlog, and recovery
     Storage(storage::Arguments),
+    #[command(hide = true)]
+    PosixClient(posix::AgentArguments),
     #[command(hide = true)]
     Worker(net::WorkerArguments),
 }
@@ -48,6 +53,8 @@ fn main() -> miette::Result<()> {
         Bench::Kv(arguments) => kv::run(&arguments),
         Bench::Load(arguments) => load::run(&arguments),
         Bench::Net(arguments) => net::run(&arguments),
+        Bench::Posix(arguments) => posix::run(&arguments),
+        Bench::PosixClient(arguments) => posix::act(&arguments),
         Bench::Storage(arguments) => storage::run(&arguments),
         Bench::Worker(arguments) => net::work(&arguments),
     };

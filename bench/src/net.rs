@@ -24,16 +24,10 @@ use serde::Serialize;
 
 use crate::error::{Error, system};
 use crate::isolation::{self, interrupted};
-use crate::machine;
+use crate::machine::{self, SLOW, STOLEN};
 use cells::{Cell, Side, Stage};
 use measure::Outcome;
 pub use worker::{Arguments as WorkerArguments, run as work};
-
-/// A round in which a core took this many times its best calibration is dropped.
-const SLOW: f64 = 1.4;
-
-/// A round in which this share of a block's time was stolen is dropped.
-const STOLEN: f64 = 0.05;
 
 /// Options of `bench net`.
 #[derive(Debug, Clone, clap::Args)]
@@ -142,12 +136,7 @@ fn round(
         outcomes[side] = Some(stage.block(cell.work, cell.sides[side], seconds)?);
     }
     let after = machine::calibrate()?;
-    let slowness = before
-        .iter()
-        .chain(&after)
-        .zip(best.iter().cycle())
-        .map(|(now, best)| *now as f64 / *best as f64)
-        .fold(0.0, f64::max);
+    let slowness = machine::slowness(&before, &after, best);
     let cores = before.len().max(1) as f64;
     let stolen = outcomes
         .iter()

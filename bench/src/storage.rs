@@ -29,8 +29,7 @@ use serde::Serialize;
 
 use crate::error::{Error, system};
 use crate::isolation::{Scratch, interrupted};
-use crate::kv::{SLOW, STOLEN};
-use crate::machine::{self, Cpu};
+use crate::machine::{self, Cpu, SLOW, STOLEN};
 
 /// Bytes of a record.
 const SIZES: [usize; 3] = [64, 1024, 4096];

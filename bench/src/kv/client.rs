@@ -36,12 +36,16 @@ pub(crate) struct Block {
     pub p999: f64,
 }
 
-/// Requests that take about `seconds`. A multiple of the pipeline: with another number redis-benchmark 7.0 sometimes
-/// ends with "All clients disconnected", when its clock ticks in the moment after its last batch.
-pub(crate) fn calibrate(address: SocketAddr, load: Load, seconds: f64) -> Result<u64, Error> {
+/// Requests that take about `seconds`, found by blocks that `run` makes. A multiple of the pipeline: with another number redis-benchmark 7.0
+/// sometimes ends with "All clients disconnected", when its clock ticks in the moment after its last batch.
+pub(crate) fn calibrate(
+    load: Load,
+    seconds: f64,
+    mut run: impl FnMut(u64) -> Result<Block, Error>,
+) -> Result<u64, Error> {
     let mut requests = 2000 * u64::from(load.pipeline);
     for _ in 0..6 {
-        let rate = run(address, load, requests)?.rate;
+        let rate = run(requests)?.rate;
         let wanted = (rate * seconds) as u64;
         if requests * 2 > wanted {
             return Ok(wanted.max(1000).next_multiple_of(u64::from(load.pipeline)));
@@ -51,35 +55,32 @@ pub(crate) fn calibrate(address: SocketAddr, load: Load, seconds: f64) -> Result
     Ok(requests)
 }
 
+/// The words after `redis-benchmark`.
+pub(crate) fn words(address: SocketAddr, load: Load, requests: u64) -> Vec<String> {
+    let option = |name: &str, value: &dyn ToString| [name.to_owned(), value.to_string()];
+    [
+        option("-h", &address.ip()),
+        option("-p", &address.port()),
+        option("-t", &load.command),
+        option("-n", &requests),
+        option("-c", &load.connections),
+        option("-P", &load.pipeline),
+        option("-d", &load.value),
+        option("-r", &KEYS),
+        option("--precision", &3),
+    ]
+    .concat()
+}
+
 /// Runs one block.
 pub(crate) fn run(address: SocketAddr, load: Load, requests: u64) -> Result<Block, Error> {
-    let text = process::output(
-        "taskset",
-        &[
-            "-c",
-            "1",
-            "redis-benchmark",
-            "-h",
-            &address.ip().to_string(),
-            "-p",
-            &address.port().to_string(),
-            "-t",
-            load.command,
-            "-n",
-            &requests.to_string(),
-            "-c",
-            &load.connections.to_string(),
-            "-P",
-            &load.pipeline.to_string(),
-            "-d",
-            &load.value.to_string(),
-            "-r",
-            KEYS,
-            "--precision",
-            "3",
-        ],
-    )?;
-    parse(&text).ok_or_else(|| Error::Program {
+    let own = ["-c", "1", "redis-benchmark"].map(String::from).to_vec();
+    understand(&process::output("taskset", &[own, words(address, load, requests)].concat())?)
+}
+
+/// What redis-benchmark printed.
+pub(crate) fn understand(text: &str) -> Result<Block, Error> {
+    parse(text).ok_or_else(|| Error::Program {
         program: "redis-benchmark".into(),
         what: format!(
             "said nothing that could be understood: {}",

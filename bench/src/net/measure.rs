@@ -75,22 +75,6 @@ impl Outcome {
     }
 }
 
-/// Processor time that processes have used, in nanoseconds, all threads together.
-pub(super) fn processor_time(processes: &[u32]) -> Result<u64, Error> {
-    let mut total = 0;
-    for process in processes {
-        let threads =
-            std::fs::read_dir(format!("/proc/{process}/task")).map_err(system("listing threads"))?;
-        for thread in threads.flatten() {
-            let file = thread.path().join("schedstat");
-            // A thread may have ended meanwhile.
-            let text = std::fs::read_to_string(file).unwrap_or_default();
-            total += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-        }
-    }
-    Ok(total)
-}
-
 /// Opens a window after the warm-up, counts in it, and says when it is over.
 #[derive(Debug)]
 pub(super) struct Meter {

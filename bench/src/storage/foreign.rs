@@ -119,7 +119,9 @@ impl Subject for Redis {
         // At most 64 writers.
         let connections = work.writers as u32;
         let load = Load { command: "set", connections, pipeline: 1, value: work.bytes };
-        let requests = client::calibrate(self.address, load, work.duration.as_secs_f64())?;
+        let requests = client::calibrate(load, work.duration.as_secs_f64(), |requests| {
+            client::run(self.address, load, requests)
+        })?;
         let block = client::run(self.address, load, requests)?;
         let nanoseconds = |milliseconds: f64| (milliseconds * 1e6) as u64;
         Ok(Told {

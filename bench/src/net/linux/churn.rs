@@ -8,7 +8,8 @@ use rustix::event::epoll::EventFlags;
 
 use super::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, put, take};
 use crate::error::{Error, system};
-use crate::net::measure::{Meter, Outcome, processor_time};
+use crate::machine::processor_time;
+use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{CHURN_AT_ONCE, FIRSTS, REQUEST, SILENCE};
 
 /// Answers one request a connection, then closes: TIME-WAIT is the server's.

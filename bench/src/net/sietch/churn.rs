@@ -8,7 +8,8 @@ use sietch::net::{EventKind, FlowId};
 
 use super::{Stack, connect, failed, turn};
 use crate::error::{Error, system};
-use crate::net::measure::{Meter, Outcome, processor_time};
+use crate::machine::processor_time;
+use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{CHURN_AT_ONCE, FIRSTS, REQUEST, SILENCE};
 
 /// Answers one request a connection, then closes: TIME-WAIT is the server's.

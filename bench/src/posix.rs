@@ -1,0 +1,295 @@
+//! Unmodified programs on the kernel's sockets and under `sietch run`: the same binaries, the same loopback.
+//!
+//! 1. A *row* is a server, a client and what the client does. A *column* says which of them run under `sietch run`: none (Linux), both (Sietch),
+//!    with `--one-end` the server alone (its client is a program of this host that knows nothing of Sietch), and with `--same` none, once more: what
+//!    then differs is this machine's noise.
+//! 2. All columns' servers of a row are up at the same time, each on a port of its own, and only one of them is asked. A round runs one block of
+//!    every column, in an order that turns. Servers are pinned to CPU 1 and clients to CPU 0, in every column alike.
+//! 3. A calibration loop on each core runs around a block; a round in which a core was slow, or much time was stolen, is dropped and counted. What
+//!    others used of the processor is noted.
+//! 4. CPU per operation is that of the whole machine, interrupts and the start of the client included.
+//! 5. Nobody can hang the measurement: every program has a time limit, a column that fails says why and has no more blocks in its row, and the
+//!    next row starts its server afresh.
+//! 6. Everything runs in a network namespace of its own with cubic. There is no column with busy polling: the kernel polls a socket's NAPI
+//!    instance, and what comes over loopback has none (`SO_INCOMING_NAPI_ID` is 0), so that `net.core.busy_poll` changes nothing here.
+
+mod agent;
+mod idle;
+mod load;
+mod program;
+mod report;
+mod rows;
+mod stage;
+mod tree;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::error::{Error, system};
+use crate::isolation::{self, interrupted};
+use crate::machine::{self, Cpu, SLOW, STOLEN};
+pub use agent::{Arguments as AgentArguments, run as act};
+use load::Told;
+use rows::{Row, Server};
+use stage::{Running, Stage};
+
+/// Options of `bench posix`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Rounds a row
+    #[arg(long, default_value_t = 7)]
+    pairs: usize,
+    /// Seconds a block; programs that only know whole seconds get the next one
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Only rows whose name contains this (redis, `GET c50`, memcached, nginx, pgbench, iperf3, rpc, idle)
+    #[arg(long)]
+    only: Option<String>,
+    /// Name the rows and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// A column with the server alone under Sietch
+    #[arg(long)]
+    one_end: bool,
+    /// A second column of Linux: how much two equal columns differ here
+    #[arg(long)]
+    same: bool,
+    /// Keep the rounds in which a core was slow or stolen: a rough hint from a busy machine
+    #[arg(long)]
+    keep: bool,
+    /// No Sietch: Linux alone
+    #[arg(long)]
+    linux_only: bool,
+    /// Where logs, JSON and SVG go
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+/// Which ends run under Sietch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Variant {
+    name: &'static str,
+    server: bool,
+    client: bool,
+}
+
+const LINUX: Variant = Variant { name: "Linux", server: false, client: false };
+const SAME: Variant = Variant { name: "Linux again", server: false, client: false };
+const BOTH: Variant = Variant { name: "Sietch", server: true, client: true };
+const ONE_END: Variant = Variant { name: "Sietch server, kernel client", server: true, client: false };
+
+/// What one block showed.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sample {
+    /// What the client saw.
+    #[serde(flatten)]
+    told: Told,
+    /// Busy microseconds of the whole machine for each operation.
+    cpu_us: f64,
+    /// Cores that others used meanwhile.
+    foreign: f64,
+    /// Share of the block that the host gave to others.
+    #[serde(skip)]
+    stolen: f64,
+    /// The slowest core against its best, around the block.
+    #[serde(skip)]
+    slowness: f64,
+}
+
+/// A column of a row, round by round; nothing where it had failed.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Column {
+    variant: &'static str,
+    samples: Vec<Option<Sample>>,
+    failed: Option<String>,
+}
+
+/// A row's columns, Linux the first.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Measured {
+    #[serde(flatten)]
+    row: Row,
+    columns: Vec<Column>,
+    dropped: usize,
+    /// Why it was not measured.
+    skipped: Option<String>,
+}
+
+/// Runs the whole comparison.
+///
+/// # Errors
+/// The kernel refused something, a result could not be written, or the user interrupted it. A program that fails is a line of the report.
+pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let rows: Vec<Row> = rows::all().into_iter().filter(|row| wanted(&row.name)).collect();
+    if arguments.list {
+        rows.iter().for_each(|row| println!("{}", row.name));
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Program {
+            program: "bench posix".into(),
+            what: "needs root for a network namespace of its own".into(),
+            mend: "run it as root",
+        });
+    }
+    if isolation::enter()? {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
+    tree::take_in_orphans()?;
+    println!("{}", machine::describe());
+    println!(
+        "{} rounds of blocks of {} s; servers on CPU 1, clients on CPU 0, in all columns alike; loopback; the machine has to be idle",
+        arguments.pairs, arguments.seconds
+    );
+    println!(
+        "no column with busy polling: loopback has no NAPI instance to poll, net.core.busy_poll changes nothing"
+    );
+    let stage = Stage::set(&arguments.out, interrupted()?)?;
+    let mut variants = vec![LINUX];
+    variants.extend(arguments.same.then_some(SAME));
+    if !arguments.linux_only {
+        variants.push(BOTH);
+        variants.extend(arguments.one_end.then_some(ONE_END));
+    }
+    let mut bench = Bench { arguments, stage: &stage, variants, best: machine::calibrate()?, servers: None };
+    let mut results = Vec::new();
+    for row in rows {
+        let result = bench.measure(row)?;
+        report::progress(&result);
+        results.push(result);
+    }
+    let idle = if wanted(idle::NAME) { idle::measure(&stage, &bench.variants)? } else { Vec::new() };
+    report::print(&results, &idle);
+    report::write(&results, &idle, &arguments.out)
+}
+
+/// The servers of all columns: what they are, and each or why it is not there.
+type Servers = (Server, Vec<Result<Running, String>>);
+
+/// What stays from row to row.
+struct Bench<'a> {
+    arguments: &'a Arguments,
+    stage: &'a Stage,
+    variants: Vec<Variant>,
+    /// What the cores can do.
+    best: Vec<u64>,
+    servers: Option<Servers>,
+}
+
+impl Bench<'_> {
+    /// One row, to its end.
+    fn measure(&mut self, row: Row) -> Result<Measured, Error> {
+        let column = |variant: &Variant| Column { variant: variant.name, samples: Vec::new(), failed: None };
+        let columns = self.variants.iter().map(column).collect();
+        let mut result = Measured { row, columns, dropped: 0, skipped: None };
+        let missing = result.row.needs().iter().find(|needed| program::find(needed).is_none());
+        if let Some(missing) = missing {
+            result.skipped = Some(format!("needs {missing}"));
+            return Ok(result);
+        }
+        self.start(result.row.server)?;
+        let mut sizes = vec![0; self.variants.len()];
+        for (at, size) in sizes.iter_mut().enumerate() {
+            match self.size(&result.row, at) {
+                Ok(found) => *size = found,
+                Err(cause) => self.fail(&mut result, at, &cause)?,
+            }
+        }
+        // A few rounds more than asked for may replace dropped ones.
+        for round in 0..self.arguments.pairs * 2 {
+            let all_failed = result.columns.iter().all(|column| column.failed.is_some());
+            if result.columns[0].samples.len() == self.arguments.pairs || all_failed {
+                break;
+            }
+            self.round(round, &sizes, &mut result)?;
+        }
+        Ok(result)
+    }
+
+    /// A block of every column that has not failed.
+    fn round(&mut self, round: usize, sizes: &[u64], result: &mut Measured) -> Result<(), Error> {
+        let count = self.variants.len();
+        let mut samples: Vec<Option<Sample>> = vec![None; count];
+        for turn in 0..count {
+            let at = (turn + round) % count;
+            if result.columns[at].failed.is_some() {
+                continue;
+            }
+            match self.block(&result.row, at, sizes[at]) {
+                Ok(sample) => samples[at] = Some(sample),
+                Err(cause) => self.fail(result, at, &cause)?,
+            }
+        }
+        let bad = |sample: &Sample| sample.slowness > SLOW || sample.stolen > STOLEN;
+        if !self.arguments.keep && samples.iter().flatten().any(bad) {
+            result.dropped += 1;
+            return Ok(());
+        }
+        for (column, sample) in result.columns.iter_mut().zip(samples) {
+            column.samples.push(sample);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that every column has its `server`: those of the row before if they are the same, and work.
+    fn start(&mut self, server: Server) -> Result<(), Error> {
+        if self.servers.as_ref().is_some_and(|(running, _)| *running != server) {
+            self.servers = None;
+        }
+        let variants = &self.variants;
+        let (_, servers) = self.servers.get_or_insert_with(|| {
+            (server, variants.iter().map(|_| Err("not started".to_owned())).collect())
+        });
+        for (place, variant) in servers.iter_mut().zip(variants) {
+            let works = place.as_mut().is_ok_and(|running| running.program.is_up().is_ok());
+            if !works {
+                *place = self.stage.start(server, *variant).map_err(|cause| cause.to_string());
+            }
+            self.stage.go_on()?;
+        }
+        Ok(())
+    }
+
+    /// The server of a column.
+    fn server(&self, at: usize) -> Result<&Running, Error> {
+        let place = self.servers.as_ref().and_then(|(_, servers)| servers.get(at));
+        let why = |cause: &String| program::failed("server", cause.clone());
+        place.ok_or_else(|| program::failed("server", "not started".into()))?.as_ref().map_err(why)
+    }
+
+    /// Notes that a column failed. Its server, which may hang, goes. Fails itself if the user wants no more.
+    fn fail(&mut self, result: &mut Measured, at: usize, cause: &Error) -> Result<(), Error> {
+        self.stage.go_on()?;
+        result.columns[at].failed = Some(cause.to_string());
+        if let Some((_, servers)) = &mut self.servers {
+            servers[at] = Err("ended after a failure".into());
+        }
+        Ok(())
+    }
+
+    /// How large a column's block is, for clients that count requests instead of time. It warms up everybody.
+    fn size(&self, row: &Row, at: usize) -> Result<u64, Error> {
+        self.stage.size(row, self.server(at)?, self.variants[at], self.arguments.seconds)
+    }
+
+    fn block(&self, row: &Row, at: usize, size: u64) -> Result<Sample, Error> {
+        let running = self.server(at)?;
+        let before = machine::calibrate()?;
+        let (begin, cpu, own) = (Instant::now(), Cpu::read()?, tree::used());
+        let told = self.stage.load(row, running, self.variants[at], self.arguments.seconds, size)?;
+        let (elapsed, cpu) = (begin.elapsed().as_nanos() as f64, Cpu::read()?.since(cpu));
+        let own = tree::used().saturating_sub(own);
+        let after = machine::calibrate()?;
+        Ok(Sample {
+            cpu_us: cpu.busy as f64 / 1e3 / told.operations.max(1.0),
+            foreign: (cpu.busy - cpu.interrupts).saturating_sub(own) as f64 / elapsed,
+            stolen: cpu.stolen as f64 / elapsed / before.len().max(1) as f64,
+            slowness: machine::slowness(&before, &after, &self.best),
+            told,
+        })
+    }
+}

@@ -1,0 +1,288 @@
+//! The results: a line a row while it runs, a table with the goals at the end, JSON and a picture.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::idle::{self, Idle};
+use super::load::Told;
+use super::rows::{Figure, Goal};
+use super::{BOTH, Column, Measured, ONE_END, Sample};
+use crate::error::{Error, system};
+use crate::plot::{self, Bar};
+use crate::table::{self, median, range};
+
+/// A ratio that is called as fast: medians of seven rounds of two equal columns differ by this much here.
+const NOISE: f64 = 0.03;
+
+fn take(told: &Told, figure: Figure) -> Option<f64> {
+    match figure {
+        Figure::Rate => Some(told.rate),
+        Figure::Median => told.p50,
+        Figure::Tail => told.p999,
+        Figure::Least => told.least,
+    }
+}
+
+/// Round by round, how many times better `column` is than Linux.
+fn ratios(result: &Measured, column: &Column, figure: Figure) -> Vec<f64> {
+    paired(result, column, |sample| take(&sample.told, figure))
+        .map(|(linux, other)| if figure == Figure::Rate { other / linux } else { linux / other })
+        .collect()
+}
+
+/// What `of` takes from the rounds in which Linux and `column` both have something.
+fn paired<'a>(
+    result: &'a Measured,
+    column: &'a Column,
+    of: impl Fn(&Sample) -> Option<f64> + 'a,
+) -> impl Iterator<Item = (f64, f64)> + 'a {
+    let linux = &result.columns[0].samples;
+    linux.iter().zip(&column.samples).filter_map(move |(linux, other)| {
+        let (linux, other) = (of(linux.as_ref()?)?, of(other.as_ref()?)?);
+        (linux > 0.0 && other > 0.0).then_some((linux, other))
+    })
+}
+
+fn middle(column: &Column, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = column.samples.iter().flatten().filter_map(of).collect();
+    (!values.is_empty()).then(|| median(&values))
+}
+
+/// A number in three digits, a dash for none.
+fn short(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(v) if v >= 1e6 => format!("{:.2}M", v / 1e6),
+        Some(v) if v >= 1e4 => format!("{:.1}k", v / 1e3),
+        Some(v) if v >= 100.0 => format!("{v:.0}"),
+        Some(v) if v >= 10.0 => format!("{v:.1}"),
+        Some(v) => format!("{v:.2}"),
+    }
+}
+
+/// What is to be reached: the row's goals with both ends under Sietch, with one end not to be slower, else nothing.
+fn goals(result: &Measured, column: &Column) -> Vec<Goal> {
+    let own = &result.row.goals;
+    match column.variant {
+        variant if variant == BOTH.name => own.clone(),
+        variant if variant == ONE_END.name => own.iter().map(|goal| Goal { factor: 1.0, ..*goal }).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn verdict(result: &Measured, column: &Column) -> String {
+    let said: Vec<String> = goals(result, column)
+        .iter()
+        .map(|goal| {
+            let ratios = ratios(result, column, goal.figure);
+            let reached = median(&ratios) >= goal.factor - if goal.factor == 1.0 { NOISE } else { 0.0 };
+            let name = goal.figure.name();
+            match (ratios.is_empty(), reached) {
+                (true, _) => format!("{name} {}x: not measured", goal.factor),
+                (_, true) => format!("{name} {}x: reached ({:.2})", goal.factor, median(&ratios)),
+                (_, false) => format!("{name} {}x: MISSED ({:.2})", goal.factor, median(&ratios)),
+            }
+        })
+        .collect();
+    said.join(", ")
+}
+
+/// Says that a row is done.
+pub(super) fn progress(result: &Measured) {
+    if let Some(why) = &result.skipped {
+        println!("{}: skipped: {why}", result.row.name);
+        return;
+    }
+    let columns = result.columns.iter().enumerate().map(|(at, column)| {
+        let rate = middle(column, |sample| Some(sample.told.rate));
+        let mut text = format!("{} {}", column.variant, short(rate));
+        let ratios = ratios(result, column, Figure::Rate);
+        if at > 0 && !ratios.is_empty() {
+            text.push_str(&format!(" ({:.2}x)", median(&ratios)));
+        }
+        if let Some(cause) = &column.failed {
+            text.push_str(&format!(", failed: {cause}"));
+        }
+        text
+    });
+    let columns: Vec<String> = columns.collect();
+    println!(
+        "{} [{}/s]: {}; {} dropped",
+        result.row.name,
+        result.row.unit,
+        columns.join("; "),
+        result.dropped
+    );
+}
+
+/// One line of the table.
+fn line(result: &Measured, column: &Column, name: String) -> Vec<String> {
+    let rates = ratios(result, column, Figure::Rate);
+    let (low, high) = range(&rates);
+    let linux = &result.columns[0];
+    let both = |of: fn(&Sample) -> Option<f64>| match (middle(linux, of), middle(column, of)) {
+        (None, None) => "-".to_owned(),
+        (linux, other) => format!("{}/{}", short(linux), short(other)),
+    };
+    let cpu: Vec<f64> =
+        paired(result, column, |sample| Some(sample.cpu_us)).map(|(linux, other)| other / linux).collect();
+    let ratio =
+        |values: &[f64]| if values.is_empty() { "-".into() } else { format!("{:.2}", median(values)) };
+    vec![
+        name,
+        result.row.unit.into(),
+        short(middle(linux, |sample| Some(sample.told.rate))),
+        short(middle(column, |sample| Some(sample.told.rate))),
+        ratio(&rates),
+        if rates.is_empty() { "-".into() } else { format!("{low:.2}-{high:.2}") },
+        both(|sample| sample.told.least),
+        both(|sample| sample.told.p50),
+        both(|sample| sample.told.p999),
+        both(|sample| Some(sample.cpu_us)),
+        ratio(&cpu),
+        both(|sample| Some(sample.foreign)),
+        format!("{} ({})", rates.len(), result.dropped),
+        verdict(result, column),
+    ]
+}
+
+/// Prints the tables.
+pub(super) fn print(results: &[Measured], idle: &[Idle]) {
+    let mut rows = Vec::new();
+    for result in results.iter().filter(|result| result.skipped.is_none()) {
+        // Linux alone is a line of its own only if there is nobody beside it.
+        let from = usize::from(result.columns.len() > 1);
+        for column in &result.columns[from..] {
+            let name = match column.variant {
+                variant if variant == BOTH.name => result.row.name.clone(),
+                other => format!("{} ({other})", result.row.name),
+            };
+            rows.push(line(result, column, name));
+        }
+    }
+    if !rows.is_empty() {
+        println!(
+            "\nLinux/Sietch where two figures stand together; latencies in us; CPU is that of the whole machine, its ratio Sietch's to Linux';\n\
+             foreign: cores that others used; rounds: measured (dropped)"
+        );
+        let heading = [
+            "row",
+            "unit",
+            "Linux/s",
+            "Sietch/s",
+            "ratio",
+            "range",
+            "least",
+            "p50",
+            "p99.9",
+            "CPU us/unit",
+            "ratio",
+            "foreign",
+            "rounds",
+            "goal",
+        ];
+        table::print(&heading, &rows);
+    }
+    for result in results {
+        if let Some(why) = &result.skipped {
+            println!("{}: skipped: {why}", result.row.name);
+        }
+        for (column, cause) in
+            result.columns.iter().filter_map(|column| Some((column, column.failed.as_ref()?)))
+        {
+            println!("{} ({}): failed: {cause}", result.row.name, column.variant);
+        }
+    }
+    for column in idle {
+        match (&column.failed, column.cores) {
+            (Some(cause), _) => println!("{} ({}): failed: {cause}", idle::NAME, column.variant),
+            (_, Some(cores)) => println!(
+                "{} ({}): {:.3} % of a core; goal {} %: {}",
+                idle::NAME,
+                column.variant,
+                cores * 100.0,
+                idle::GOAL * 100.0,
+                if cores < idle::GOAL { "reached" } else { "MISSED" }
+            ),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct All<'a> {
+    rows: &'a [Measured],
+    idle: &'a [Idle],
+}
+
+/// Writes `posix.json` and `posix.svg` below `out`.
+pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(&All { rows: results, idle })
+        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
+    std::fs::write(out.join("posix.json"), json).map_err(system("writing posix.json"))?;
+    let mut bars = Vec::new();
+    for result in results {
+        for column in result.columns.iter().skip(1) {
+            for figure in [Figure::Rate, Figure::Median] {
+                let ratios = ratios(result, column, figure);
+                // At a fixed rate there is nothing to compare in it, and the median of a full pipeline is the rate once more.
+                let shown = match figure {
+                    Figure::Rate => !result.row.name.starts_with("rpc"),
+                    _ => result.row.name.starts_with("rpc") || result.row.name.ends_with("c1 P1"),
+                };
+                if shown && !ratios.is_empty() {
+                    let what = if figure == Figure::Rate { "" } else { " p50" };
+                    let end = if column.variant == BOTH.name {
+                        String::new()
+                    } else {
+                        format!(" ({})", column.variant)
+                    };
+                    let name = format!("{}{what}{end}", result.row.name);
+                    bars.push(Bar { name, ratio: median(&ratios), range: range(&ratios) });
+                }
+            }
+        }
+    }
+    plot::ratios(&out.join("posix.svg"), "Unmodified programs under sietch run, beside Linux", &bars)?;
+    println!("wrote {} and {}", out.join("posix.json").display(), out.join("posix.svg").display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::posix::rows;
+
+    fn column(variant: &'static str, rates: &[f64]) -> Column {
+        let sample = |rate: &f64| {
+            let told = Told { operations: 1.0, rate: *rate, p50: Some(1e6 / rate), ..Told::default() };
+            Some(Sample { told, cpu_us: 1.0, foreign: 0.0, stolen: 0.0, slowness: 1.0 })
+        };
+        Column { variant, samples: rates.iter().map(sample).collect(), failed: None }
+    }
+
+    fn measured(name: &str, columns: Vec<Column>) -> Measured {
+        let row = rows::all().into_iter().find(|row| row.name == name).expect("there is such a row");
+        Measured { row, columns, dropped: 0, skipped: None }
+    }
+
+    #[test]
+    fn a_goal_is_reached_by_the_median_of_the_pairs() {
+        let result = measured(
+            "redis GET c1 P1",
+            vec![column("Linux", &[1e4, 2e4, 1e4]), column("Sietch", &[5e4, 5e4, 4e4])],
+        );
+        assert_eq!(ratios(&result, &result.columns[1], Figure::Rate), [5.0, 2.5, 4.0]);
+        assert_eq!(verdict(&result, &result.columns[1]), "p50 4x: reached (4.00), rate 1x: reached (4.00)");
+    }
+
+    #[test]
+    fn rounds_in_which_one_failed_do_not_pair() {
+        let mut result =
+            measured("redis GET c50 P1", vec![column("Linux", &[1e4, 1e4]), column("Sietch", &[3e4, 5e4])]);
+        result.columns[1].samples[1] = None;
+        assert_eq!(ratios(&result, &result.columns[1], Figure::Rate), [3.0]);
+        assert_eq!(verdict(&result, &result.columns[1]), "rate 4x: MISSED (3.00)");
+    }
+}

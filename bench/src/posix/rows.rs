@@ -1,0 +1,159 @@
+//! What is measured, and what is hoped for.
+
+use serde::Serialize;
+
+use crate::kv::client::Load;
+
+/// A program that serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum Server {
+    Redis,
+    Memcached {
+        threads: u32,
+    },
+    /// One worker, a file of 1 KB.
+    Nginx,
+    Postgres,
+    Iperf,
+    /// One of ours: answers each request of [`RPC_BYTES`] with as many.
+    Rpc,
+    /// One of ours: accepts, and says nothing.
+    Silent,
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) enum Client {
+    /// redis-benchmark.
+    Redis(Load),
+    /// One of ours: one request of each connection in flight, nine `get` for each `set`, values of 64 bytes.
+    Memcached {
+        connections: usize,
+    },
+    Wrk {
+        connections: usize,
+    },
+    /// Select-only.
+    Pgbench {
+        clients: usize,
+    },
+    /// One stream, to the server or from it.
+    Iperf {
+        reverse: bool,
+    },
+    /// One of ours: an open loop of `rate` requests a second over all connections.
+    Rpc {
+        connections: usize,
+        rate: u64,
+    },
+}
+
+/// Bytes of a request of our own, and of its reply.
+pub(super) const RPC_BYTES: usize = 64;
+
+/// What a goal is about. More is better in each of them: latencies count as how many times lower they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum Figure {
+    Rate,
+    Median,
+    Tail,
+    Least,
+}
+
+impl Figure {
+    pub fn name(self) -> &'static str {
+        match self {
+            Figure::Rate => "rate",
+            Figure::Median => "p50",
+            Figure::Tail => "p99.9",
+            Figure::Least => "minimum",
+        }
+    }
+}
+
+/// How many times better than Linux something is to be.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Goal {
+    pub figure: Figure,
+    pub factor: f64,
+}
+
+/// Something to measure.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub name: String,
+    /// What an operation is.
+    pub unit: &'static str,
+    #[serde(skip)]
+    pub server: Server,
+    #[serde(skip)]
+    pub client: Client,
+    /// With both ends under Sietch. With one end, and where there is no other goal, it is not to be slower.
+    pub goals: Vec<Goal>,
+}
+
+impl Row {
+    /// The programs that it takes.
+    pub fn needs(&self) -> &'static [&'static str] {
+        match self.server {
+            Server::Redis => &["taskset", "redis-server", "redis-benchmark"],
+            Server::Memcached { .. } => &["taskset", "memcached"],
+            Server::Nginx => &["taskset", "nginx", "wrk"],
+            Server::Postgres => &["taskset", "setpriv", "pg_config", "pgbench", "pg_isready"],
+            Server::Iperf => &["taskset", "iperf3"],
+            Server::Rpc | Server::Silent => &["taskset"],
+        }
+    }
+}
+
+/// Requests a second that 400 clients send together: about a quarter of what one core answers over kernel sockets here.
+const RPC_RATE: u64 = 20_000;
+
+/// Clients of the row with many of them.
+const MANY: usize = 400;
+
+/// Everything, rows with the same server together.
+pub(super) fn all() -> Vec<Row> {
+    let goal = |figure, factor| Goal { figure, factor };
+    let rate = |factor| vec![goal(Figure::Rate, factor)];
+    let mut rows = Vec::new();
+    let mut add = |name: String, unit, server, client, goals| {
+        rows.push(Row { name, unit, server, client, goals });
+    };
+    // Keys are written before they are read.
+    for command in ["set", "get"] {
+        for connections in [1, 50] {
+            for pipeline in [1, 16] {
+                let load = Load { command, connections, pipeline, value: 64 };
+                let goals = match (command, connections, pipeline) {
+                    ("get", 1, 1) => vec![goal(Figure::Median, 4.0), goal(Figure::Rate, 1.0)],
+                    ("get", 50, 1) => rate(4.0),
+                    _ => rate(1.0),
+                };
+                let name = format!("redis {} c{connections} P{pipeline}", command.to_uppercase());
+                add(name, "req", Server::Redis, Client::Redis(load), goals);
+            }
+        }
+    }
+    for threads in [1, 4] {
+        let name = format!("memcached {threads} thread{} c50", if threads == 1 { "" } else { "s" });
+        add(name, "req", Server::Memcached { threads }, Client::Memcached { connections: 50 }, rate(1.0));
+    }
+    add("nginx 1 KB c50".into(), "req", Server::Nginx, Client::Wrk { connections: 50 }, rate(3.0));
+    for clients in [1, 8] {
+        add(
+            format!("pgbench -S c{clients}"),
+            "query",
+            Server::Postgres,
+            Client::Pgbench { clients },
+            rate(1.0),
+        );
+    }
+    for (name, reverse) in [("iperf3", false), ("iperf3 -R", true)] {
+        add(name.into(), "MB", Server::Iperf, Client::Iperf { reverse }, rate(1.5));
+    }
+    let client = Client::Rpc { connections: MANY, rate: RPC_RATE };
+    let goals = vec![goal(Figure::Least, 1.0), goal(Figure::Tail, 1.0)];
+    add(format!("rpc 64 B c{MANY} at {RPC_RATE}/s"), "req", Server::Rpc, client, goals);
+    rows
+}

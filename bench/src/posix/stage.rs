@@ -1,0 +1,273 @@
+//! What lives as long as the measurement, and how its servers start.
+
+use std::cell::{Cell, OnceCell};
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::Variant;
+use super::program::{self, Program, failed, find, words};
+use super::rows::Server;
+use crate::error::{Error, system};
+use crate::isolation::Scratch;
+use crate::process;
+
+/// How long a server may take until it serves.
+const START: Duration = Duration::from_secs(15);
+
+/// How long the making of a database may take.
+const DATABASE: Duration = Duration::from_secs(120);
+
+/// The first port; every server has the next.
+const FIRST_PORT: u16 = 7300;
+
+/// The CPU of servers, and that of clients.
+const SERVER: &str = "1";
+const CLIENT: &str = "0";
+
+/// Bytes of the file that nginx serves.
+const FILE: usize = 1024;
+
+/// A server that serves.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub program: Program,
+    pub address: SocketAddr,
+}
+
+/// What lives as long as the measurement.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub out: PathBuf,
+    pub stop: Arc<AtomicBool>,
+    /// This program: some of its ends are clients and servers.
+    own: PathBuf,
+    /// What goes before a program that runs under Sietch, or why there is nothing.
+    prefix: Result<Vec<OsString>, String>,
+    port: Cell<u16>,
+    /// A database that is copied for each server.
+    database: OnceCell<PathBuf>,
+    scratch: Scratch,
+}
+
+impl Stage {
+    /// Makes the folder for files.
+    pub fn set(out: &Path, stop: Arc<AtomicBool>) -> Result<Self, Error> {
+        // PostgreSQL is another user: the way to its files must be open to all.
+        let scratch = Scratch::create(Some(&std::env::temp_dir().join("sietch-bench-posix")))?;
+        let own = std::env::current_exe().map_err(system("finding this program"))?;
+        Ok(Self {
+            out: out.to_owned(),
+            stop,
+            own,
+            prefix: Err("sietch run is not there yet".into()),
+            port: Cell::new(FIRST_PORT),
+            database: OnceCell::new(),
+            scratch,
+        })
+    }
+
+    /// Fails when the user wants no more.
+    pub fn go_on(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(program::interrupted()) } else { Ok(()) }
+    }
+
+    /// Processes that serve all columns: the socket service.
+    pub fn shared(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// This program as the words of a command: `role` at `address`.
+    pub fn agent(&self, role: &str, address: SocketAddr) -> Vec<OsString> {
+        let own = self.own.as_os_str();
+        words(&[
+            own,
+            "posix-client".as_ref(),
+            role.as_ref(),
+            "--address".as_ref(),
+            address.to_string().as_ref(),
+        ])
+    }
+
+    /// The whole command of a server or a client: pinned, and under Sietch if it is to be. `user` is who runs it, if not we.
+    fn command(
+        &self,
+        core: &str,
+        user: Option<&str>,
+        sietch: bool,
+        program: Vec<OsString>,
+    ) -> Result<Vec<OsString>, Error> {
+        let mut command = words(&["taskset", "-c", core]);
+        if let Some(user) = user {
+            command.extend(words(&["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]));
+        }
+        if sietch {
+            let prefix = self.prefix.as_ref().map_err(|cause| failed("sietch run", cause.clone()))?;
+            command.extend(prefix.iter().cloned());
+        }
+        command.extend(program);
+        Ok(command)
+    }
+
+    /// A client's whole command.
+    pub fn client(&self, variant: Variant, program: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+        self.command(CLIENT, None, variant.client, program)
+    }
+
+    /// Where the output of something goes.
+    pub fn log(&self, what: &str) -> PathBuf {
+        self.out.join(format!("posix-{what}.log"))
+    }
+
+    /// Runs a command of the preparation to its end.
+    fn prepare(&self, name: &str, command: &[OsString]) -> Result<(), Error> {
+        let log = self.log(&format!("prepare-{name}"));
+        Program::start(name, command, &log)?.output(DATABASE, &self.stop).map(drop)
+    }
+
+    /// Starts a server of a column and waits until it serves.
+    pub fn start(&self, server: Server, variant: Variant) -> Result<Running, Error> {
+        let port = self.port.get();
+        self.port.set(port + 1);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let folder = self.scratch.path().join(port.to_string());
+        std::fs::create_dir_all(&folder).map_err(system("making a server's folder"))?;
+        let (name, program) = match server {
+            Server::Redis => ("redis-server", redis(port, &folder)),
+            Server::Memcached { threads } => ("memcached", memcached(port, threads)),
+            Server::Nginx => ("nginx", nginx(port, &folder)?),
+            Server::Postgres => ("postgres", self.postgres(port, &folder)?),
+            Server::Iperf => ("iperf3", words(&["iperf3", "-s", "-B", "127.0.0.1", "-p", &port.to_string()])),
+            Server::Rpc => ("rpc-server", self.agent("rpc-server", address)),
+            Server::Silent => ("silent-server", self.agent("silent-server", address)),
+        };
+        let user = matches!(server, Server::Postgres).then_some("postgres");
+        let command = self.command(SERVER, user, variant.server, program)?;
+        let log = self.log(&format!("{name}-{}", variant.name.to_lowercase().replace([' ', ','], "-")));
+        let mut program = Program::start(name, &command, &log)?;
+        if matches!(server, Server::Postgres) {
+            // A fast shutdown, which does not wait for clients.
+            program.ends_by = Signal::INT;
+        }
+        program.wait_until(START, &self.stop, || {
+            is_listening(port) && (!matches!(server, Server::Postgres) || accepts_queries(port))
+        })?;
+        let running = Running { program, address };
+        self.fill(server, &running, variant)?;
+        Ok(running)
+    }
+
+    /// The data folder and the command of a PostgreSQL server.
+    fn postgres(&self, port: u16, folder: &Path) -> Result<Vec<OsString>, Error> {
+        let tools = postgres_tools()?;
+        let template = match self.database.get() {
+            Some(template) => template,
+            None => {
+                let made = self.database(&tools, port)?;
+                self.database.get_or_init(|| made)
+            }
+        };
+        let data = folder.join("data");
+        self.prepare("cp", &words(&["cp".as_ref(), "-a".as_ref(), template.as_os_str(), data.as_os_str()]))?;
+        Ok(serve_postgres(&tools, &data, port))
+    }
+
+    /// Makes the database that is copied: pgbench's tables, scale 10.
+    fn database(&self, tools: &Path, port: u16) -> Result<PathBuf, Error> {
+        let data = self.scratch.path().join("database");
+        let install = words(&["install", "-d", "-o", "postgres", "-g", "postgres", "-m", "700"]);
+        self.prepare("install", &[install, vec![data.clone().into()]].concat())?;
+        let initdb: [OsString; 3] = [tools.join("initdb").into(), "-D".into(), data.clone().into()];
+        let rest = words(&["-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8"]);
+        let command = self.command(SERVER, Some("postgres"), false, [initdb.to_vec(), rest].concat())?;
+        self.prepare("initdb", &command)?;
+        let command = self.command(SERVER, Some("postgres"), false, serve_postgres(tools, &data, port))?;
+        let mut server = Program::start("postgres", &command, &self.log("prepare-postgres"))?;
+        server.ends_by = Signal::INT;
+        server.wait_until(START, &self.stop, || accepts_queries(port))?;
+        let port = port.to_string();
+        let fill =
+            ["pgbench", "-i", "-s", "10", "-q", "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "postgres"];
+        self.prepare("pgbench", &words(&fill))?;
+        Ok(data)
+    }
+}
+
+fn redis(port: u16, folder: &Path) -> Vec<OsString> {
+    let port = port.to_string();
+    let mut command = words(&["redis-server", "--bind", "127.0.0.1", "--port", &port, "--save", ""]);
+    command.extend(words(&["--appendonly", "no", "--protected-mode", "no", "--dir"]));
+    command.push(folder.into());
+    command
+}
+
+fn memcached(port: u16, threads: u32) -> Vec<OsString> {
+    let (port, threads) = (port.to_string(), threads.to_string());
+    words(&["memcached", "-u", "root", "-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", &threads, "-m", "64"])
+}
+
+/// As Debian has it (sendfile, tcp_nopush), with one worker and all its files in `folder`.
+fn nginx(port: u16, folder: &Path) -> Result<Vec<OsString>, Error> {
+    let configuration = format!(
+        "user root; worker_processes 1; daemon off; pid nginx.pid; error_log stderr;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000;\n\
+         client_body_temp_path 1; proxy_temp_path 2; fastcgi_temp_path 3; uwsgi_temp_path 4; scgi_temp_path 5;\n\
+         server {{ listen 127.0.0.1:{port}; root .; }} }}\n"
+    );
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, configuration).map_err(system("writing nginx's configuration"))?;
+    std::fs::write(folder.join("file"), vec![b'x'; FILE]).map_err(system("writing nginx's file"))?;
+    let program = find("nginx").ok_or_else(|| failed("nginx", "not found".into()))?;
+    let options = [
+        "-e".as_ref(),
+        "stderr".as_ref(),
+        "-p".as_ref(),
+        folder.as_os_str(),
+        "-c".as_ref(),
+        file.as_os_str(),
+    ];
+    Ok([vec![program.into()], words(&options)].concat())
+}
+
+/// Where Debian has initdb and postgres.
+fn postgres_tools() -> Result<PathBuf, Error> {
+    process::output("pg_config", &["--bindir"]).map(|text| PathBuf::from(text.trim()))
+}
+
+fn serve_postgres(tools: &Path, data: &Path, port: u16) -> Vec<OsString> {
+    let port = format!("port={port}");
+    let mut command = vec![tools.join("postgres").into(), "-D".into(), data.into()];
+    for setting in [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "shared_buffers=256MB",
+        "max_connections=50",
+        "fsync=off",
+        "autovacuum=off",
+        &port,
+    ] {
+        command.extend(words(&["-c", setting]));
+    }
+    command
+}
+
+/// Whether a socket of this namespace listens there. It is not touched: iperf3 takes every connection for a client.
+fn is_listening(port: u16) -> bool {
+    let text = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    // Local address and port are big and little endian words in hexadecimal; state 0A is LISTEN.
+    let address = format!("0100007F:{port:04X}");
+    text.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(&address) && fields.nth(1) == Some("0A")
+    })
+}
+
+fn accepts_queries(port: u16) -> bool {
+    process::output("pg_isready", &["-q", "-h", "127.0.0.1", "-p", &port.to_string(), "-t", "2"]).is_ok()
+}
