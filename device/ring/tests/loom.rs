@@ -4,7 +4,7 @@
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, AtomicU64};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use sietch_ring::{Consumer, Producer, RingMemory, lead, wake};
@@ -184,5 +184,54 @@ fn no_wake_up_is_lost() {
 fn no_wake_up_is_lost_with_a_counted_word() {
     wakes(wake::arm_counted, wake::disarm_counted, |word, rung| {
         wake::claim_counted(|| word.load(loom::sync::atomic::Ordering::Relaxed), rung)
+    });
+}
+
+/// Counted waiters of a stream: a waiter that finds nothing after it has armed is rung; nobody is rung twice.
+#[test]
+fn a_counted_waiter_is_not_lost() {
+    use sietch_ring::stream::waiters;
+    loom::model(|| {
+        let words = Arc::new((AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0)));
+        let theirs = Arc::clone(&words);
+        let ringer = thread::spawn(move || {
+            let (waiting, published, rung) = &*theirs;
+            published.store(1, Ordering::Release);
+            let count = waiters::take(waiting);
+            rung.fetch_add(count, Ordering::AcqRel);
+        });
+        let (waiting, published, rung) = &*words;
+        waiters::arm(waiting);
+        let sleeps = published.load(Ordering::Acquire) == 0;
+        if !sleeps {
+            waiters::disarm(waiting);
+        }
+        ringer.join().expect("ringer");
+        let rung = rung.load(Ordering::Acquire);
+        assert!(!sleeps || rung == 1, "asleep, and nobody rings");
+        assert!(rung <= 1);
+    });
+}
+
+/// A consumer that sees a byte of the next region sees that the producer has moved.
+#[test]
+fn a_move_is_seen_before_what_comes_after_it() {
+    use sietch_ring::stream::layout::{moved, tail};
+    loom::model(|| {
+        let words = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+        let theirs = Arc::clone(&words);
+        let producer = thread::spawn(move || {
+            let (published, left) = &*theirs;
+            published.store(tail::word(4, 0), Ordering::Release);
+            left.store(moved::word(4, 15), Ordering::Release);
+            published.store(tail::word(6, 0), Ordering::Release);
+        });
+        let (published, left) = &*words;
+        let seen = tail::position(published.load(Ordering::Acquire));
+        let word = left.load(Ordering::Acquire);
+        if seen > 4 {
+            assert_eq!((moved::at(word), moved::log2(word)), (4, 15));
+        }
+        producer.join().expect("producer");
     });
 }
