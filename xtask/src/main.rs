@@ -19,7 +19,7 @@ usage: cargo xtask COMMAND
   generate         write the generated files again (man pages, shell completions)
   instructions     count the instructions of the network's fast path (needs valgrind)
   mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
-  soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, or all of them";
+  soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, posix, or all of them";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

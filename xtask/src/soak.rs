@@ -24,9 +24,9 @@ struct Suite {
 }
 
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
-/// the kernel's TCP (which need root, and say so). Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
+/// the kernel's TCP (which need root, and say so), some hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
 /// store on them, and processes that are killed.
-const SUITES: [Suite; 13] = [
+const SUITES: [Suite; 14] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
@@ -47,6 +47,8 @@ const SUITES: [Suite; 13] = [
     Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-net", "fuzz") },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
     Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "interop") },
+    // Each seed is a long load of a program of Debian's, each test a program with its ends under Sietch or not.
+    Suite { seeds: "20", seconds: "300", ..Suite::of("posix", "sietch-cli", "posix") },
 ];
 
 impl Suite {

@@ -1,0 +1,356 @@
+//! Where a test runs: namespace, folder, socket service, and which side is under Sietch.
+
+use std::cell::Cell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::process::{self, Finished, Process};
+
+/// How long a program of a short load may take: some seconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same of a long load.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Bytes over the kernel's loopback when both ends are under Sietch: nothing but what a test asks the kernel for on purpose.
+const NEXT_TO_NOTHING: u64 = 64 << 10;
+
+/// One test at a time: loads are looked at on a machine that does nothing else.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Whose sockets a program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Kernel,
+    Sietch,
+}
+
+/// Whose sockets servers and clients have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sides {
+    server: Side,
+    client: Side,
+}
+
+impl Sides {
+    pub const KERNEL: Self = Self { server: Side::Kernel, client: Side::Kernel };
+    pub const BOTH: Self = Self { server: Side::Sietch, client: Side::Sietch };
+    pub const SERVER: Self = Self { server: Side::Sietch, client: Side::Kernel };
+    pub const CLIENT: Self = Self { server: Side::Kernel, client: Side::Sietch };
+}
+
+impl fmt::Display for Sides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::KERNEL => "kernel_only",
+            Self::BOTH => "both_ends",
+            Self::SERVER => "server_only",
+            _ => "client_only",
+        })
+    }
+}
+
+/// Runs `load` if this machine has the `programs`: once and short in CI if `sides` is among `quick`, and long and again and again in a soak.
+pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load: fn(&Place)) {
+    let program = module.rsplit("::").next().unwrap_or(module);
+    let name = format!("{program}::{sides}");
+    let long = std::env::var_os("SIETCH_SIM_SOAK").is_some();
+    let wanted = std::env::var_os("SIETCH_POSIX_ALL").is_some();
+    if !long && !wanted && !quick.contains(&sides) {
+        eprintln!("SKIPPED {name}: needs time; it is part of `cargo xtask soak posix`");
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED {name}: needs root for a network namespace");
+        return;
+    }
+    if let Some(missing) = programs.iter().find(|program| find(program).is_none()) {
+        eprintln!("SKIPPED {name}: needs {missing}");
+        return;
+    }
+    if sides != Sides::KERNEL && !library().is_file() {
+        eprintln!("SKIPPED {name}: needs {}", library().display());
+        return;
+    }
+    let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    let rounds = number("SIETCH_SIM_SEEDS").filter(|_| long).unwrap_or(1);
+    let seconds = number("SIETCH_SIM_SECONDS").filter(|_| long).unwrap_or(0);
+    let started = Instant::now();
+    let mut round = 0;
+    while round == 0 || round < rounds && started.elapsed() < Duration::from_secs(seconds) {
+        round += 1;
+        let name = name.clone();
+        in_own_network(move || {
+            let place = Place::new(&name, sides, long);
+            load(&place);
+            place.account();
+        });
+    }
+    println!("{name}: {round} rounds in {} ms", started.elapsed().as_millis());
+}
+
+/// What `sietch run` loads into programs.
+fn library() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_sietch")).with_file_name("libsietch_posix.so")
+}
+
+/// Where `program` is: PATH, and where Debian keeps servers.
+pub fn find(program: &str) -> Option<PathBuf> {
+    // A Python in a user's home is a script around another one; the system's is a program.
+    let first = (program == "python3").then(|| PathBuf::from("/usr/bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = first.into_iter().chain(std::env::split_paths(&path)).chain(["/usr/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file()).or_else(|| {
+        let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+        versions.flatten().map(|version| version.path().join("bin").join(program)).find(|file| file.is_file())
+    })
+}
+
+fn in_own_network(test: impl FnOnce() + Send + 'static) {
+    // A failed test poisons it, which means nothing to the next one.
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let thread = std::thread::spawn(move || {
+        #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
+        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).expect("a network namespace");
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("iproute2");
+        assert!(up.success());
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A running test.
+pub struct Place {
+    pub folder: PathBuf,
+    sides: Sides,
+    pub long: bool,
+    service: Option<Process>,
+    /// Programs started so far, for the names of their logs.
+    started: Cell<u32>,
+}
+
+impl Place {
+    fn new(name: &str, sides: Sides, long: bool) -> Self {
+        let name = name.replace("::", "-");
+        let folder = std::env::temp_dir().join(format!("sietch-posix-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        for each in ["logs", "run"] {
+            std::fs::create_dir_all(folder.join(each)).unwrap();
+        }
+        let mut place = Self { folder, sides, long, service: None, started: Cell::new(0) };
+        if sides != Sides::KERNEL {
+            let mut service = place.sietch();
+            service.arg("service");
+            let service = place.start_command(service, "service", LONG_PATIENCE * 2);
+            let socket = place.folder.join("run/sockets.sock");
+            process::wait_for("the socket service", PATIENCE, || socket.exists().then_some(()));
+            place.service = Some(service);
+        }
+        place
+    }
+
+    fn sietch(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+        command.arg("--socket").arg(self.folder.join("run/sietch.sock")).stdin(Stdio::null());
+        command.env("HOME", &self.folder).env("NO_COLOR", "1").current_dir(&self.folder);
+        command
+    }
+
+    /// `short`, or `long` in a soak.
+    pub fn size<T>(&self, short: T, long: T) -> T {
+        if self.long { long } else { short }
+    }
+
+    pub fn patience(&self) -> Duration {
+        self.size(PATIENCE, LONG_PATIENCE)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// A file with this content.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    }
+
+    fn command(&self, side: Side, program: &str, arguments: &[&str]) -> Command {
+        let file = find(program).unwrap_or_else(|| program.into());
+        let mut command = match side {
+            Side::Kernel => Command::new(file),
+            Side::Sietch => {
+                let mut command = self.sietch();
+                command.args(["run", "--"]).arg(file);
+                command
+            }
+        };
+        command.args(arguments).stdin(Stdio::null()).current_dir(&self.folder).env("HOME", &self.folder);
+        command
+    }
+
+    /// The command of a server on the server's side.
+    pub fn server_command(&self, program: &str, arguments: &[&str]) -> Command {
+        self.command(self.sides.server, program, arguments)
+    }
+
+    /// The command of a client on the client's side.
+    pub fn client_command(&self, program: &str, arguments: &[&str]) -> Command {
+        self.command(self.sides.client, program, arguments)
+    }
+
+    /// The command of something that has no part in the connections.
+    pub fn bystander(&self, program: &str, arguments: &[&str]) -> Command {
+        self.command(Side::Kernel, program, arguments)
+    }
+
+    /// Starts a command.
+    pub fn start(&self, command: Command, name: &str) -> Process {
+        self.start_command(command, name, self.patience())
+    }
+
+    fn start_command(&self, command: Command, name: &str, patience: Duration) -> Process {
+        let number = self.started.get();
+        self.started.set(number + 1);
+        Process::start(command, &self.folder.join(format!("logs/{number:02}-{name}")), patience)
+    }
+
+    /// Starts a server and waits until it listens on `port`.
+    pub fn serve(&self, program: &str, arguments: &[&str], port: u16) -> Process {
+        // A server runs as long as the test.
+        let server = self.server_command(program, arguments);
+        let mut server = self.start_command(server, program, LONG_PATIENCE * 2);
+        self.listening(&mut server, port);
+        server
+    }
+
+    /// Waits until somebody listens on `port`: the kernel knows, wherever the connections go.
+    pub fn listening(&self, server: &mut Process, port: u16) {
+        let listens = |table: &str| {
+            let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
+            table.lines().any(|line| {
+                let mut fields = line.split_whitespace();
+                let local = fields.nth(1).unwrap_or_default();
+                local.ends_with(&format!(":{port:04X}")) && fields.nth(1) == Some("0A")
+            })
+        };
+        process::wait_for(&format!("a listener on port {port}"), self.patience(), || {
+            server.must_run();
+            (listens("tcp") || listens("tcp6")).then_some(())
+        });
+    }
+
+    /// Runs a client to its successful end.
+    pub fn client(&self, program: &str, arguments: &[&str]) -> Finished {
+        self.start(self.client_command(program, arguments), program).succeed()
+    }
+
+    /// What a client prints.
+    pub fn ask(&self, program: &str, arguments: &[&str]) -> String {
+        self.client(program, arguments).text()
+    }
+
+    /// Runs a client that reads `input`.
+    pub fn feed(&self, program: &str, arguments: &[&str], input: &Path) -> Finished {
+        let mut command = self.client_command(program, arguments);
+        command.stdin(std::fs::File::open(input).unwrap());
+        self.start(command, program).succeed()
+    }
+
+    /// Waits for something that has no event.
+    pub fn wait_for<T>(&self, what: &str, question: impl FnMut() -> Option<T>) -> T {
+        process::wait_for(what, self.patience(), question)
+    }
+
+    /// The bytes went where they should, and the service is well.
+    fn account(&self) {
+        let octets = loopback_octets();
+        if self.sides == Sides::BOTH {
+            assert!(octets < NEXT_TO_NOTHING, "{octets} bytes went through the kernel's loopback");
+        } else {
+            assert!(octets > NEXT_TO_NOTHING, "only {octets} bytes went through the kernel's loopback");
+        }
+        if let Some(service) = &self.service {
+            kill_process(service.pid(), Signal::CONT).expect("the service runs");
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.service = None;
+        // Backends of PostgreSQL leave their process group.
+        for pid in process::own_processes() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        if std::thread::panicking() && std::env::var_os("SIETCH_POSIX_QUIET").is_none() {
+            show_logs(&self.folder.join("logs"));
+        }
+        if !(std::thread::panicking() && std::env::var_os("SIETCH_POSIX_KEEP").is_some()) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// The ends of all logs.
+fn show_logs(folder: &Path) {
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    for file in files {
+        let text = std::fs::read(&file).unwrap_or_default();
+        if !text.is_empty() {
+            let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
+            eprintln!("--- {}\n{}", file.file_name().unwrap_or_default().display(), tail.trim_end());
+        }
+    }
+}
+
+/// Bytes of IP packets that this namespace's kernel has received: all of them over its loopback.
+fn loopback_octets() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let place = names.split(' ').position(|name| name == "InOctets").unwrap();
+    values.split(' ').nth(place).unwrap().parse().unwrap()
+}
+
+/// Bytes that differ from place to place, the same in every run.
+pub fn pattern(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut all = Vec::with_capacity(bytes + 8);
+    while all.len() < bytes {
+        // xorshift64 (Marsaglia, 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.extend_from_slice(&state.to_le_bytes());
+    }
+    all.truncate(bytes);
+    all
+}
+
+/// Both files hold the same bytes.
+pub fn same(one: &Path, other: &Path) {
+    let read =
+        |path: &Path| std::fs::read(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
+    let (left, right) = (read(one), read(other));
+    let differ = left.iter().zip(&right).position(|(left, right)| left != right);
+    assert!(
+        left == right,
+        "{} ({} bytes) and {} ({} bytes) differ, first at {differ:?}",
+        one.display(),
+        left.len(),
+        other.display(),
+        right.len()
+    );
+}

@@ -1,0 +1,121 @@
+//! PostgreSQL, which forks a process for each connection, with pgbench and psql over TCP: transactions, copies, cancelled statements.
+
+use std::os::unix::process::CommandExt as _;
+
+use rustix::process::Signal;
+
+use crate::combinations;
+use crate::place::{Place, Sides};
+
+combinations!(load, needs ["initdb", "postgres", "psql", "pgbench"], in CI [Sides::BOTH]);
+
+/// PostgreSQL does not run as root, and wants a user that has a name: `nobody`.
+const NOBODY: u32 = 65534;
+
+const TO: [&str; 8] = ["-h", "127.0.0.1", "-p", "5432", "-U", "tester", "-d", "postgres"];
+
+fn sql(place: &Place, statement: &str) -> String {
+    place.ask("psql", &[&TO[..], &["-X", "-A", "-t", "-c", statement]].concat()).trim_end().to_owned()
+}
+
+fn load(place: &Place) {
+    let data = place.path("data");
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
+    let fixed = ["-D", &data, "-A", "trust", "-U", "tester", "--locale=C", "-E", "UTF8", "--no-sync"];
+    let mut command = place.bystander("initdb", &fixed);
+    command.uid(NOBODY).gid(NOBODY);
+    place.start(command, "initdb").succeed();
+    let settings = [
+        "listen_addresses=127.0.0.1",
+        "port=5432",
+        "unix_socket_directories=",
+        "fsync=off",
+        "shared_buffers=32MB",
+        // In the data folder, so that nothing stays behind.
+        "dynamic_shared_memory_type=mmap",
+    ];
+    let mut arguments = vec!["-D", &data];
+    settings.iter().for_each(|setting| arguments.extend(["-c", setting]));
+    let mut command = place.server_command("postgres", &arguments);
+    command.uid(NOBODY).gid(NOBODY);
+    let mut server = place.start(command, "postgres");
+    place.listening(&mut server, 5432);
+    place.wait_for("the database", || {
+        place
+            .start(place.client_command("psql", &[&TO[..], &["-c", "select 1"]].concat()), "first")
+            .finish()
+            .status
+            .success()
+            .then_some(())
+    });
+    benchmark(place);
+    copy(place);
+    cancel(place);
+    server.signal(Signal::INT);
+    server.succeed();
+}
+
+fn benchmark(place: &Place) {
+    place.client("pgbench", &[&TO[..6], &["-i", "-q", "-s", "1", "postgres"]].concat());
+    let (each, clients) = (place.size(100, 2000), 8);
+    let all = each * clients;
+    let (each, clients) = (each.to_string(), clients.to_string());
+    for more in [&["-M", "simple"][..], &["-M", "prepared", "-S"], &["-M", "extended", "-C", "-S"]] {
+        // A connection for each transaction is a process for each transaction.
+        let each = if more.contains(&"-C") { "10" } else { &each };
+        let fixed = ["-c", &clients, "-j", "2", "-t", each, "-n"];
+        let said = place.ask("pgbench", &[&TO[..6], &fixed, more, &["postgres"]].concat());
+        let all = if more.contains(&"-C") { 80 } else { all };
+        assert!(said.contains(&format!("actually processed: {all}/{all}")), "{said}");
+        assert!(said.contains("number of failed transactions: 0"), "{said}");
+    }
+    let sums = "select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history), \
+                (select sum(bbalance) from pgbench_branches) = (select sum(delta) from pgbench_history), \
+                (select count(*) from pgbench_history)";
+    assert_eq!(sql(place, sums), format!("t|t|{all}"));
+}
+
+/// A result of many megabytes, there and back.
+fn copy(place: &Place) {
+    let rows = place.size(100_000, 1_000_000);
+    let out = place.client(
+        "psql",
+        &[
+            &TO[..],
+            &[
+                "-X",
+                "-c",
+                &format!("copy (select i, md5(i::text) from generate_series(1, {rows}) i) to stdout"),
+            ],
+        ]
+        .concat(),
+    );
+    assert_eq!(out.output.iter().filter(|byte| **byte == b'\n').count(), rows);
+    let file = place.write("rows", &out.output);
+    sql(place, "create table rows (i int, t text)");
+    place.feed("psql", &[&TO[..], &["-X", "-c", "copy rows from stdin"]].concat(), file.as_ref());
+    let check = "select count(*), count(distinct i), bool_and(t = md5(i::text)) from rows";
+    assert_eq!(sql(place, check), format!("{rows}|{rows}|t"));
+}
+
+/// A statement is ended by the server's signal to a backend, and by the client's word over a second connection.
+fn cancel(place: &Place) {
+    let sleeping = "select count(*) from pg_stat_activity where query like 'select pg_sleep%' and wait_event = 'PgSleep'";
+    for by_client in [false, true] {
+        let words = [&TO[..], &["-X", "-c", "select pg_sleep(600)"]].concat();
+        let statement = place.start(place.client_command("psql", &words), "sleep");
+        place.wait_for("the statement", || (sql(place, sleeping) == "1").then_some(()));
+        if by_client {
+            statement.signal(Signal::INT);
+        } else {
+            let all = sql(
+                place,
+                "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'",
+            );
+            assert_eq!(all, "t");
+        }
+        let finished = statement.finish();
+        assert!(finished.complaints.contains("canceling statement due to user request"), "{finished:?}");
+    }
+}
