@@ -1,0 +1,296 @@
+//! Calls on sockets and descriptors other than those that move data or wait.
+
+use super::actor::{descriptor, note_port, port, put};
+use super::address::{self, CANARY, ROOM};
+use super::errno::Returned;
+use super::raw::{self, Naming};
+use crate::operation::Operation;
+use crate::operation::options::{Compared, SocketOption};
+use crate::operation::words::{Address, Faulty, Port, Slot};
+
+/// `SIOCOUTQNSD`: bytes that have not been sent yet.
+const UNSENT: libc::c_ulong = 0x894b;
+/// States of `TCP_INFO` that do not depend on when the peer's acknowledgement comes.
+const STATES: [(u8, &str); 4] = [(1, "established"), (7, "closed"), (10, "listening"), (2, "opening")];
+
+/// Carries out an operation of this module; none if it is of another.
+pub fn perform(index: usize, operation: &Operation) -> Option<String> {
+    sockets(operation).or_else(|| descriptors(index, operation)).or_else(|| options(operation))
+}
+
+/// A number of a program for a call that takes an int.
+pub fn int(value: i64) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+/// Puts a new descriptor into its slot and says its number.
+pub fn made(to: Slot, returned: Returned) -> String {
+    match returned.0 {
+        Ok(fd) => {
+            put(to, int(fd));
+            format!("fd={fd}")
+        }
+        Err(_) => returned.to_string(),
+    }
+}
+
+/// The bytes of an address, its port looked up.
+pub fn encoded(address: Address) -> ([u8; ROOM], usize) {
+    let port = match address.port {
+        Port::Any => 0,
+        Port::Of(slot) => port(slot),
+    };
+    address::encode(address, port)
+}
+
+fn sockets(operation: &Operation) -> Option<String> {
+    Some(match *operation {
+        Operation::Socket { to, family, kind, flags, protocol } => {
+            made(to, raw::socket(family.value(), kind.value() | flags.0, int(protocol)))
+        }
+        Operation::Bind { fd, address } => {
+            let (bytes, length) = encoded(address);
+            let returned = raw::bind(descriptor(fd), &bytes[..length]);
+            if returned.is_ok() {
+                note_port(fd);
+            }
+            returned.to_string()
+        }
+        Operation::Listen { fd, backlog } => {
+            let returned = raw::listen(descriptor(fd), int(backlog));
+            if returned.is_ok() {
+                note_port(fd);
+            }
+            returned.to_string()
+        }
+        Operation::Connect { fd, address } => {
+            let (bytes, length) = encoded(address);
+            let returned = raw::connect(descriptor(fd), &bytes[..length]);
+            if matches!(returned.0, Ok(_) | Err(libc::EINPROGRESS)) {
+                note_port(fd);
+            }
+            returned.to_string()
+        }
+        Operation::Accept { fd, to, room } => match usize::try_from(room) {
+            Ok(room) => {
+                let mut bytes = [CANARY; ROOM];
+                let (returned, length) = raw::name(Naming::Accept, descriptor(fd), &mut bytes, room);
+                let name = address::describe(&bytes, room, length);
+                if returned.is_ok() { format!("{} {name}", made(to, returned)) } else { made(to, returned) }
+            }
+            Err(_) => made(to, raw::accept(descriptor(fd), 0)),
+        },
+        Operation::Accept4 { fd, to, flags } => made(to, raw::accept(descriptor(fd), flags.0)),
+        Operation::Getsockname { fd, room } => named(Naming::Own, fd, room),
+        Operation::Getpeername { fd, room } => named(Naming::Peer, fd, room),
+        Operation::Shutdown { fd, how } => raw::shutdown(descriptor(fd), int(how)).to_string(),
+        Operation::Fault { call, fd } => fault(call, descriptor(fd)).to_string(),
+        _ => return None,
+    })
+}
+
+fn named(call: Naming, fd: Slot, room: i64) -> String {
+    let room = usize::try_from(room).unwrap_or(0);
+    let mut bytes = [CANARY; ROOM];
+    let (returned, length) = raw::name(call, descriptor(fd), &mut bytes, room);
+    if returned.is_ok() {
+        format!("{returned} {}", address::describe(&bytes, room, length))
+    } else {
+        returned.to_string()
+    }
+}
+
+fn descriptors(index: usize, operation: &Operation) -> Option<String> {
+    Some(match *operation {
+        Operation::Close { fd } => raw::close(descriptor(fd)).to_string(),
+        Operation::CloseRange { from, to } => {
+            let number = |slot| u32::try_from(descriptor(slot)).ok();
+            match (number(from), number(to)) {
+                (Some(from), Some(to)) => raw::close_range(from, to).to_string(),
+                _ => "no descriptor".to_owned(),
+            }
+        }
+        Operation::Dup { fd, to } => made(to, raw::dup(descriptor(fd))),
+        Operation::Dup2 { fd, onto } => onto_slot(onto, raw::dup2(descriptor(fd), descriptor(onto))),
+        Operation::Dup3 { fd, onto, flags } => {
+            onto_slot(onto, raw::dup3(descriptor(fd), descriptor(onto), flags.0))
+        }
+        Operation::DupFrom { fd, lowest, cloexec, to } => {
+            let command = if cloexec == 0 { libc::F_DUPFD } else { libc::F_DUPFD_CLOEXEC };
+            made(to, raw::fcntl(descriptor(fd), command, int(lowest)))
+        }
+        Operation::GetStatus { fd } => match raw::fcntl(descriptor(fd), libc::F_GETFL, 0).0 {
+            Ok(flags) => format!("{flags:#o}"),
+            error => Returned(error).to_string(),
+        },
+        Operation::SetStatus { fd, flags } => raw::fcntl(descriptor(fd), libc::F_SETFL, flags.0).to_string(),
+        Operation::GetDescriptor { fd } => raw::fcntl(descriptor(fd), libc::F_GETFD, 0).to_string(),
+        Operation::SetDescriptor { fd, cloexec } => {
+            raw::fcntl(descriptor(fd), libc::F_SETFD, int(cloexec)).to_string()
+        }
+        Operation::Fionbio { fd, on } => raw::ioctl(descriptor(fd), libc::FIONBIO, &mut int(on)).to_string(),
+        Operation::Fionread { fd } => {
+            let mut value = -7;
+            let returned = raw::ioctl(descriptor(fd), libc::FIONREAD, &mut value);
+            if returned.is_ok() { format!("0 value={value}") } else { returned.to_string() }
+        }
+        Operation::Outq { fd } => outq(descriptor(fd)),
+        Operation::Pipe { reader, writer, flags } => two(reader, writer, raw::pipe(flags.0)),
+        Operation::Socketpair { first, second, flags } => two(first, second, raw::socketpair(flags.0)),
+        Operation::Eventfd { to, value, flags } => {
+            made(to, raw::eventfd(u32::try_from(value).unwrap_or(0), flags.0))
+        }
+        Operation::Memfd { to, length } => {
+            let returned = raw::memfd();
+            if let Ok(fd) = returned.0 {
+                let bytes = super::messages::pattern(index, usize::try_from(length).unwrap_or(0));
+                raw::write(int(fd), &bytes);
+                raw::rewind(int(fd));
+            }
+            made(to, returned)
+        }
+        _ => return None,
+    })
+}
+
+fn onto_slot(onto: Slot, returned: Returned) -> String {
+    if descriptor(onto) < 0 { returned.to_string() } else { made(onto, returned) }
+}
+
+fn two(first: Slot, second: Slot, made: (Returned, [i32; 2])) -> String {
+    let (returned, ends) = made;
+    if !returned.is_ok() {
+        return returned.to_string();
+    }
+    put(first, ends[0]);
+    put(second, ends[1]);
+    format!("fd={} fd={}", ends[0], ends[1])
+}
+
+/// What has not been taken by the peer, once that has settled.
+fn outq(fd: i32) -> String {
+    let mut value = -7;
+    for _ in 0..300 {
+        let returned = raw::ioctl(fd, libc::TIOCOUTQ, &mut value);
+        if !returned.is_ok() {
+            return returned.to_string();
+        }
+        if value == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    format!("0 value={}", if value == 0 { "0" } else { "more" })
+}
+
+/// Waits until what was sent has left this end: on the loopback it has arrived then. Nagle's algorithm may hold it back until
+/// the peer's delayed acknowledgement, a full window for ever.
+pub fn settle(fd: i32) {
+    let before = super::signals::counts();
+    for _ in 0..1500 {
+        let mut value = 0;
+        if !raw::ioctl(fd, UNSENT, &mut value).is_ok() || value == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+    super::signals::set_counts(before);
+}
+
+fn options(operation: &Operation) -> Option<String> {
+    Some(match *operation {
+        Operation::Setsockopt { fd, option, value, length } => {
+            let mut bytes = [0; 64];
+            bytes[..8].copy_from_slice(&value.to_le_bytes());
+            raw::setsockopt(descriptor(fd), option.level(), option.number(), &bytes, length).to_string()
+        }
+        Operation::Getsockopt { fd, option, room } => getsockopt(descriptor(fd), option, room),
+        Operation::Linger { fd, on, seconds } => {
+            let mut bytes = [0; 64];
+            bytes[..4].copy_from_slice(&int(on).to_ne_bytes());
+            bytes[4..8].copy_from_slice(&int(seconds).to_ne_bytes());
+            raw::setsockopt(descriptor(fd), libc::SOL_SOCKET, libc::SO_LINGER, &bytes, 8).to_string()
+        }
+        Operation::ReceiveTimeout { fd, milliseconds } => timeout(fd, libc::SO_RCVTIMEO, milliseconds),
+        Operation::SendTimeout { fd, milliseconds } => timeout(fd, libc::SO_SNDTIMEO, milliseconds),
+        _ => return None,
+    })
+}
+
+fn timeout(fd: Slot, option: i32, milliseconds: i64) -> String {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&(milliseconds / 1000).to_ne_bytes());
+    bytes[8..16].copy_from_slice(&(milliseconds % 1000 * 1000).to_ne_bytes());
+    raw::setsockopt(descriptor(fd), libc::SOL_SOCKET, option, &bytes, 16).to_string()
+}
+
+fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
+    let mut bytes = [CANARY; 256];
+    let (returned, length) = raw::getsockopt(fd, option.level(), option.number(), &mut bytes, room);
+    if !returned.is_ok() {
+        return returned.to_string();
+    }
+    let room = usize::try_from(room).unwrap_or(0).min(bytes.len());
+    let written = usize::try_from(length).unwrap_or(0).min(room);
+    let overrun = if bytes[room..].iter().any(|byte| *byte != CANARY) { " overrun" } else { "" };
+    let value = match option.compared() {
+        Compared::Value => bytes[..written].iter().map(|byte| format!("{byte:02x}")).collect(),
+        Compared::Length => "any".to_owned(),
+        Compared::State if written == 0 => String::new(),
+        Compared::State => {
+            let name = STATES.iter().find(|(state, _)| *state == bytes[0]);
+            return format!("0 state={}{overrun}", name.map_or("closing", |(_, name)| name));
+        }
+    };
+    format!("0 len={length} value={value}{overrun}")
+}
+
+/// A call whose pointers lead nowhere.
+fn fault(call: Faulty, fd: i32) -> Returned {
+    let nowhere = std::ptr::without_provenance_mut::<libc::c_void>(8);
+    let mut storage = [0_u8; ROOM];
+    // SAFETY: nothing is mapped at the address `nowhere`, so that the kernel (and whoever stands in for it) must answer EFAULT or
+    // refuse the call for another reason; what is passed besides outlives each call.
+    unsafe {
+        match call.name() {
+            "read" => Returned::of_length(libc::read(fd, nowhere, 8)),
+            "write" => Returned::of_length(libc::write(fd, nowhere, 8)),
+            "recv" => Returned::of_length(libc::recv(fd, nowhere, 8, libc::MSG_DONTWAIT)),
+            "send" => Returned::of_length(libc::send(fd, nowhere, 8, libc::MSG_DONTWAIT)),
+            "recvfrom" => Returned::of_length(libc::recvfrom(
+                fd,
+                storage.as_mut_ptr().cast(),
+                0,
+                libc::MSG_DONTWAIT,
+                nowhere.cast(),
+                nowhere.cast(),
+            )),
+            "readv" => Returned::of_length(libc::readv(fd, nowhere.cast(), 2)),
+            "sendmsg" => Returned::of_length(libc::sendmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),
+            "recvmsg" => Returned::of_length(libc::recvmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),
+            "bind" => Returned::of(libc::bind(fd, nowhere.cast(), 16)),
+            "connect" => Returned::of(libc::connect(fd, nowhere.cast(), 16)),
+            "accept" => {
+                let mut length = 16;
+                Returned::of(libc::accept4(fd, nowhere.cast(), &raw mut length, libc::SOCK_NONBLOCK))
+            }
+            "getsockname" => Returned::of(libc::getsockname(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
+            "getpeername" => Returned::of(libc::getpeername(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
+            "getsockopt" => Returned::of(libc::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_TYPE,
+                storage.as_mut_ptr().cast(),
+                nowhere.cast(),
+            )),
+            "setsockopt" => {
+                Returned::of(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, nowhere, 4))
+            }
+            "epoll_ctl" => Returned::of(libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, 0, nowhere.cast())),
+            "epoll_wait" => Returned::of(libc::epoll_wait(fd, nowhere.cast(), 4, 0)),
+            "poll" => Returned::of(libc::poll(nowhere.cast(), 2, 0)),
+            "fionread" => Returned::of(libc::ioctl(fd, libc::FIONREAD, nowhere)),
+            _ => Returned::of(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, nowhere.cast())),
+        }
+    }
+}

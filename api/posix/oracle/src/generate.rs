@@ -1,0 +1,103 @@
+//! Programs from seeds.
+//!
+//! 1. A program is one to three [`scenes`] (a connection, an `epoll`, a fork, a thread that sleeps, ...) with loose [`steps`] between
+//!    and after them.
+//! 2. A [`model`] of what each slot holds steers the choice: most calls are made on a descriptor for which they mean something, some on
+//!    any. The model may be wrong: the kernel is the oracle.
+//! 3. Left out is what the kernel itself does not do alike each time: which of two listeners on one port gets a connection, buffers
+//!    that are nearly full, more connections than a listener's queue holds, clocks of TCP that run while a program does.
+
+mod model;
+mod scenes;
+mod steps;
+
+use model::Model;
+
+use crate::operation::Operation;
+use crate::program::{Actor, Program, Step};
+
+/// Numbers from a seed (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Numbers that depend on `seed` alone.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound.max(1)).unwrap_or(1);
+        usize::try_from(self.number() % bound).unwrap_or(0)
+    }
+
+    /// True in `percent` of 100 cases.
+    pub fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of a list that is not empty.
+    pub fn one<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}
+
+/// A program under construction.
+struct Generator {
+    random: Random,
+    model: Model,
+    steps: Vec<Step>,
+}
+
+/// The program of a seed.
+pub fn program(seed: u64) -> Program {
+    let mut generator = Generator { random: Random::new(seed), model: Model::default(), steps: Vec::new() };
+    for _ in 0..=generator.random.below(3) {
+        generator.scene();
+        for _ in 0..generator.random.below(6) {
+            generator.step();
+        }
+    }
+    for _ in 0..generator.random.below(8) {
+        generator.step();
+    }
+    Program { steps: generator.steps }
+}
+
+impl Generator {
+    fn by(&mut self, actor: Actor, operation: Operation) {
+        self.steps.push(Step::Call { actor, start: false, operation });
+    }
+
+    fn main(&mut self, operation: Operation) {
+        self.by(Actor::Main, operation);
+    }
+
+    fn start(&mut self, actor: Actor, operation: Operation) {
+        self.steps.push(Step::Call { actor, start: true, operation });
+    }
+
+    fn join(&mut self, actor: Actor) {
+        self.steps.push(Step::Join(actor));
+    }
+
+    /// Some actor that can act: mostly the main thread.
+    fn actor(&mut self) -> Actor {
+        let children: Vec<_> =
+            [1, 2].into_iter().filter(|child| self.model.children[usize::from(*child) - 1]).collect();
+        if !children.is_empty() && self.random.percent(30) {
+            return Actor::Child(self.random.one(&children));
+        }
+        if self.random.percent(8) && !self.model.thread_sleeps { Actor::Thread(1) } else { Actor::Main }
+    }
+}

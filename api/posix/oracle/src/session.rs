@@ -1,0 +1,106 @@
+//! A running executor.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::program::Program;
+
+/// After this long without a word the executor is stuck: its own patience with a call is less.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How an executor is started.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The executor.
+    pub executor: PathBuf,
+    /// What is put before it on the command line.
+    pub before: Vec<OsString>,
+    /// Environment variables, besides those of this process.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Setting {
+    /// The executor as it is: the kernel's sockets.
+    pub fn plain(executor: &Path) -> Self {
+        Self { executor: executor.to_owned(), ..Self::default() }
+    }
+}
+
+/// A running executor; dropped, it is killed.
+pub struct Session {
+    setting: Setting,
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Session {
+    /// Starts an executor.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(setting: &Setting) -> io::Result<Self> {
+        let mut words = setting.before.clone();
+        words.push(setting.executor.clone().into());
+        let mut child = Command::new(&words[0])
+            .args(&words[1..])
+            .envs(setting.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("the executor has no pipes"));
+        };
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { setting: setting.clone(), child, input, lines })
+    }
+
+    /// Runs a program; the answer has a line for each step. An executor that hangs or dies says so in the last line and is started
+    /// anew.
+    ///
+    /// # Errors
+    /// It cannot be started anew.
+    pub fn run(&mut self, program: &Program, tick: u32) -> io::Result<Vec<String>> {
+        let told = self.input.write_all(format!("program {tick}\n{program}end\n").as_bytes());
+        let mut answer = Vec::new();
+        let last = loop {
+            if told.is_err() {
+                break "the executor has ended before".to_owned();
+            }
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line == "end" => return Ok(answer),
+                Ok(line) if line == "hung" => break "the executor hangs in that call".to_owned(),
+                Ok(line) => answer.push(line),
+                Err(RecvTimeoutError::Timeout) => break "the executor is stuck".to_owned(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let ended =
+                        self.child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string());
+                    break format!("the executor has ended: {ended}");
+                }
+            }
+        };
+        answer.push(last);
+        let fresh = Self::start(&self.setting)?;
+        *self = fresh;
+        Ok(answer)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,203 @@
+//! Runs many programs in two settings and reports the first that differs.
+//!
+//! 1. Each of several workers has an executor of either setting and runs programs in both at the same time.
+//! 2. If the answers differ, the program runs again a number of times with a longer tick, in both. If the kernel does not agree with
+//!    itself the program proves nothing and is counted. If the shim differs again, or has hung or died, it is a mistake.
+//!    If never again, it was the machine that was slow, and is counted.
+//! 3. A mistake is minimised and reported with its seed.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::compare::{beside, difference};
+use crate::generate;
+use crate::minimise::minimise;
+use crate::program::Program;
+use crate::session::{Session, Setting};
+
+/// Milliseconds after which a call is interrupted.
+const TICK: u32 = 40;
+/// The same where a slow machine must not matter.
+const LONG_TICK: u32 = 300;
+/// How often a program that differed runs again.
+const AGAIN: usize = 12;
+
+/// What is to be run.
+pub struct Suite {
+    /// The kernel's setting.
+    pub kernel: Setting,
+    /// The other.
+    pub shim: Setting,
+    /// The seed of the first program; the next has the next.
+    pub seed: u64,
+    /// Programs at most.
+    pub programs: u64,
+    /// Ends after this time even if programs are left.
+    pub time: Duration,
+    /// How many programs run at once.
+    pub workers: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Programs that ran.
+    pub programs: u64,
+    /// Steps of them.
+    pub steps: u64,
+    /// Programs for which the kernel did not agree with itself.
+    pub undetermined: u64,
+    /// Programs that differed once and never again.
+    pub once: u64,
+    /// What differs, for a person; empty if nothing does.
+    pub failures: Vec<String>,
+}
+
+/// The verdict on one program.
+enum Verdict {
+    Same,
+    Undetermined(String),
+    Once(String),
+    Differs(String),
+}
+
+/// A pair of executors.
+pub struct Pair {
+    kernel: Session,
+    shim: Session,
+}
+
+impl Pair {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub fn start(kernel: &Setting, shim: &Setting) -> std::io::Result<Self> {
+        Ok(Self { kernel: Session::start(kernel)?, shim: Session::start(shim)? })
+    }
+
+    /// What both answer to a program.
+    ///
+    /// # Errors
+    /// An executor cannot be started anew.
+    pub fn run(&mut self, program: &Program, tick: u32) -> std::io::Result<(Vec<String>, Vec<String>)> {
+        let (kernel, shim) = (&mut self.kernel, &mut self.shim);
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| kernel.run(program, tick));
+            let other = shim.run(program, tick)?;
+            let one = one.join().map_err(|_| std::io::Error::other("the kernel's session has failed"))??;
+            Ok((one, other))
+        })
+    }
+
+    /// Whether a program differs beyond doubt; what both answered, for a person.
+    ///
+    /// # Errors
+    /// An executor cannot be started anew.
+    pub fn differs(&mut self, program: &Program) -> std::io::Result<Option<String>> {
+        Ok(match self.judge(program)? {
+            Verdict::Differs(text) => Some(text),
+            _ => None,
+        })
+    }
+
+    fn judge(&mut self, program: &Program) -> std::io::Result<Verdict> {
+        let (first, other) = self.run(program, TICK)?;
+        let Some(found) = difference(program, &first, &other) else { return Ok(Verdict::Same) };
+        let (kernel, _) = self.run(program, LONG_TICK)?;
+        for _ in 0..AGAIN {
+            let (one, other) = self.run(program, LONG_TICK)?;
+            if let Some(found) = difference(program, &kernel, &one) {
+                return Ok(Verdict::Undetermined(told(program, &found)));
+            }
+            if difference(program, &kernel, &other).is_some() {
+                return Ok(Verdict::Differs(beside(program, &kernel, &other)));
+            }
+        }
+        Ok(Verdict::Once(told(program, &found)))
+    }
+}
+
+impl Suite {
+    /// Runs the programs.
+    ///
+    /// # Errors
+    /// An executor cannot be started.
+    pub fn run(&self, most_failures: usize) -> std::io::Result<Summary> {
+        let (next, begun) = (AtomicU64::new(0), Instant::now());
+        let summary = Mutex::new(Summary::default());
+        let work = || -> std::io::Result<()> {
+            let mut pair = Pair::start(&self.kernel, &self.shim)?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let enough = lock(&summary).failures.len() >= most_failures;
+                if number >= self.programs || begun.elapsed() > self.time || enough {
+                    return Ok(());
+                }
+                let seed = self.seed.wrapping_add(number);
+                let program = generate::program(seed);
+                let verdict = pair.judge(&program)?;
+                if let Verdict::Differs(text) = &verdict {
+                    let report = self.report(&mut pair, seed, &program, text)?;
+                    lock(&summary).failures.push(report);
+                }
+                let mut summary = lock(&summary);
+                summary.programs += 1;
+                summary.steps += u64::try_from(program.steps.len()).unwrap_or(0);
+                match verdict {
+                    Verdict::Undetermined(what) => {
+                        eprintln!("seed {seed}: the kernel does not agree with itself: {what}");
+                        summary.undetermined += 1;
+                    }
+                    Verdict::Once(what) => {
+                        eprintln!("seed {seed}: differed once, then never again: {what}");
+                        summary.once += 1;
+                    }
+                    _ => {}
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.workers).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| {
+                worker.join().map_err(|_| std::io::Error::other("a worker has failed"))?
+            })
+        })?;
+        Ok(summary.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn report(&self, pair: &mut Pair, seed: u64, program: &Program, text: &str) -> std::io::Result<String> {
+        let mut last = text.to_owned();
+        let mut broken = None;
+        let small = minimise(program, |candidate| match pair.differs(candidate) {
+            Ok(Some(text)) => {
+                last = text;
+                true
+            }
+            Ok(None) => false,
+            Err(cause) => {
+                broken = Some(cause);
+                false
+            }
+        });
+        match broken {
+            Some(cause) => Err(cause),
+            None => Ok(format!(
+                "seed {seed} differs. The shortest program that does ({} of {} steps):\n{last}",
+                small.steps.len(),
+                program.steps.len()
+            )),
+        }
+    }
+}
+
+fn told(program: &Program, found: &(usize, String, String)) -> String {
+    let (number, kernel, shim) = found;
+    let step = program.steps.get(*number).map(ToString::to_string).unwrap_or_default();
+    format!("{number} {step}: `{kernel}`, then `{shim}`")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

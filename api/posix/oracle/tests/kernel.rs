@@ -1,0 +1,84 @@
+//! The suite itself: two executors without the shim agree always, and what a program writes it reads.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sietch_posix_oracle::generate;
+use sietch_posix_oracle::program::Program;
+use sietch_posix_oracle::session::{Session, Setting};
+use sietch_posix_oracle::suite::Suite;
+
+fn plain() -> Setting {
+    Setting::plain(Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls")))
+}
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn the_kernel_agrees_with_itself() {
+    let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs() << 20);
+    let suite = Suite {
+        kernel: plain(),
+        shim: plain(),
+        seed: number("SIETCH_POSIX_SEED", fresh),
+        programs: number("SIETCH_POSIX_KERNEL_PROGRAMS", 300),
+        time: Duration::from_secs(600),
+        workers: 6,
+    };
+    let summary = suite.run(3).expect("executors");
+    println!("{summary:?}");
+    assert!(summary.failures.is_empty(), "{}", summary.failures.join("\n"));
+    let doubtful = summary.undetermined + summary.once;
+    assert!(
+        doubtful * 100 <= summary.programs,
+        "of {} programs {doubtful} are not determined",
+        summary.programs
+    );
+}
+
+#[test]
+fn every_program_reads_what_it_writes() {
+    for seed in 0..2000 {
+        let program = generate::program(seed);
+        assert_eq!(Program::read(&program.to_string()), Ok(program), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_call_that_sleeps_is_interrupted_and_restarted() {
+    let program = "
+        m socket f0 inet stream - 0
+        m bind f0 lo4:0
+        m listen f0 5
+        m accept f0 f1 128
+        m restart 1
+        m accept f0 f1 128
+        m fork 1
+        c1 accept f0 f1 -1
+        c1 exec
+        c1 accept f0 f1 -1
+        c1 exit 7
+        t1 start accept f0 f2 -1
+        join t1
+    ";
+    let program = Program::read(program).expect("a program");
+    let answer = Session::start(&plain()).expect("an executor").run(&program, 20).expect("an executor");
+    let expected = [
+        "0 fd=3",
+        "1 0",
+        "2 0",
+        "3 -1 EINTR !1",
+        "4 0",
+        "5 -1 EINTR !2",
+        "6 forked",
+        "7 -1 EINTR !2",
+        "8 executed",
+        "9 -1 EINTR !1",
+        "10 exited 7",
+        "11 started",
+        "12 -1 EINTR !2",
+    ];
+    assert_eq!(answer, expected);
+}
