@@ -3,6 +3,7 @@
 //! - [`switch`]: a software switch, sans-I/O, over any [`sietch_nic::NicQueue`].
 //! - [`run`]: the loop that drives one over shared-memory links: spins while traffic flows, sleeps when it does not.
 //! - [`block`]: a storage broker, sans-I/O, for areas that lie as extents on one file or device, and its loop.
+//! - [`tcp`]: TCP/IP engines for applications that live on a VNIC and link none.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -10,6 +11,7 @@ mod counters;
 mod rate;
 pub mod run;
 pub mod switch;
+pub mod tcp;
 
 pub use counters::PortCounters;
 pub use run::{Board, Command, PortReport, run};

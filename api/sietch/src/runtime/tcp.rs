@@ -595,6 +595,7 @@ fn refused(cause: ConnectError) -> io::Error {
     let kind = match cause {
         ConnectError::NoRoute(_) | ConnectError::Ourselves(_) => io::ErrorKind::NetworkUnreachable,
         ConnectError::NoPort(_) => io::ErrorKind::AddrNotAvailable,
+        ConnectError::PortInUse(_) => io::ErrorKind::AddrInUse,
         ConnectError::NoFlow => io::ErrorKind::QuotaExceeded,
     };
     io::Error::new(kind, cause)

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use sietch_nic::Foreign;
+
 use super::Engine;
 use crate::congestion::{Algorithm, Kind};
 use crate::events::{Event, EventKind};
@@ -30,6 +32,9 @@ pub enum ConnectError {
     /// All flows are in use.
     #[error("all flows are in use: close some, or raise the engine's limit")]
     NoFlow,
+    /// There is a connection between that port and this peer already, or was a moment ago.
+    #[error("port {0} has a connection to that peer, or had one within a minute: choose another, or none")]
+    PortInUse(u16),
 }
 
 /// Why a port cannot be listened on or bound.
@@ -64,11 +69,32 @@ impl Engine {
         self.listeners.retain(|listener| listener.port != port);
     }
 
+    /// Changes how many connections to `port` may wait for the application to take their events. With zero no handshake is completed: for who has a
+    /// queue of accepted connections beside the engine's, and finds it full. Peers ask again, and are let in when there is room.
+    pub fn set_backlog(&mut self, port: u16, backlog: u32) {
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+            listener.backlog = backlog;
+        }
+    }
+
     /// Begins a connection from a port that is chosen at random (RFC 6056).
     ///
     /// # Errors
     /// See [`ConnectError`]. Everything that happens later comes as an event.
     pub fn connect(&mut self, remote: impl Into<SocketAddr>, now: u64) -> Result<FlowId, ConnectError> {
+        self.connect_from(None, remote, now)
+    }
+
+    /// Begins a connection from `port`, or from one that is chosen at random.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]. Everything that happens later comes as an event.
+    pub fn connect_from(
+        &mut self,
+        port: Option<u16>,
+        remote: impl Into<SocketAddr>,
+        now: u64,
+    ) -> Result<FlowId, ConnectError> {
         self.set_time(now);
         let remote = remote.into();
         let address = Address::from(remote.ip());
@@ -82,7 +108,13 @@ impl Engine {
             return Err(ConnectError::NoFlow);
         }
         let name = Name { remote: address, remote_port: remote.port(), local_port: 0, local };
-        let local_port = self.choose_port(name).ok_or(ConnectError::NoPort(remote))?;
+        let local_port = match port {
+            Some(port) if self.directory.find(&Name { local_port: port, ..name }).is_some() => {
+                return Err(ConnectError::PortInUse(port));
+            }
+            Some(port) => port,
+            None => self.choose_port(name).ok_or(ConnectError::NoPort(remote))?,
+        };
         let name = Name { local_port, ..name };
         let index = self.flows.allocate().ok_or(ConnectError::NoFlow)?;
         let (iss, ts_offset) = self.initial_sequence(&name);
@@ -307,6 +339,17 @@ impl Engine {
     /// room again.
     #[inline]
     pub fn send(&mut self, flow: FlowId, data: &[u8]) -> usize {
+        self.send_payload(flow, Payload::from(data))
+    }
+
+    /// As [`Engine::send`], for bytes that somebody else may still write: they are copied out once.
+    #[inline]
+    pub fn send_foreign(&mut self, flow: FlowId, data: Foreign<'_>) -> usize {
+        self.send_payload(flow, Payload { head: &[], tail: data })
+    }
+
+    #[inline]
+    fn send_payload(&mut self, flow: FlowId, data: Payload<'_>) -> usize {
         let Some(index) = self.flows.index(flow) else { return 0 };
         let flow = &mut self.flows.hot[index];
         let open =
@@ -321,7 +364,10 @@ impl Engine {
         }
         if queued + taken > flow.tx.capacity() {
             if flow.has(flag::LENT) {
-                return self.send_behind_lent(index, data);
+                return match data.tail.is_empty() {
+                    true => self.send_behind_lent(index, data.head),
+                    false => self.send_behind_lent(index, &data.to_vec()),
+                };
             }
             if !flow.tx.fetch_small(&mut self.pool, taken) {
                 let limit = flow.send_limit(self.send_buffer);
@@ -332,7 +378,7 @@ impl Engine {
             self.note_refused(index, taken == 0);
         }
         if taken > 0 {
-            self.flows.hot[index].tx.append(Payload::from(&data[..taken]));
+            self.flows.hot[index].tx.append(data.take(taken));
             self.touch(index);
         }
         taken

@@ -267,7 +267,7 @@ impl Host {
         self.engine.connect(remote, self.now).map_err(|error| {
             Errno(match error {
                 ConnectError::NoRoute(_) | ConnectError::Ourselves(_) => libc::ENETUNREACH,
-                ConnectError::NoPort(_) => libc::EADDRNOTAVAIL,
+                ConnectError::NoPort(_) | ConnectError::PortInUse(_) => libc::EADDRNOTAVAIL,
                 ConnectError::NoFlow => libc::ENOBUFS,
             })
         })

@@ -1,0 +1,26 @@
+//! TCP as a service: engines that run here, for applications that live on a VNIC and link none.
+//!
+//! ```text
+//!  application          | service                                   | network
+//!  socket <-- rings --> | channel <-- host: pump --> engine flow <--|--> peer
+//!         <- placeholder->  (doorbell, hang-up)                     |
+//! ```
+//!
+//! - [`channel`]: the service's side of one connection with an application: its bytes, its end, its doorbell.
+//! - [`ports`]: who has which port of the VNIC: reservations, listeners.
+//! - [`host`]: an engine with its applications, sans-I/O: connections, listeners, and bytes moved both ways.
+//!
+//! What stands in memory that an application can write is hostile ([`channel`] says what follows from that). What an application does
+//! wrong costs it its own connections.
+
+pub mod channel;
+pub mod host;
+pub mod limits;
+pub mod metrics;
+pub mod ports;
+mod slots;
+
+pub use channel::{Channel, Departure, Wanted};
+pub use host::{Arrival, Host, Share};
+pub use metrics::Counters;
+pub use ports::{Claim, Listening, Name, Ports, Refused};

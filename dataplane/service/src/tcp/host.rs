@@ -1,0 +1,588 @@
+//! An engine with the applications that live on its VNIC, sans-I/O.
+//!
+//! One turn ([`Host::turn`]):
+//!
+//! 1. The engine takes a batch of frames. What happened to a connection makes it *active*.
+//! 2. Every active connection is pumped (`host/pump.rs`): bytes from its application into the engine, bytes from the engine to its application, ends
+//!    both ways. So much a turn for each, and for each application.
+//! 3. The engine sends for all of them and rings once.
+//!
+//! A connection on which nothing has moved for a while ([`super::limits::WARM`]), or at all when the loop is about to sleep ([`Host::rest`]), is *armed*: its
+//! application rings from then on, and it costs nothing until it does ([`Host::rung`]), or the engine has news of it.
+//!
+//! Flow control is what the two sides have: a full ring leaves bytes in the engine, whose window closes; a full send buffer leaves bytes in the ring,
+//! which fills.
+//!
+//! Handshakes complete without the application. A connection that came about waits at its listener ([`Host::next_arrival`]) for somebody to make a channel
+//! for it ([`Host::attach`]); those that wait, and are handed over but not taken, count against the backlog, and the engine completes no
+//! handshake beyond that.
+//!
+//! The ends, towards the network as Linux has them:
+//!
+//! | the application | the peer gets |
+//! | --- | --- |
+//! | shuts down sending | FIN after all data |
+//! | closes, or dies, having read everything | the same; RST if it sends any more |
+//! | closes, or dies, with something unread; or asked for it | RST |
+//!
+//! | the peer | the application gets |
+//! | --- | --- |
+//! | FIN | end of stream after all data |
+//! | RST, silence, unreachable | what it was given, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH |
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+use sietch_net::{CloseReason, ConnectError, Engine, Event, EventKind, FlowId};
+use sietch_nic::NicQueue;
+
+use super::channel::{Channel, Departure, Wanted};
+use super::limits::{BACKLOG, CLAIMS_OF_APPLICATION, CONNECTIONS_OF_APPLICATION, LAST_BYTES};
+use super::metrics::Counters;
+use super::ports::{Name, Ports, Refused};
+use super::slots::Slots;
+
+mod pump;
+#[cfg(test)]
+mod tests;
+
+/// A connection that came about and has no channel yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// To be given to [`Host::attach`].
+    pub flow: FlowId,
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+}
+
+/// What an application has of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// What groups its processes.
+    pub id: [u8; 16],
+    /// Its user.
+    pub uid: u32,
+    /// Connections.
+    pub connections: u32,
+    /// Ports reserved or listened on.
+    pub claims: u32,
+    /// Bytes that it has sent to the network.
+    pub sent: u64,
+    /// Bytes that it was given.
+    pub received: u64,
+}
+
+#[derive(Debug)]
+struct Application {
+    share: Share,
+    /// The turn for which the two below are meant: bytes it may still move, out and in.
+    turn: u64,
+    out: usize,
+    into: usize,
+}
+
+/// How a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Asked for.
+    Connecting,
+    /// There.
+    Open,
+    /// The application is gone; what it sent is on its way into the engine.
+    Leaving,
+    /// The engine is done with it; the application has still to let go.
+    Over,
+}
+
+#[derive(Debug)]
+struct Connection<C> {
+    channel: C,
+    flow: FlowId,
+    application: u64,
+    phase: Phase,
+    /// In the list of those looked at in every turn.
+    active: bool,
+    /// What was asked of the channel.
+    armed: Wanted,
+    /// The engine took less than there was: it will say when it takes more.
+    blocked: bool,
+    /// The application's ring was full.
+    full: bool,
+    /// Our FIN is queued.
+    send_ended: bool,
+    /// The application was told that the peer has ended.
+    told_end: bool,
+    /// When something last moved.
+    moved_at: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Host<C> {
+    engine: Engine,
+    ports: Ports,
+    connections: Slots<Connection<C>>,
+    applications: Slots<Application>,
+    by_id: HashMap<([u8; 16], u32), u64>,
+    /// Arrivals by claim.
+    arrivals: BTreeMap<u64, VecDeque<Arrival>>,
+    active: Vec<u64>,
+    /// Those whose application is gone, and until when they may take; in the order of that.
+    leaving: VecDeque<(u64, u64)>,
+    events: Vec<Event>,
+    now: u64,
+    turns: u64,
+    counters: Counters,
+}
+
+impl<C: Channel> Host<C> {
+    /// Nobody is there yet.
+    pub fn new(engine: Engine, ports: Ports) -> Self {
+        Self {
+            engine,
+            ports,
+            connections: Slots::default(),
+            applications: Slots::default(),
+            by_id: HashMap::new(),
+            arrivals: BTreeMap::new(),
+            active: Vec::new(),
+            leaving: VecDeque::new(),
+            events: Vec::new(),
+            now: 0,
+            turns: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The engine, for who looks inside.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Who has which port.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            connections: self.connections.len() as u64,
+            active: self.active.len() as u64,
+            claims: self.ports.len() as u64,
+            ..self.counters
+        }
+    }
+
+    /// What each application has.
+    pub fn shares(&self) -> impl Iterator<Item = Share> {
+        self.applications.iter().map(|(_, application)| application.share)
+    }
+
+    /// The application of that name and user; it is forgotten when it has nothing any more.
+    pub fn application(&mut self, id: [u8; 16], uid: u32) -> u64 {
+        if let Some(key) = self.by_id.get(&(id, uid)) {
+            return *key;
+        }
+        let share = Share { id, uid, connections: 0, claims: 0, sent: 0, received: 0 };
+        let key = self.applications.insert(Application { share, turn: 0, out: 0, into: 0 });
+        self.by_id.insert((id, uid), key);
+        key
+    }
+
+    fn settle_application(&mut self, key: u64) {
+        let Some(application) = self.applications.get(key) else { return };
+        let share = application.share;
+        if share.connections == 0 && share.claims == 0 {
+            self.by_id.remove(&(share.id, share.uid));
+            self.applications.remove(key);
+        }
+    }
+
+    /// Reserves a name.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn bind(&mut self, name: Name) -> Result<u64, Refused> {
+        let Some(application) = self.applications.get(name.application) else { return Err(Refused::TooMany) };
+        if application.share.claims >= CLAIMS_OF_APPLICATION {
+            return Err(Refused::TooMany);
+        }
+        let claimed = self.ports.claim(name);
+        match claimed {
+            Ok(_) => {
+                if let Some(application) = self.applications.get_mut(name.application) {
+                    application.share.claims += 1;
+                }
+            }
+            Err(_) => self.settle_application(name.application),
+        }
+        claimed
+    }
+
+    /// Listens on a reserved name, or changes the backlog.
+    ///
+    /// # Errors
+    /// [`Refused::InUse`]: another claim of that port is listened on.
+    pub fn listen(&mut self, claim: u64, backlog: u32) -> Result<(), Refused> {
+        self.ports.listen(claim, backlog.clamp(1, BACKLOG))?;
+        let Some(port) = self.ports.get(claim).map(|claim| claim.name.local.port()) else { return Ok(()) };
+        // It is listened on already if the claim is not the first one of its port.
+        let listened = self.engine.listen(port, 1);
+        self.arrivals.entry(claim).or_default();
+        self.set_backlog(port);
+        match listened {
+            Ok(()) | Err(sietch_net::ListenError::InUse(_)) => Ok(()),
+            Err(sietch_net::ListenError::Full) => Err(Refused::TooMany),
+        }
+    }
+
+    fn set_backlog(&mut self, port: u16) {
+        self.engine.set_backlog(port, self.ports.room(port));
+    }
+
+    /// Gives a name back. Connections that wait there are reset; those that were handed over go on.
+    pub fn release(&mut self, claim: u64) {
+        for arrival in self.arrivals.remove(&claim).unwrap_or_default() {
+            self.engine.abort(arrival.flow);
+        }
+        let Some((released, last)) = self.ports.release(claim) else { return };
+        let port = released.name.local.port();
+        if last {
+            self.engine.unlisten(port);
+        } else {
+            self.set_backlog(port);
+        }
+        if let Some(application) = self.applications.get_mut(released.name.application) {
+            application.share.claims = application.share.claims.saturating_sub(1);
+        }
+        self.settle_application(released.name.application);
+    }
+
+    /// The next connection that waits at a listener. It counts against the backlog until [`Host::taken`].
+    pub fn next_arrival(&mut self, claim: u64) -> Option<Arrival> {
+        self.arrivals.get_mut(&claim)?.pop_front()
+    }
+
+    /// Whether connections wait at a listener.
+    pub fn has_arrivals(&self, claim: u64) -> bool {
+        self.arrivals.get(&claim).is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    /// Puts an arrival back, as the next one.
+    pub fn put_back(&mut self, claim: u64, arrival: Arrival) {
+        match self.arrivals.get_mut(&claim) {
+            Some(waiting) => waiting.push_front(arrival),
+            None => self.engine.abort(arrival.flow),
+        }
+    }
+
+    /// One connection less waits at a listener: it was handed over, or is gone.
+    pub fn taken(&mut self, claim: u64) {
+        if let Some(queue) = self.ports.queue(claim) {
+            queue.waiting = queue.waiting.saturating_sub(1);
+        }
+        if let Some(port) = self.ports.get(claim).map(|claim| claim.name.local.port()) {
+            self.set_backlog(port);
+        }
+    }
+
+    /// Whether an application may have one more connection.
+    pub fn may_connect(&self, application: u64) -> bool {
+        self.applications
+            .get(application)
+            .is_some_and(|application| application.share.connections < CONNECTIONS_OF_APPLICATION)
+    }
+
+    /// Begins a connection, from `port` or any. To be attached, or abandoned, at once.
+    ///
+    /// # Errors
+    /// As connect(2) has them.
+    pub fn begin(
+        &mut self,
+        application: u64,
+        port: Option<u16>,
+        remote: SocketAddr,
+        now: u64,
+    ) -> Result<Arrival, Errno> {
+        self.now = self.now.max(now);
+        if !self.may_connect(application) {
+            return Err(Errno::NOBUFS);
+        }
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        let begun = self.engine.connect_from(port, remote, self.now);
+        let flow = begun.map_err(|cause| match cause {
+            ConnectError::NoRoute(_) => Errno::NETUNREACH,
+            // Who listens there was looked for before.
+            ConnectError::Ourselves(_) => Errno::CONNREFUSED,
+            ConnectError::NoPort(_) | ConnectError::PortInUse(_) => Errno::ADDRNOTAVAIL,
+            ConnectError::NoFlow => Errno::NOBUFS,
+        })?;
+        let local = self.engine.flow_info(flow).map(|info| info.local).ok_or(Errno::NOBUFS)?;
+        Ok(Arrival { flow, local, remote })
+    }
+
+    /// Resets a connection for which no channel could be made.
+    pub fn abandon(&mut self, flow: FlowId) {
+        self.engine.abort(flow);
+    }
+
+    /// Gives a connection its channel: one that has arrived, or one that was begun. Returns the key by which it is rung, or the channel if the
+    /// connection has ended meanwhile or the application has too many.
+    ///
+    /// # Errors
+    /// The channel.
+    pub fn attach(&mut self, flow: FlowId, application: u64, channel: C) -> Result<u64, C> {
+        let state = self.engine.flow_info(flow).map(|info| info.state);
+        let Some(state) = state.filter(|_| self.may_connect(application)) else {
+            self.engine.abort(flow);
+            return Err(channel);
+        };
+        let connecting = state == sietch_net::State::SynSent;
+        let key = self.connections.insert(Connection {
+            channel,
+            flow,
+            application,
+            phase: if connecting { Phase::Connecting } else { Phase::Open },
+            active: false,
+            armed: Wanted::default(),
+            blocked: false,
+            full: false,
+            send_ended: false,
+            told_end: false,
+            moved_at: self.now,
+        });
+        self.engine.set_user(flow, key);
+        if let Some(application) = self.applications.get_mut(application) {
+            application.share.connections += 1;
+        }
+        if !connecting {
+            self.counters.accepted += 1;
+            self.activate(key);
+        }
+        Ok(key)
+    }
+
+    /// The channel of a connection, for who has to tell its application something.
+    pub fn channel(&mut self, key: u64) -> Option<&mut C> {
+        self.connections.get_mut(key).map(|connection| &mut connection.channel)
+    }
+
+    /// The application of a connection has rung.
+    pub fn rung(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.channel.answer();
+        self.counters.rings += 1;
+        self.activate(key);
+    }
+
+    /// The last holder of an application's end is gone.
+    pub fn departed(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let flow = connection.flow;
+        let unread = !self.engine.received(flow).0.is_empty();
+        match (connection.phase, connection.channel.departed()) {
+            (Phase::Over, _) => self.remove(key),
+            (Phase::Connecting, _) => {
+                self.engine.close(flow);
+                self.remove(key);
+            }
+            (_, Departure::Finished) if !unread => {
+                if connection.phase != Phase::Leaving {
+                    connection.phase = Phase::Leaving;
+                    self.leaving.push_back((self.now.saturating_add(LAST_BYTES), key));
+                }
+                self.activate(key);
+            }
+            _ => self.abort(key),
+        }
+    }
+
+    /// Resets a connection's peer and forgets it.
+    fn abort(&mut self, key: u64) {
+        let Some(connection) = self.connections.get(key) else { return };
+        self.counters.aborted += 1;
+        self.engine.abort(connection.flow);
+        self.remove(key);
+    }
+
+    fn remove(&mut self, key: u64) {
+        let Some(connection) = self.connections.remove(key) else { return };
+        if let Some(application) = self.applications.get_mut(connection.application) {
+            application.share.connections = application.share.connections.saturating_sub(1);
+        }
+        self.settle_application(connection.application);
+    }
+
+    /// Has a connection looked at in every turn from now on.
+    fn activate(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.active || matches!(connection.phase, Phase::Connecting | Phase::Over) {
+            return;
+        }
+        connection.active = true;
+        connection.moved_at = self.now;
+        connection.disarm();
+        self.active.push(key);
+    }
+
+    /// One turn at `now`, in nanoseconds. Says whether anything happened; then the next one should come soon.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn turn<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<bool> {
+        self.now = self.now.max(now);
+        self.turns += 1;
+        let (received, more) = self.engine.receive(queue, now);
+        let happened = self.take_events();
+        let moved = self.pump_all();
+        self.end_those_that_linger();
+        let emitted = self.engine.emit(queue, now)?;
+        Ok(received > 0 || more || happened || moved || emitted.sent > 0 || emitted.more)
+    }
+
+    fn take_events(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        self.engine.take_events(&mut events);
+        let happened = !events.is_empty();
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.events = events;
+        happened
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event.kind {
+            EventKind::Accepted { remote, .. } => self.arrive(event.flow, remote),
+            EventKind::Connected => self.connected(event.user),
+            EventKind::Readable | EventKind::PeerClosed => self.activate(event.user),
+            EventKind::Writable => {
+                if let Some(connection) = self.connections.get_mut(event.user) {
+                    connection.blocked = false;
+                }
+                self.activate(event.user);
+            }
+            EventKind::Closed(reason) if event.user == 0 => self.forget_arrival(event.flow, reason),
+            EventKind::Closed(reason) => self.over(event.user, reason),
+            EventKind::Datagram { .. } => {}
+        }
+    }
+
+    /// A handshake is complete.
+    fn arrive(&mut self, flow: FlowId, remote: SocketAddr) {
+        let Some(local) = self.engine.flow_info(flow).map(|info| info.local) else { return };
+        let hash = u64::from(remote.port()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let Some(claim) = self.ports.listener(local, hash) else {
+            self.counters.unwanted += 1;
+            self.engine.abort(flow);
+            return;
+        };
+        if let Some(queue) = self.ports.queue(claim) {
+            queue.waiting += 1;
+        }
+        self.set_backlog(local.port());
+        self.arrivals.entry(claim).or_default().push_back(Arrival { flow, local, remote });
+    }
+
+    /// A connection that waits at a listener has ended.
+    fn forget_arrival(&mut self, flow: FlowId, _reason: CloseReason) {
+        let waits = |(claim, waiting): (&u64, &VecDeque<Arrival>)| {
+            waiting.iter().any(|arrival| arrival.flow == flow).then_some(*claim)
+        };
+        let Some(claim) = self.arrivals.iter().find_map(waits) else { return };
+        if let Some(waiting) = self.arrivals.get_mut(&claim) {
+            waiting.retain(|arrival| arrival.flow != flow);
+        }
+        self.taken(claim);
+    }
+
+    fn connected(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.phase = Phase::Open;
+        connection.channel.establish();
+        connection.channel.ring();
+        self.counters.connected += 1;
+        self.activate(key);
+    }
+
+    /// The engine is done with a connection.
+    fn over(&mut self, key: u64, reason: CloseReason) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let error = match reason {
+            CloseReason::Normal => Errno::CONNABORTED,
+            CloseReason::Reset => Errno::CONNRESET,
+            CloseReason::TimedOut => Errno::TIMEDOUT,
+            CloseReason::Refused => Errno::CONNREFUSED,
+            CloseReason::Unreachable => Errno::HOSTUNREACH,
+        };
+        connection.flow = FlowId::NONE;
+        match connection.phase {
+            Phase::Connecting => {
+                connection.phase = Phase::Over;
+                connection.channel.fail(error);
+                connection.channel.ring();
+                self.counters.failed += 1;
+            }
+            Phase::Open if reason == CloseReason::Normal => {
+                connection.phase = Phase::Over;
+                if !std::mem::replace(&mut connection.told_end, true) {
+                    connection.channel.finish();
+                }
+                connection.channel.ring();
+            }
+            Phase::Open => {
+                self.counters.reset += 1;
+                connection.channel.break_off(error);
+                self.remove(key);
+            }
+            Phase::Leaving => self.remove(key),
+            Phase::Over => {}
+        }
+    }
+
+    /// Those whose application is gone, and whose peer takes nothing, do not stay for ever.
+    fn end_those_that_linger(&mut self) {
+        while let Some(&(until, key)) = self.leaving.front() {
+            let there = self.connections.get(key).is_some();
+            if there && until > self.now {
+                break;
+            }
+            self.leaving.pop_front();
+            if there {
+                self.abort(key);
+            }
+        }
+    }
+
+    /// When the next turn is due even if nothing arrives and nobody rings.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let leaving = self.leaving.front().map(|(until, _)| *until);
+        [self.engine.next_deadline(), leaving].into_iter().flatten().min()
+    }
+
+    /// Resets every connection, tells every application `error`, and gives every port back: the VNIC was revoked, or is gone.
+    pub fn end(&mut self, error: Errno) {
+        for key in self.ports.keys() {
+            self.release(key);
+        }
+        for key in self.connections.keys() {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            match connection.phase {
+                Phase::Connecting => {
+                    connection.channel.fail(error);
+                    connection.channel.ring();
+                }
+                Phase::Open => connection.channel.break_off(error),
+                Phase::Leaving | Phase::Over => {}
+            }
+            self.abort(key);
+        }
+        self.active.clear();
+        self.leaving.clear();
+    }
+}

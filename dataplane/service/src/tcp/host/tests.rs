@@ -1,0 +1,171 @@
+//! A host on a simulated link, its applications on one side, an engine as everybody's peer on the other, in virtual time.
+//!
+//! Applications sleep as programs do: they run only when they were rung, and the host hears of them only when they ring. A wake-up that is lost
+//! shows as a connection that never ends.
+
+mod pipe;
+mod world;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use rustix::io::Errno;
+use sietch_sim::seeds::{self, Budget};
+use sietch_sim::{LinkConfig, Random};
+
+use crate::tcp::ports::{Name, Refused};
+use world::{Ending, PEER, PORT, Plan, SECOND, SERVICE, World};
+
+fn name(port: u16, application: u64) -> Name {
+    let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    Name { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application }
+}
+
+fn history(seed: u64) {
+    let mut random = Random::new(seed);
+    let faults = if random.chance(300) { LinkConfig::perfect() } else { LinkConfig::swarm(&mut random) };
+    let count = random.between(1, 10);
+    let plans = (0..count).map(|_| Plan::draw(&mut random)).collect();
+    let mut world = World::new(faults, plans, random);
+    world.run(31 * SECOND);
+    world.heal();
+    assert!(world.run(2000 * SECOND), "still going on: {:#?}", world.describe());
+    world.check();
+}
+
+#[test]
+fn bytes_and_ends_arrive_whatever_the_link_and_the_others_do() {
+    seeds::run("tcp host", &[], Budget { seeds: 2_000, seconds: 12 }, history);
+}
+
+/// One connection over a perfect link, with these plans.
+fn single(plan: Plan) -> World {
+    let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(1));
+    assert!(world.run(200 * SECOND), "still going on: {:#?}", world.describe());
+    world
+}
+
+#[test]
+fn a_reset_is_told_to_the_application_after_what_it_was_given() {
+    let plan = Plan { peer: 1000, application: 0, peer_ends: Ending::Reset, ..Plan::polite(false) };
+    let world = single(plan);
+    let pipe = world.pipe(0);
+    assert_eq!((pipe.received, pipe.broken), (1000, Some(Errno::CONNRESET)));
+}
+
+#[test]
+fn an_application_that_dies_with_something_unread_resets_its_peer() {
+    let plan = Plan { peer: 50_000, application: 300_000, dies_at: Some(10), ..Plan::polite(false) };
+    let world = single(plan);
+    assert!(world.peer_was_reset(0), "{:#?}", world.describe());
+}
+
+#[test]
+fn an_application_that_dies_in_peace_leaves_what_it_sent() {
+    let plan = Plan {
+        peer: 0,
+        application: 300_000,
+        peer_ends: Ending::Polite,
+        dies_when_sent: true,
+        ..Plan::polite(true)
+    };
+    let world = single(plan);
+    assert_eq!(world.peer_received(0), 300_000, "{:#?}", world.describe());
+    assert!(!world.peer_was_reset(0));
+}
+
+#[test]
+fn nobody_listens_there() {
+    let plan = Plan { to_closed_port: true, ..Plan::polite(true) };
+    let world = single(plan);
+    assert_eq!(world.pipe(0).failed, Some(Errno::CONNREFUSED));
+}
+
+#[test]
+fn handshakes_complete_up_to_the_backlog_and_no_further() {
+    let plans = (0..12).map(|_| Plan::polite(false)).collect();
+    let mut world = World::new(LinkConfig::perfect(), plans, Random::new(3));
+    world.accepting = false;
+    world.backlog(4);
+    world.run(2 * SECOND);
+    assert_eq!(world.established(), 4, "so many handshakes were completed while nobody accepted");
+    world.accepting = true;
+    assert!(world.run(300 * SECOND), "still going on: {:#?}", world.describe());
+    world.check();
+}
+
+#[test]
+fn idle_connections_are_not_looked_at() {
+    let plans = (0..50).map(|_| Plan { silent: true, ..Plan::polite(true) }).collect();
+    let mut world = World::new(LinkConfig::perfect(), plans, Random::new(4));
+    world.run(5 * SECOND);
+    let counters = world.host.counters();
+    assert_eq!((counters.connections, counters.active), (50, 0));
+    let before = world.turns;
+    world.run(1000 * SECOND);
+    assert!(world.turns - before < 20, "an idle host took {} turns", world.turns - before);
+}
+
+#[test]
+fn one_application_with_much_to_send_leaves_the_turn_to_others() {
+    let mut plans: Vec<Plan> =
+        (0..100).map(|_| Plan { application: 150_000, owner: 1, ..Plan::polite(true) }).collect();
+    plans.push(Plan { application: 1000, peer: 1000, owner: 2, ..Plan::polite(true) });
+    let mut world = World::new(LinkConfig::perfect(), plans, Random::new(5));
+    assert!(world.run(2000 * SECOND), "still going on: {:#?}", world.describe());
+    world.check();
+    assert!(world.most_in_a_turn <= crate::tcp::limits::APPLICATION_TURN_BYTES as u64);
+    assert!(world.host.counters().deferred > 0);
+}
+
+#[test]
+fn ports_and_applications_come_back() {
+    let mut world = World::new(LinkConfig::perfect(), Vec::new(), Random::new(6));
+    let host = &mut world.host;
+    let application = host.application([7; 16], 1000);
+    let claims: Vec<u64> = (0..crate::tcp::limits::CLAIMS_OF_APPLICATION)
+        .map(|count| host.bind(name(10_000 + count as u16, application)).expect("within its share"))
+        .collect();
+    assert_eq!(host.bind(name(9_999, application)), Err(Refused::TooMany));
+    for claim in &claims {
+        host.listen(*claim, 5).expect("nobody else listens");
+    }
+    claims.into_iter().for_each(|claim| host.release(claim));
+    // The world's own listener is left.
+    assert_eq!((host.counters().claims, host.shares().count(), host.engine().sockets().count()), (1, 1, 1));
+}
+
+#[test]
+fn a_revoked_vnic_ends_its_connections_and_frees_its_ports() {
+    let plans =
+        vec![Plan { silent: true, ..Plan::polite(true) }, Plan { silent: true, ..Plan::polite(false) }];
+    let mut world = World::new(LinkConfig::perfect(), plans, Random::new(7));
+    world.run(5 * SECOND);
+    world.host.end(Errno::NETDOWN);
+    assert_eq!((world.pipe(0).broken, world.pipe(1).broken), (Some(Errno::NETDOWN), Some(Errno::NETDOWN)));
+    let counters = world.host.counters();
+    assert_eq!((counters.connections, counters.claims), (0, 0));
+}
+
+/// A channel whose application says whatever it likes about itself.
+#[test]
+fn nonsense_of_one_application_is_its_own_loss() {
+    seeds::run("tcp host hostile", &[], Budget { seeds: 300, seconds: 5 }, |seed| {
+        let mut random = Random::new(seed);
+        let mut plans: Vec<Plan> =
+            (0..4).map(|_| Plan { owner: 2, ..Plan::draw_polite(&mut random) }).collect();
+        plans.extend((0..4).map(|_| Plan { owner: 1, hostile: true, ..Plan::draw(&mut random) }));
+        let mut world = World::new(LinkConfig::perfect(), plans, random);
+        assert!(world.run(2000 * SECOND), "still going on: {:#?}", world.describe());
+        world.check();
+    });
+}
+
+#[test]
+fn addresses_are_what_the_wire_says() {
+    let mut world =
+        World::new(LinkConfig::perfect(), vec![Plan { silent: true, ..Plan::polite(false) }], Random::new(8));
+    world.run(5 * SECOND);
+    let arrival = world.arrived.first().expect("one came");
+    assert_eq!(arrival.local, SocketAddr::from((SERVICE, PORT)));
+    assert_eq!(arrival.remote.ip(), std::net::IpAddr::from(PEER));
+}

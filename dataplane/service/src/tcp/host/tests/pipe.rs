@@ -1,0 +1,195 @@
+//! A channel in memory, and the application at its other end.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use sietch_ring::Foreign;
+
+use crate::tcp::channel::{Channel, Departure, Wanted};
+
+/// Bytes that fit each way.
+const CAPACITY: usize = 16 << 10;
+
+/// What both ends see, and what the application knows.
+#[derive(Debug, Default)]
+pub struct Pipe {
+    pub out: VecDeque<u8>,
+    pub out_ended: bool,
+    pub into: VecDeque<u8>,
+    pub into_ended: bool,
+    /// What the service asked to be rung for, and whether it was.
+    pub service: Wanted,
+    pub service_rung: bool,
+    /// The same of the application.
+    pub application: Wanted,
+    pub application_rung: bool,
+    news: Wanted,
+    pub established: bool,
+    pub failed: Option<Errno>,
+    pub broken: Option<Errno>,
+    pub gone: bool,
+    /// Bytes that the application has read.
+    pub received: u64,
+    /// Lies about everything, by turns.
+    pub hostile: bool,
+    lies: u32,
+    caught: bool,
+}
+
+impl Pipe {
+    pub fn new(hostile: bool) -> Self {
+        Self { hostile, lies: 1, ..Self::default() }
+    }
+
+    /// The application sends; it rings if it was asked to.
+    pub fn write(&mut self, byte: impl Fn(u64) -> u8, from: u64, count: usize) -> usize {
+        let count = count.min(CAPACITY - self.out.len());
+        self.out.extend((from..).take(count).map(byte));
+        self.touch(count > 0, false);
+        count
+    }
+
+    pub fn end(&mut self) {
+        self.out_ended = true;
+        self.touch(true, false);
+    }
+
+    pub fn read(&mut self, most: usize) -> Vec<u8> {
+        let count = most.min(self.into.len());
+        let bytes: Vec<u8> = self.into.drain(..count).collect();
+        self.received += count as u64;
+        self.touch(false, count > 0);
+        bytes
+    }
+
+    fn touch(&mut self, data: bool, room: bool) {
+        self.service_rung |= (data && self.service.data) || (room && self.service.room);
+    }
+}
+
+/// The service's end.
+#[derive(Debug)]
+pub struct ServiceEnd(pub Rc<RefCell<Pipe>>);
+
+impl ServiceEnd {
+    /// Whether the next answer is a lie.
+    fn lies(&self) -> Option<u32> {
+        let mut pipe = self.0.borrow_mut();
+        pipe.lies = pipe.lies.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        (pipe.hostile && pipe.lies & 0x30_0000 == 0).then_some(pipe.lies >> 8)
+    }
+}
+
+impl Channel for ServiceEnd {
+    fn drain(&mut self, limit: usize, mut take: impl FnMut(Foreign<'_>) -> usize) -> usize {
+        if let Some(lie) = self.lies() {
+            // Memory that holds anything.
+            let nonsense = vec![lie as u8; (lie as usize % 5000).min(limit)];
+            return take(Foreign::from_slice(&nonsense)).min(nonsense.len());
+        }
+        let mut pipe = self.0.borrow_mut();
+        let (first, second) = pipe.out.as_slices();
+        let first = &first[..first.len().min(limit)];
+        let second = &second[..second.len().min(limit - first.len())];
+        let mut taken = 0;
+        for piece in [first, second] {
+            if piece.is_empty() {
+                continue;
+            }
+            let now = take(Foreign::from_slice(piece));
+            assert!(now <= piece.len());
+            taken += now;
+            if now < piece.len() {
+                break;
+            }
+        }
+        pipe.out.drain(..taken);
+        pipe.news.room |= taken > 0;
+        taken
+    }
+
+    fn has_sent(&self) -> bool {
+        self.lies().is_some() || !self.0.borrow().out.is_empty()
+    }
+
+    fn has_ended(&self) -> bool {
+        let pipe = self.0.borrow();
+        pipe.out_ended && pipe.out.is_empty()
+    }
+
+    fn is_broken(&self) -> bool {
+        let mut pipe = self.0.borrow_mut();
+        pipe.caught |= pipe.hostile && pipe.lies & 0xfff_0000 == 0;
+        pipe.caught
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) -> usize {
+        if self.lies().is_some() {
+            return 0;
+        }
+        let mut pipe = self.0.borrow_mut();
+        assert!(!pipe.into_ended, "bytes after the end");
+        let count = bytes.len().min(CAPACITY - pipe.into.len());
+        pipe.into.extend(&bytes[..count]);
+        pipe.news.data |= count > 0;
+        count
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.borrow().into.len() < CAPACITY
+    }
+
+    fn finish(&mut self) {
+        let mut pipe = self.0.borrow_mut();
+        assert!(!pipe.into_ended, "told of the end twice");
+        pipe.into_ended = true;
+        pipe.news.data = true;
+    }
+
+    fn ring(&mut self) {
+        let mut pipe = self.0.borrow_mut();
+        let news = std::mem::take(&mut pipe.news);
+        pipe.application_rung |= (news.data && pipe.application.data) || (news.room && pipe.application.room);
+    }
+
+    fn arm(&mut self, wanted: Wanted) {
+        let mut pipe = self.0.borrow_mut();
+        assert_eq!(pipe.service, Wanted::default(), "armed twice");
+        pipe.service = wanted;
+    }
+
+    fn disarm(&mut self, wanted: Wanted) {
+        let mut pipe = self.0.borrow_mut();
+        assert_eq!(pipe.service, wanted, "disarmed what was not armed");
+        pipe.service = Wanted::default();
+    }
+
+    fn answer(&mut self) {
+        self.0.borrow_mut().service_rung = false;
+    }
+
+    fn departed(&mut self) -> Departure {
+        let pipe = self.0.borrow();
+        if pipe.into.is_empty() { Departure::Finished } else { Departure::Reset }
+    }
+
+    fn establish(&mut self) {
+        let mut pipe = self.0.borrow_mut();
+        pipe.established = true;
+        pipe.application_rung = true;
+    }
+
+    fn fail(&mut self, error: Errno) {
+        let mut pipe = self.0.borrow_mut();
+        pipe.failed = Some(error);
+        pipe.application_rung = true;
+    }
+
+    fn break_off(&mut self, error: Errno) {
+        let mut pipe = self.0.borrow_mut();
+        pipe.broken = Some(error);
+        pipe.application_rung = true;
+    }
+}
