@@ -11,7 +11,26 @@
 //!
 //! `docs/posix.md` lists what is supported, and what is not with the errno that it gives.
 
+pub mod accept;
+pub mod adopt;
+pub mod context;
+pub mod data;
+pub mod descriptor;
 pub mod end;
+pub mod file;
+pub mod local;
+pub mod message;
+pub mod options;
+pub mod options_of;
+pub mod process;
+pub mod raw;
+pub mod real;
+pub mod receive;
+pub mod send;
+pub mod service;
+pub mod sleep;
+pub mod socket;
+pub mod stdio;
 pub mod sys;
 pub mod table;
 pub mod wait;

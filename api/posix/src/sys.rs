@@ -106,6 +106,12 @@ pub fn give_int(outcome: Outcome) -> c_int {
     c_int::try_from(give(outcome)).unwrap_or(c_int::MAX)
 }
 
+/// What a function in the C library's manner answered, taken apart.
+#[inline]
+pub fn outcome_of(answer: isize) -> Outcome {
+    if answer < 0 { Err(errno()) } else { Ok(answer.cast_unsigned()) }
+}
+
 /// Sets the calling thread's errno.
 #[inline]
 pub fn set_errno(errno: Errno) {

@@ -103,6 +103,10 @@ pub mod facts {
     pub const BOUND: u32 = 2;
     /// Being registered again after the service's death, by one thread at a time.
     pub const RENEWING: u32 = 4;
+    /// A listener that was shut down: accept answers EINVAL.
+    pub const STOPPED: u32 = 8;
+    /// A listener without a service: the descriptor is the kernel's listening socket.
+    pub const FALLEN: u32 = 16;
 }
 
 /// What stands behind one or more descriptors.
@@ -391,6 +395,11 @@ fn owned(entry: u64) -> Option<Held> {
 /// One past the highest descriptor that ever was ours.
 pub fn highest() -> c_int {
     HIGHEST.load(Acquire).cast_signed()
+}
+
+/// Descriptors up to `last` that may be ours.
+pub fn highest_below(last: u32) -> std::ops::Range<c_int> {
+    0..highest().min(c_int::try_from(last).map_or(c_int::MAX, |last| last.saturating_add(1)))
 }
 
 /// Calls `each` for every descriptor that refers to a description.

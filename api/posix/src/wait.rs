@@ -16,6 +16,12 @@ pub fn closing(_fd: c_int, _held: &Held) {}
 /// Another file was put at a descriptor: a pending socket became a stream or a listener, or a listener was registered again.
 pub fn replaced(_fd: c_int, _held: &Held) {}
 
+/// In the child of a fork, before anything else runs there.
+pub fn after_fork() {}
+
+/// A new descriptor refers to what `old` refers to.
+pub fn duplicated(_old: c_int, _new: c_int, _held: &Held) {}
+
 /// Looks for a while until `ready` says so, no longer than it pays. `false`: time to sleep.
 pub fn spin(_held: &Held, _which: usize, mut ready: impl FnMut() -> bool) -> bool {
     ready()

@@ -1,1 +1,139 @@
 //! What `sietch run` preloads: the C library's calls, each forwarded to `sietch-posix`.
+//!
+//! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `syscall`) take their arguments as numbers: on the machines that Sietch runs on a variadic caller
+//! passes them in the same registers.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use sietch_posix::{accept, data, descriptor, file, message, options_of, process, raw, socket, stdio};
+
+mod wait;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+extern "C" fn begin() {
+    process::begin();
+}
+
+extern "C" fn end() {
+    process::end();
+}
+
+/// Defines functions with the C library's names.
+macro_rules! export {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? => $call:expr;)*) => {
+        $(
+            /// The C library's function of this name.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            #[allow(unused_unsafe, reason = "some of them touch no memory")]
+            pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
+                // SAFETY: the caller's promise is that of the C library's function, which is what is asked for.
+                unsafe { $call }
+            }
+        )*
+    };
+}
+#[allow(unused_imports, reason = "for the modules of this crate")]
+pub(crate) use export;
+
+export! {
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int => socket::socket(domain, kind, protocol);
+    bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::bind(fd, name, length);
+    listen(fd: c_int, backlog: c_int) -> c_int => socket::listen(fd, backlog);
+    connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::connect(fd, name, length);
+    __connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::connect(fd, name, length);
+    shutdown(fd: c_int, how: c_int) -> c_int => socket::shutdown(fd, how);
+    getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::getsockname(fd, name, length);
+    getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::getpeername(fd, name, length);
+    accept(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => accept::accept4(fd, name, length, 0);
+    accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int => accept::accept4(fd, name, length, flags);
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int => options_of::getsockopt(fd, level, name, value, length);
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int => options_of::setsockopt(fd, level, name, value, length);
+    sockatmark(fd: c_int) -> c_int => descriptor::sockatmark(fd);
+}
+
+export! {
+    read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => data::read(fd, to, length);
+    __read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => data::read(fd, to, length);
+    write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => data::write(fd, from, length);
+    __write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => data::write(fd, from, length);
+    readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t => data::readv(fd, vectors, count);
+    writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t => data::writev(fd, vectors, count);
+    preadv2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::preadv2(fd, vectors, count, offset, flags);
+    preadv64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::preadv2(fd, vectors, count, offset, flags);
+    pwritev2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2(fd, vectors, count, offset, flags);
+    pwritev64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2(fd, vectors, count, offset, flags);
+    recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t => data::recvfrom(fd, to, length, flags, std::ptr::null_mut(), std::ptr::null_mut());
+    __recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t => data::recvfrom(fd, to, length, flags, std::ptr::null_mut(), std::ptr::null_mut());
+    recvfrom(fd: c_int, to: *mut c_void, length: size_t, flags: c_int, name: *mut sockaddr, name_length: *mut socklen_t) -> ssize_t => data::recvfrom(fd, to, length, flags, name, name_length);
+    send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t => data::sendto(fd, from, length, flags, std::ptr::null(), 0);
+    __send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t => data::sendto(fd, from, length, flags, std::ptr::null(), 0);
+    sendto(fd: c_int, from: *const c_void, length: size_t, flags: c_int, name: *const sockaddr, name_length: socklen_t) -> ssize_t => data::sendto(fd, from, length, flags, name, name_length);
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => message::sendmsg(fd, message, flags);
+    __sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => message::sendmsg(fd, message, flags);
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => message::recvmsg(fd, message, flags);
+    __recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => message::recvmsg(fd, message, flags);
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int => message::sendmmsg(fd, messages, count, flags);
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int => message::recvmmsg(fd, messages, count, flags, timeout);
+    sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => file::sendfile(out, from, offset, count);
+    sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => file::sendfile(out, from, offset, count);
+    splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => file::splice(from, from_offset, to, to_offset, length, flags);
+    tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t => file::tee(from, to, length, flags);
+    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => stdio::fdopen(fd, mode);
+}
+
+export! {
+    __read_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t) -> ssize_t => {
+        check(length, room);
+        data::read(fd, to, length)
+    };
+    __recv_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t, flags: c_int) -> ssize_t => {
+        check(length, room);
+        data::recvfrom(fd, to, length, flags, std::ptr::null_mut(), std::ptr::null_mut())
+    };
+    __recvfrom_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t, flags: c_int, name: *mut sockaddr, name_length: *mut socklen_t) -> ssize_t => {
+        check(length, room);
+        data::recvfrom(fd, to, length, flags, name, name_length)
+    };
+}
+
+export! {
+    close(fd: c_int) -> c_int => descriptor::close(fd);
+    __close(fd: c_int) -> c_int => descriptor::close(fd);
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int => descriptor::close_range(first, last, flags);
+    closefrom(first: c_int) => descriptor::closefrom(first);
+    dup(old: c_int) -> c_int => descriptor::dup(old);
+    dup2(old: c_int, new: c_int) -> c_int => descriptor::dup2(old, new);
+    __dup2(old: c_int, new: c_int) -> c_int => descriptor::dup2(old, new);
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int => descriptor::dup3(old, new, flags);
+    fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => descriptor::fcntl(fd, command, argument);
+    fcntl64(fd: c_int, command: c_int, argument: size_t) -> c_int => descriptor::fcntl(fd, command, argument);
+    __fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => descriptor::fcntl(fd, command, argument);
+    ioctl(fd: c_int, request: c_ulong, argument: size_t) -> c_int => descriptor::ioctl(fd, request, argument);
+    vfork() -> c_int => process::fork();
+    _exit(status: c_int) -> ! => process::exit(status);
+    _Exit(status: c_int) -> ! => process::exit(status);
+    syscall(number: c_long, a: size_t, b: size_t, c: size_t, d: size_t, e: size_t, f: size_t) -> c_long => raw::syscall(number, [a, b, c, d, e, f]);
+}
+
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+/// What a fortified program asks for: that it dies rather than overflow.
+fn check(length: size_t, room: size_t) {
+    if length > room {
+        // SAFETY: ends the process.
+        unsafe { __chk_fail() };
+    }
+}

@@ -1,0 +1,1 @@
+//! epoll, poll, select and signals.

@@ -1,0 +1,153 @@
+//! Descriptors that came from elsewhere: over exec, or in a message.
+//!
+//! 1. A placeholder is a Unix socket without a name whose other end has none either. Whoever has one may ask the service what it is; to have it is
+//!    all the right that it takes. Other descriptors need nothing: a kernel's TCP socket stays the kernel's.
+//! 2. The constructor looks at everything in `/proc/self/fd`, read with system calls into the stack. After an exec two descriptors of one socket become two
+//!    descriptions; what they have in common is in the end's private page.
+//! 3. Streams at 0, 1 and 2 are read by the C library's `stdin` and so on without a call that could be interposed: those are replaced
+//!    ([`crate::stdio`]).
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Relaxed;
+
+use libc::msghdr;
+
+use crate::context;
+use crate::service::{self, Adopted};
+use crate::socket::set_listener_name;
+use crate::stdio;
+use crate::sys::{self, address, address_mut, signed};
+use crate::table::{self, Kind};
+
+/// Descriptors that one message can carry (`SCM_MAX_FD`).
+const MOST: usize = 253;
+
+/// Whether a descriptor may be a placeholder: a connected Unix socket, stream or of packets, both sides without names.
+fn may_be_ours(fd: c_int) -> bool {
+    let option = |name| sys::socket_option(fd, libc::SOL_SOCKET, name);
+    if option(libc::SO_DOMAIN) != Ok(libc::AF_UNIX)
+        || !matches!(option(libc::SO_TYPE), Ok(libc::SOCK_STREAM | libc::SOCK_SEQPACKET))
+    {
+        return false;
+    }
+    nameless(fd, libc::SYS_getsockname) && nameless(fd, libc::SYS_getpeername)
+}
+
+fn nameless(fd: c_int, call: libc::c_long) -> bool {
+    let mut name = [0_u8; 110];
+    let mut length: libc::socklen_t = 110;
+    let (to, size) = (address_mut(name.as_mut_ptr()), address_mut(&raw mut length));
+    // SAFETY: the kernel writes at most 110 bytes, and the length.
+    unsafe { sys::ask(call, [signed(fd), to, size, 0, 0, 0]) }.is_ok() && length == 2
+}
+
+/// Asks about a descriptor, and takes it into the table if it is ours.
+pub fn adopt(fd: c_int) -> bool {
+    if table::is_ours(fd) {
+        drop(table::remove(fd));
+    }
+    let Some(context) = context::get() else { return false };
+    if !may_be_ours(fd) {
+        return false;
+    }
+    let held = match service::adopt(context, fd) {
+        Ok(Adopted::Stream(end)) => {
+            let family = u16::from_ne_bytes([end.names().local[0], end.names().local[1]]);
+            let held = table::describe(Kind::Stream, Some(end));
+            if let Some(held) = &held {
+                held.facts.domain.store(u32::from(family), Relaxed);
+            }
+            held
+        }
+        Ok(Adopted::Listener(name)) => {
+            let held = table::describe(Kind::Listener, None);
+            if let Some(held) = &held {
+                held.facts
+                    .domain
+                    .store(u32::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]])), Relaxed);
+                held.facts.backlog.store(libc::SOMAXCONN.cast_unsigned(), Relaxed);
+                set_listener_name(held, &name);
+            }
+            held
+        }
+        Ok(Adopted::Unknown) | Err(_) => None,
+    };
+    held.is_some_and(|held| table::put(fd, &held))
+}
+
+/// Looks at the descriptors that came with a message over a Unix socket.
+///
+/// # Safety
+/// The message is as `recvmsg` left it.
+pub unsafe fn received(message: &msghdr) {
+    if message.msg_controllen == 0 || message.msg_control.is_null() {
+        return;
+    }
+    // SAFETY: the kernel filled the control data in, well formed.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(this) = header.as_ref() {
+            if this.cmsg_level == libc::SOL_SOCKET && this.cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(this).cast_const();
+                let bytes = this.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                for index in 0..(bytes / size_of::<c_int>()).min(MOST) {
+                    let mut number = [0; size_of::<c_int>()];
+                    std::ptr::copy_nonoverlapping(
+                        data.add(index * number.len()),
+                        number.as_mut_ptr(),
+                        number.len(),
+                    );
+                    adopt(c_int::from_ne_bytes(number));
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// Adopts what exec left open. To be called once, before `main`.
+pub fn inherited() {
+    let path = c"/proc/self/fd";
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let arguments = [signed(libc::AT_FDCWD), address(path.as_ptr()), signed(flags), 0, 0, 0];
+    // SAFETY: the kernel reads the path.
+    let Ok(directory) = (unsafe { sys::ask(libc::SYS_openat, arguments) }) else { return };
+    let mut entries = [0_u64; 256];
+    loop {
+        let arguments = [directory, address_mut(entries.as_mut_ptr()), size_of_val(&entries), 0, 0, 0];
+        // SAFETY: the kernel writes at most so many bytes.
+        let Ok(bytes @ 1..) = (unsafe { sys::ask(libc::SYS_getdents64, arguments) }) else { break };
+        each_entry(&entries, bytes, |fd| {
+            if fd as usize != directory && adopt(fd) && fd <= 2 {
+                stdio::replace_standard(fd);
+            }
+        });
+    }
+    let _ = sys::close(directory as c_int);
+}
+
+/// Calls `each` for every name that is a number, in what `getdents64` wrote.
+fn each_entry(entries: &[u64; 256], length: usize, mut each: impl FnMut(c_int)) {
+    let byte = |at: usize| entries.get(at / 8).map_or(0, |word| word.to_ne_bytes()[at % 8]);
+    let mut at = 0;
+    while at + 19 < length {
+        let size = usize::from(u16::from_ne_bytes([byte(at + 16), byte(at + 17)]));
+        let mut number = None;
+        for place in at + 19..at + size {
+            match byte(place) {
+                digit @ b'0'..=b'9' => {
+                    number = Some(number.unwrap_or(0).min(c_int::MAX / 20) * 10 + c_int::from(digit - b'0'));
+                }
+                0 => break,
+                _ => {
+                    number = None;
+                    break;
+                }
+            }
+        }
+        if let Some(fd) = number {
+            each(fd);
+        }
+        at += size.max(20);
+    }
+}

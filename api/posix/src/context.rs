@@ -1,0 +1,127 @@
+//! What the process knows of Sietch: read once from the environment, before `main`.
+//!
+//! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` nothing is ever ours, and every call goes to the
+//!    C library.
+//! 2. Nothing is allocated: the copies lie in a static.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use sietch_protocol::socket_service::{APPLICATION_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE};
+
+/// Bytes of a Unix socket's path.
+const PATH: usize = 108;
+
+/// What the environment said.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    path: [u8; PATH],
+    path_length: usize,
+    /// Groups the processes of one `sietch run`.
+    pub application: [u8; 16],
+    vnic: [u8; 32],
+    vnic_length: usize,
+    /// Whether to say on standard error what falls back to the kernel, and why.
+    pub debug: bool,
+}
+
+static CONTEXT: OnceLock<Context> = OnceLock::new();
+
+impl Context {
+    /// A context of values that are known: for [`begin`] and for tests.
+    pub fn new(path: &[u8], application: &[u8], vnic: &[u8]) -> Option<Self> {
+        let mut context = Self {
+            path: [0; PATH],
+            path_length: path.len(),
+            application: [0; 16],
+            vnic: [0; 32],
+            vnic_length: vnic.len(),
+            debug: false,
+        };
+        context.path.get_mut(..path.len())?.copy_from_slice(path);
+        context.vnic.get_mut(..vnic.len())?.copy_from_slice(vnic);
+        for (to, digits) in context.application.iter_mut().zip(application.chunks_exact(2)) {
+            *to = digit(digits[0]) << 4 | digit(digits[1]);
+        }
+        Some(context)
+    }
+
+    /// The path of the service's socket.
+    pub fn path(&self) -> &[u8] {
+        &self.path[..self.path_length]
+    }
+
+    /// The VNIC's name; none in host addressing.
+    pub fn vnic(&self) -> Option<&str> {
+        if self.vnic_length == 0 {
+            return None;
+        }
+        std::str::from_utf8(&self.vnic[..self.vnic_length]).ok()
+    }
+}
+
+fn digit(character: u8) -> u8 {
+    char::from(character).to_digit(16).map_or(0, |digit| digit as u8)
+}
+
+fn variable(name: &str) -> Option<&'static [u8]> {
+    let mut buffer = [0_u8; 64];
+    buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    // SAFETY: a text with a zero behind it; the answer is a text of the environment, which nobody changes before `main`.
+    let value = unsafe { libc::getenv(buffer.as_ptr().cast()) };
+    // SAFETY: as above.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes()).filter(|value| !value.is_empty())
+}
+
+/// Reads the environment. To be called once, before `main`.
+pub fn begin() {
+    let Some(path) = variable(SOCKET_VARIABLE) else { return };
+    let application = variable(APPLICATION_VARIABLE).unwrap_or_default();
+    let Some(mut context) = Context::new(path, application, variable(VNIC_VARIABLE).unwrap_or_default())
+    else {
+        return;
+    };
+    context.debug = variable("SIETCH_DEBUG").is_some();
+    set(context);
+}
+
+/// Takes a context; the first one stays.
+pub fn set(context: Context) {
+    let _ = CONTEXT.set(context);
+}
+
+/// What is known, if the process runs under Sietch.
+#[inline]
+pub fn get() -> Option<&'static Context> {
+    CONTEXT.get()
+}
+
+/// Says a line on standard error, if the user asked for it.
+pub fn say(what: &str, why: i32) {
+    if !get().is_some_and(|context| context.debug) {
+        return;
+    }
+    let mut line = [0_u8; 200];
+    let mut length = 0;
+    let mut add = |bytes: &[u8]| {
+        for (to, from) in line.iter_mut().skip(length).zip(bytes) {
+            *to = *from;
+            length += 1;
+        }
+    };
+    add(b"sietch: ");
+    add(what.as_bytes());
+    add(b" (errno ");
+    let (mut digits, mut rest) = ([b'0'; 5], why.unsigned_abs());
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    add(&digits);
+    add(b")\n");
+    let written = line.get(..length).unwrap_or_default();
+    // SAFETY: the kernel reads the line.
+    let _ = unsafe {
+        crate::sys::call(libc::SYS_write, [2, written.as_ptr().expose_provenance(), written.len(), 0, 0, 0])
+    };
+}

@@ -1,0 +1,227 @@
+//! The calls that move bytes, by their names in the C library.
+//!
+//! Each asks the table; what is not a stream of ours goes to the C library. A pending socket and a listener's placeholder are the kernel's
+//! to refuse, but for a placeholder the errno of a TCP socket that is not connected is given.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::end::End;
+use crate::sys::{self, Outcome};
+use crate::table::{self, Held, Kind};
+use crate::{real, receive, send, socket};
+
+/// Most vectors of a call (`UIO_MAXIOV`).
+pub const VECTORS: usize = 1024;
+
+/// What stands behind a descriptor, for calls that move bytes.
+pub enum Found {
+    /// The kernel's.
+    Kernel,
+    /// A stream of ours.
+    Stream(Held),
+    /// A listener's placeholder.
+    Listener,
+}
+
+/// Looks a descriptor up.
+#[inline]
+pub fn find(fd: c_int) -> Found {
+    match table::find(fd) {
+        None => Found::Kernel,
+        Some(held) => match held.kind() {
+            Kind::Stream => Found::Stream(held),
+            Kind::Listener => Found::Listener,
+            _ => Found::Kernel,
+        },
+    }
+}
+
+#[inline]
+fn with(held: &Held, act: impl FnOnce(&End) -> Outcome) -> ssize_t {
+    sys::give(held.end().map_or(Err(libc::EBADF), act))
+}
+
+fn vector(address: *mut c_void, length: size_t) -> iovec {
+    iovec { iov_base: address, iov_len: length }
+}
+
+/// The vectors of a call.
+///
+/// # Safety
+/// `first` may be read for `count` vectors.
+///
+/// # Errors
+/// `EINVAL`: too many; `EFAULT`: null.
+pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) -> Result<&'a [iovec], c_int> {
+    if count > VECTORS {
+        return Err(too_many);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if first.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { std::slice::from_raw_parts(first, count) })
+}
+
+/// `read(2)`.
+///
+/// # Safety
+/// As `read(2)`.
+#[inline]
+pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+    match find(fd) {
+        // SAFETY: the caller's.
+        Found::Stream(held) => {
+            with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
+        }
+        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::read(fd, to, length) },
+    }
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As `write(2)`.
+#[inline]
+pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's; the vector is only read.
+            with(&held, |end| unsafe { send::send(fd, &held, end, &[vector(from.cast_mut(), length)], 0) })
+        }
+        Found::Listener => sys::give(Err(send::broken(0))),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::write(fd, from, length) },
+    }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As `readv(2)`.
+pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => with(&held, |end| {
+            let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+            // SAFETY: the caller's.
+            unsafe { receive::read(fd, &held, end, vectors(first, count, libc::EINVAL)?) }
+        }),
+        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::readv(fd, first, count) },
+    }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As `writev(2)`.
+pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => with(&held, |end| {
+            let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+            // SAFETY: the caller's.
+            unsafe { send::send(fd, &held, end, vectors(first, count, libc::EINVAL)?, 0) }
+        }),
+        Found::Listener => sys::give(Err(send::broken(0))),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::writev(fd, first, count) },
+    }
+}
+
+/// `preadv2(2)` and `pwritev2(2)` with an offset of -1 are `readv` and `writev`; with another, a socket cannot seek.
+///
+/// # Safety
+/// As `preadv2(2)`.
+pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
+    if offset == -1 && matches!(find(fd), Found::Stream(_)) {
+        // SAFETY: the caller's.
+        return unsafe { readv(fd, first, count) };
+    }
+    let arguments =
+        [sys::signed(fd), sys::address(first), sys::signed(count), offset as usize, 0, sys::signed(flags)];
+    // SAFETY: the caller's.
+    sys::give(unsafe { sys::ask(libc::SYS_preadv2, arguments) })
+}
+
+/// See [`preadv2`].
+///
+/// # Safety
+/// As `pwritev2(2)`.
+pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
+    if offset == -1 && matches!(find(fd), Found::Stream(_)) {
+        // SAFETY: the caller's.
+        return unsafe { writev(fd, first, count) };
+    }
+    let arguments =
+        [sys::signed(fd), sys::address(first), sys::signed(count), offset as usize, 0, sys::signed(flags)];
+    // SAFETY: the caller's.
+    sys::give(unsafe { sys::ask(libc::SYS_pwritev2, arguments) })
+}
+
+/// `recvfrom(2)`, and `recv(2)` without a name. TCP gives no names.
+///
+/// # Safety
+/// As `recvfrom(2)`.
+#[inline]
+pub unsafe fn recvfrom(
+    fd: c_int,
+    to: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    name: *mut sockaddr,
+    name_length: *mut socklen_t,
+) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's.
+            let answer =
+                with(&held, |end| unsafe { receive::receive(fd, &held, end, &[vector(to, length)], flags) });
+            if answer >= 0 && !name.is_null() && !name_length.is_null() {
+                // SAFETY: the caller's.
+                unsafe { name_length.write_unaligned(0) };
+            }
+            answer
+        }
+        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::recvfrom(fd, to, length, flags, name, name_length) },
+    }
+}
+
+/// `sendto(2)`, and `send(2)` without a name. A connected TCP socket ignores the name.
+///
+/// # Safety
+/// As `sendto(2)`.
+#[inline]
+pub unsafe fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    length: size_t,
+    flags: c_int,
+    name: *const sockaddr,
+    name_length: socklen_t,
+) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's; the vector is only read.
+            with(&held, |end| unsafe {
+                send::send(fd, &held, end, &[vector(from.cast_mut(), length)], flags)
+            })
+        }
+        Found::Listener => sys::give(Err(send::broken(flags))),
+        Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
+            // SAFETY: the caller's.
+            unsafe { socket::send_fast(fd, &[vector(from.cast_mut(), length)], flags, name, name_length) }
+        }
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::sendto(fd, from, length, flags, name, name_length) },
+    }
+}

@@ -1,0 +1,204 @@
+//! Closing, duplicating and controlling descriptors.
+//!
+//! 1. The kernel does what is asked, with the placeholder; the table follows. A word is taken out of the table *before* the kernel closes the number, or another
+//!    thread could get that number and lose its word.
+//! 2. Who closes the last descriptor of an end in this process leaves the other a hint ([`hint`]), so that it asks the kernel soon. The hang-up itself is
+//!    the kernel's: other processes may hold the end.
+
+use std::ffi::{c_int, c_uint, c_ulong};
+
+use crate::end::flag;
+use crate::socket::forget_stale;
+use crate::sys::{self, Outcome, signed};
+use crate::table::{self, Held, Kind};
+use crate::{context, real, wait};
+
+/// Tells the other end that this process is about to let go of it.
+pub fn hint(held: &Held) {
+    if let Some(end) = held.end() {
+        end.closing();
+    }
+}
+
+/// Takes a descriptor out of the table; what stood behind it.
+fn take(fd: c_int) -> Option<Held> {
+    let held = table::remove(fd)?;
+    if held.descriptors() == 0 {
+        hint(&held);
+    }
+    wait::closing(fd, &held);
+    Some(held)
+}
+
+/// `close(2)`.
+pub fn close(fd: c_int) -> c_int {
+    if !table::is_ours(fd) {
+        // SAFETY: touches no memory.
+        return unsafe { real::close(fd) };
+    }
+    let held = take(fd);
+    let outcome = sys::close(fd);
+    drop(held);
+    sys::give_int(outcome)
+}
+
+/// `close_range(2)`.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let arguments = [first as usize, last as usize, signed(flags), 0, 0, 0];
+    if flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0 && first <= last {
+        for fd in table::highest_below(last).rev().take_while(|fd| fd.cast_unsigned() >= first) {
+            if table::is_ours(fd) {
+                drop(take(fd));
+            }
+        }
+    }
+    // SAFETY: touches no memory.
+    sys::give_int(unsafe { sys::ask(libc::SYS_close_range, arguments) })
+}
+
+/// `closefrom(3)`.
+pub fn closefrom(first: c_int) {
+    let before = sys::errno();
+    close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0);
+    sys::set_errno(before);
+}
+
+/// A kernel's answer is a new descriptor for what `old` is.
+fn follow(old: c_int, new: Outcome) -> Outcome {
+    if let Ok(number) = new {
+        let fd = number as c_int;
+        match table::find(old) {
+            Some(held) => {
+                table::put(fd, &held);
+                wait::duplicated(old, fd, &held);
+            }
+            None => forget_stale(fd),
+        }
+    }
+    new
+}
+
+/// `dup(2)`.
+pub fn dup(old: c_int) -> c_int {
+    // SAFETY: touches no memory.
+    sys::give_int(follow(old, unsafe { sys::ask(libc::SYS_dup, [signed(old), 0, 0, 0, 0, 0]) }))
+}
+
+/// `dup2(2)`.
+pub fn dup2(old: c_int, new: c_int) -> c_int {
+    if old == new {
+        return sys::give_int(sys::fcntl(old, libc::F_GETFD, 0).map(|_| new.cast_unsigned() as usize));
+    }
+    dup3(old, new, 0)
+}
+
+/// `dup3(2)`.
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // A failing dup3 must leave `new` alone: what can fail is judged before its word is taken.
+    let fine = old != new && sys::fcntl(old, libc::F_GETFD, 0).is_ok();
+    let before = if fine && table::is_ours(new) { take(new) } else { None };
+    let outcome = sys::dup3(old, new, flags);
+    if outcome.is_err()
+        && let Some(held) = &before
+    {
+        table::put(new, held);
+    }
+    sys::give_int(follow(old, outcome))
+}
+
+/// `fcntl(2)`.
+///
+/// # Safety
+/// As `fcntl(2)`.
+pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => sys::give_int(follow(fd, sys::fcntl(fd, command, argument))),
+        libc::F_SETFL if table::is_ours(fd) => {
+            let outcome = sys::fcntl(fd, command, argument);
+            if outcome.is_ok() {
+                note_nonblocking(fd, argument as c_int & libc::O_NONBLOCK != 0);
+            }
+            sys::give_int(outcome)
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { real::fcntl(fd, command, argument) },
+    }
+}
+
+fn note_nonblocking(fd: c_int, yes: bool) {
+    let held = table::find(fd);
+    if let Some(end) = held.as_ref().and_then(|held| held.end()) {
+        if yes {
+            end.private().set(flag::NONBLOCKING)
+        } else {
+            end.private().clear(flag::NONBLOCKING)
+        };
+    }
+}
+
+/// `ioctl(2)`.
+///
+/// # Safety
+/// As `ioctl(2)`.
+pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let held = match table::find(fd) {
+        Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
+        // SAFETY: the caller's.
+        _ => return unsafe { real::ioctl(fd, request, argument) },
+    };
+    let value = sys::pointer(argument).cast::<c_int>();
+    let give = |number: usize| {
+        if value.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's: these requests write an int there.
+        unsafe { value.write_unaligned(c_int::try_from(number).unwrap_or(c_int::MAX)) };
+        Ok(0)
+    };
+    let outcome = match (request, held.end()) {
+        (libc::FIONREAD, Some(end)) => give(end.readable()),
+        // The other's kernel would have acknowledged everything at once.
+        (libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
+        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => Err(libc::EINVAL),
+        (libc::FIONBIO, _) => {
+            // SAFETY: the caller's.
+            let outcome =
+                unsafe { sys::ask(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) };
+            if outcome.is_ok() {
+                // SAFETY: the kernel has just read an int there.
+                note_nonblocking(fd, unsafe { value.read_unaligned() } != 0);
+            }
+            outcome
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { sys::ask(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) },
+    };
+    sys::give_int(outcome)
+}
+
+/// `SIOCOUTQNSD` of `linux/sockios.h`.
+const SIOCOUTQNSD: c_ulong = 0x894B;
+/// `SIOCATMARK` of `asm/sockios.h`.
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// `sockatmark(3)`: there is never urgent data.
+pub fn sockatmark(fd: c_int) -> c_int {
+    let mut mark: c_int = 0;
+    // SAFETY: an int to write to.
+    let answer = unsafe { ioctl(fd, SIOCATMARK, sys::address_mut(&raw mut mark)) };
+    if answer < 0 { answer } else { mark }
+}
+
+/// Before the process ends: leaves the hints that closing its descriptors would have left.
+pub fn leave() {
+    if context::get().is_none() {
+        return;
+    }
+    for fd in 0..table::highest() {
+        if table::is_ours(fd)
+            && let Some(held) = table::find(fd)
+        {
+            hint(&held);
+        }
+    }
+}

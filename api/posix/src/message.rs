@@ -1,0 +1,146 @@
+//! `sendmsg`, `recvmsg` and their plural forms; descriptors that come over Unix sockets.
+//!
+//! 1. A stream takes no control data and gives none, as TCP does with nothing but data to tell. Linux looks at what is sent as control data: what is of
+//!    SOL_SOCKET and unknown is EINVAL; we accept it.
+//! 2. Descriptors of ours can be sent over any Unix socket: they are the kernel's. When some arrive, each Unix socket among them is asked about
+//!    ([`adopt::received`]).
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{mmsghdr, msghdr, ssize_t, timespec};
+
+use crate::adopt;
+use crate::data::{Found, find, vectors};
+use crate::sys::{self, Outcome};
+use crate::{context, real, receive, send};
+
+/// `sendmsg(2)`.
+///
+/// # Safety
+/// As `sendmsg(2)`.
+pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    match find(fd) {
+        // SAFETY: the caller's.
+        Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
+            let message = message.as_ref().ok_or(libc::EFAULT)?;
+            send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
+        })),
+        Found::Listener => sys::give(Err(send::broken(flags))),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { real::sendmsg(fd, message, flags) },
+    }
+}
+
+/// `recvmsg(2)`.
+///
+/// # Safety
+/// As `recvmsg(2)`.
+pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    match find(fd) {
+        // SAFETY: the caller's.
+        Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
+            let message = message.as_mut().ok_or(libc::EFAULT)?;
+            let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
+                .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
+            message.msg_namelen = 0;
+            message.msg_controllen = 0;
+            // MSG_TRUNC on a stream throws bytes away, and says nothing.
+            message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            Ok(count)
+        })),
+        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        Found::Kernel => {
+            // SAFETY: the caller's.
+            let answer = unsafe { real::recvmsg(fd, message, flags) };
+            if answer >= 0 && context::get().is_some() {
+                // SAFETY: the kernel has just filled the message in.
+                unsafe { adopt::received(&*message) };
+            }
+            answer
+        }
+    }
+}
+
+/// `sendmmsg(2)`.
+///
+/// # Safety
+/// As `sendmmsg(2)`.
+pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if matches!(find(fd), Found::Kernel) {
+        // SAFETY: the caller's.
+        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+    }
+    let send = |index: usize| {
+        // SAFETY: the caller's: `count` messages.
+        let message = unsafe { &mut *messages.add(index) };
+        // SAFETY: the caller's.
+        let sent = sys::outcome_of(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
+        message.msg_len = sent as c_uint;
+        Ok(sent)
+    };
+    sys::give_int(each(count, send, |_| false))
+}
+
+/// `recvmmsg(2)`. The time-out is looked at after each message, as the kernel does.
+///
+/// # Safety
+/// As `recvmmsg(2)`.
+pub unsafe fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if matches!(find(fd), Found::Kernel) {
+        // SAFETY: the caller's.
+        let answer = unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        if answer > 0 && context::get().is_some() {
+            for index in 0..answer.cast_unsigned() as usize {
+                // SAFETY: the kernel has just filled that many in.
+                unsafe { adopt::received(&(*messages.add(index)).msg_hdr) };
+            }
+        }
+        return answer;
+    }
+    // SAFETY: the caller's.
+    let until = unsafe { timeout.as_ref() }.map(|time| {
+        let nanoseconds =
+            time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000) + time.tv_nsec.cast_unsigned();
+        sys::now().saturating_add(nanoseconds)
+    });
+    let receive = |index: usize| {
+        // SAFETY: the caller's: `count` messages.
+        let message = unsafe { &mut *messages.add(index) };
+        let waiting = flags & !libc::MSG_WAITFORONE;
+        let later = if flags & libc::MSG_WAITFORONE != 0 && index != 0 { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: the caller's.
+        let got = sys::outcome_of(unsafe { recvmsg(fd, &raw mut message.msg_hdr, waiting | later) })?;
+        message.msg_len = got as c_uint;
+        Ok(got)
+    };
+    // The end of the stream fills no more messages.
+    sys::give_int(each(count, receive, |got| got == 0 || until.is_some_and(|until| sys::now() >= until)))
+}
+
+/// Goes through messages until one fails: how many were done, or the error of the first.
+fn each(count: c_uint, mut act: impl FnMut(usize) -> Outcome, stop: impl Fn(usize) -> bool) -> Outcome {
+    let before = sys::errno();
+    let mut done = 0;
+    while done < (count as usize).min(crate::data::VECTORS) {
+        match act(done) {
+            Ok(bytes) => {
+                done += 1;
+                if stop(bytes) {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => {
+                sys::set_errno(before);
+                break;
+            }
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,202 @@
+//! Reading from a connection: `read`, `recv` and the like.
+//!
+//! 1. What lies in the ring is copied out at once, data before any news of an end: a reset is reported only when everything was read.
+//! 2. If there is nothing: the end (0), an error that is still to be told, EAGAIN, or sleep, in the order of Linux's `tcp_recvmsg`.
+//! 3. The call answers when it has as much as `SO_RCVLOWAT` asks for (one byte, normally), or with MSG_WAITALL all.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Acquire;
+
+use libc::iovec;
+
+use crate::end::{End, Want, flag, state};
+use crate::options;
+use crate::sleep;
+use crate::sys::{Errno, Outcome};
+use crate::table::Held;
+
+/// Looks at the error that is still to be told, and takes it.
+pub fn take_error(end: &End) -> Option<Errno> {
+    let private = end.private();
+    let error = private.take_error();
+    if error != 0 {
+        return Some(error.cast_signed());
+    }
+    let flags = private.flags.load(Acquire);
+    if flags & flag::RESET == 0 || flags & flag::RESET_TOLD != 0 {
+        return None;
+    }
+    if private.set(flag::RESET_TOLD) & flag::RESET_TOLD != 0 {
+        return None;
+    }
+    // Linux's tcp_reset(): a side that had got FIN is in CLOSE_WAIT, and hears EPIPE.
+    Some(if end.finished_by_peer() { libc::EPIPE } else { libc::ECONNRESET })
+}
+
+/// Whether calls of this socket do not sleep.
+#[inline]
+pub fn is_nonblocking(end: &End, flags: c_int) -> bool {
+    flags & libc::MSG_DONTWAIT != 0 || end.private().has(flag::NONBLOCKING)
+}
+
+/// Bytes that the vectors have room for.
+///
+/// # Errors
+/// `EINVAL`: more than a signed number holds.
+pub fn total(vectors: &[iovec]) -> Result<usize, Errno> {
+    let mut sum = 0_usize;
+    for vector in vectors {
+        sum = sum
+            .checked_add(vector.iov_len)
+            .filter(|sum| isize::try_from(*sum).is_ok())
+            .ok_or(libc::EINVAL)?;
+    }
+    Ok(sum)
+}
+
+/// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
+///
+/// # Safety
+/// The vectors may be written, unless `flags` has MSG_TRUNC.
+#[inline]
+unsafe fn take(end: &End, vectors: &[iovec], done: usize, most: usize, flags: c_int) -> Option<usize> {
+    let mut receive = end.receive()?;
+    let peek = flags & libc::MSG_PEEK != 0;
+    // While peeking, what was copied before is still in the ring.
+    let skip = if peek { done } else { 0 };
+    let there = receive.available().saturating_sub(skip).min(most);
+    let mut copied = 0;
+    if flags & libc::MSG_TRUNC != 0 {
+        copied = there;
+    } else if there != 0 {
+        let mut before = 0;
+        for vector in vectors {
+            let begin = (done + copied).saturating_sub(before).min(vector.iov_len);
+            before += vector.iov_len;
+            let now = (vector.iov_len - begin).min(there - copied);
+            if now == 0 {
+                continue;
+            }
+            // SAFETY: the caller's: the vector may be written for `iov_len` bytes, `begin + now` of which are used.
+            copied += unsafe { receive.copy_to(vector.iov_base.cast::<u8>().add(begin), now, skip + copied) };
+        }
+    }
+    if !peek {
+        receive.consume(copied);
+    }
+    Some(copied)
+}
+
+/// `recvmsg` of a stream, without names.
+///
+/// # Safety
+/// The vectors may be written, unless `flags` has MSG_TRUNC.
+///
+/// # Errors
+/// As `recv(2)`.
+pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EINVAL);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(libc::EAGAIN);
+    }
+    let length = total(vectors)?;
+    let target = if flags & libc::MSG_WAITALL != 0 {
+        length
+    } else {
+        length.min(options::of_end(end, options::RECEIVE_LOW).map_or(1, |low| low as usize).max(1))
+    };
+    let nonblocking = is_nonblocking(end, flags);
+    let mut deadline = None;
+    let mut done = 0;
+    loop {
+        // SAFETY: the caller's.
+        match unsafe { take(end, vectors, done, length - done, flags) } {
+            Some(0) => {}
+            Some(taken) => {
+                done += taken;
+                if flags & libc::MSG_PEEK == 0 {
+                    sleep::ring(fd, end, end.ring_for_room());
+                }
+            }
+            None if nonblocking => return Err(libc::EAGAIN),
+            None => return Err(libc::EINTR),
+        }
+        if done >= target && (done != 0 || end.readable() != 0) {
+            return Ok(done);
+        }
+        let answer = if done == 0 { nothing(end) } else { nothing_more(end) };
+        if let Some(answer) = answer {
+            return answer.map(|_| done);
+        }
+        // A byte may have come since; an end cannot have been seen before it.
+        let seen = if flags & libc::MSG_PEEK != 0 { done } else { 0 };
+        if end.readable() > seen {
+            continue;
+        }
+        if (end.may_be_gone() || nonblocking) && sleep::ask_whether_gone(fd, end) {
+            continue;
+        }
+        if nonblocking {
+            return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
+        }
+        deadline = deadline.or_else(|| options::deadline(end, options::RECEIVE_TIMEOUT));
+        let ready = || sleep::data_ready(end, seen);
+        match sleep::until(fd, held, end, Want::Data, deadline, ready) {
+            Ok(()) => {}
+            Err(_) if done != 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// What to answer when nothing at all could be read; none: there may be something later.
+fn nothing(end: &End) -> Option<Outcome> {
+    let private = end.private();
+    // Before the last look at what can be read: there is nothing behind a FIN.
+    let finished = end.finished_by_peer();
+    let flags = private.flags.load(Acquire);
+    if private.state.load(Acquire) == state::FAILED {
+        return Some(take_error(end).map_or(Err(libc::ENOTCONN), Err));
+    }
+    if end.readable() != 0 {
+        return None;
+    }
+    // A reset that comes after FIN is for writers: the reader has had its end.
+    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP {
+        return Some(Ok(0));
+    }
+    if let Some(errno) = take_error(end) {
+        return Some(Err(errno));
+    }
+    (flags & (flag::SHUT_RD | flag::RESET) != 0).then_some(Ok(0))
+}
+
+/// The same when something was read already: an error stays for the next call.
+fn nothing_more(end: &End) -> Option<Outcome> {
+    let over = end.finished_by_peer()
+        || end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | flag::SHUT_RD) != 0;
+    (over && end.readable() == 0).then_some(Ok(0))
+}
+
+/// `read` and `readv` of a stream.
+///
+/// # Safety
+/// The vectors may be written.
+///
+/// # Errors
+/// As `read(2)`.
+pub unsafe fn read(fd: c_int, held: &Held, end: &End, vectors: &[iovec]) -> Outcome {
+    // Linux answers 0 to a read of nothing without looking at the socket, but not to a recv of nothing.
+    if total(vectors)? == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller's.
+    unsafe { receive(fd, held, end, vectors, 0) }
+}
+
+/// Bytes that FIONREAD says.
+pub fn queued(end: &End) -> usize {
+    end.readable()
+}

@@ -1,0 +1,143 @@
+//! Writing to a connection: `write`, `send` and the like.
+//!
+//! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A blocking call sleeps for room until everything is
+//!    in, one that may not sleep answers how much was.
+//! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with SIGPIPE; after the other's close
+//!    one write succeeds (its bytes are what the reset answers), then EPIPE.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Acquire;
+
+use libc::iovec;
+
+use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
+use crate::options;
+use crate::receive::{is_nonblocking, take_error, total};
+use crate::sleep;
+use crate::sys::{self, Errno, Outcome};
+use crate::table::Held;
+
+/// Copies what fits, beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
+///
+/// # Safety
+/// The vectors may be read.
+#[inline]
+unsafe fn put(end: &End, vectors: &[iovec], done: usize) -> Option<usize> {
+    let mut send = end.send()?;
+    let mut copied = 0;
+    let mut before = 0;
+    for vector in vectors {
+        let begin = (done + copied).saturating_sub(before).min(vector.iov_len);
+        before += vector.iov_len;
+        let length = vector.iov_len - begin;
+        if length == 0 {
+            continue;
+        }
+        // SAFETY: the caller's: the vector may be read for `iov_len` bytes.
+        let now = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const().add(begin), length) };
+        copied += now;
+        if now < length {
+            break;
+        }
+    }
+    send.publish();
+    Some(copied)
+}
+
+/// `EPIPE`, with its signal unless the call does not want it.
+pub fn broken(flags: c_int) -> Errno {
+    if flags & libc::MSG_NOSIGNAL == 0 {
+        sys::raise_sigpipe();
+    }
+    libc::EPIPE
+}
+
+/// Why nothing may be sent, or that the other is gone and these bytes go nowhere (`Ok(true)`).
+pub fn may_send(fd: c_int, end: &End, flags: c_int) -> Result<bool, Errno> {
+    let private = end.private();
+    if end.may_be_gone() {
+        sleep::ask_whether_gone(fd, end);
+    }
+    let now = private.flags.load(Acquire);
+    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == 0 {
+        return match private.state.load(Acquire) {
+            state::FAILED => match take_error(end) {
+                Some(errno) => Err(errno),
+                None => Err(broken(flags)),
+            },
+            _ => Ok(false),
+        };
+    }
+    if now & flag::SHUT_WR != 0 {
+        return match take_error(end) {
+            Some(errno) if errno != libc::EPIPE => Err(errno),
+            _ => Err(broken(flags)),
+        };
+    }
+    if now & flag::RESET != 0 {
+        return match take_error(end) {
+            Some(errno) if errno != libc::EPIPE => Err(errno),
+            _ => Err(broken(flags)),
+        };
+    }
+    if private.set(SENT_TO_NOBODY) & SENT_TO_NOBODY == 0 {
+        private.error.store(libc::EPIPE.cast_unsigned(), std::sync::atomic::Ordering::Release);
+        return Ok(true);
+    }
+    private.take_error();
+    Err(broken(flags))
+}
+
+/// `sendmsg` of a stream.
+///
+/// # Safety
+/// The vectors may be read.
+///
+/// # Errors
+/// As `send(2)`.
+pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let length = total(vectors)?;
+    let nonblocking = is_nonblocking(end, flags);
+    let mut deadline = None;
+    let mut done = 0;
+    loop {
+        match may_send(fd, end, if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL }) {
+            Ok(false) => {}
+            Ok(true) => return Ok(length),
+            Err(_) if done != 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+        let connected = sleep::set_up(end);
+        if connected {
+            // SAFETY: the caller's.
+            match unsafe { put(end, vectors, done) } {
+                Some(0) if length != 0 => {}
+                Some(copied) => {
+                    done += copied;
+                    sleep::ring(fd, end, end.ring_for_data());
+                }
+                None if nonblocking => return Err(libc::EAGAIN),
+                None => return Err(libc::EINTR),
+            }
+            if done == length {
+                return Ok(done);
+            }
+        }
+        if nonblocking {
+            if done == 0 && sleep::ask_whether_gone(fd, end) {
+                continue;
+            }
+            return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
+        }
+        deadline = deadline.or_else(|| options::deadline(end, options::SEND_TIMEOUT));
+        let ready = || sleep::set_up(end) && (!connected || sleep::room_ready(end));
+        match sleep::until(fd, held, end, Want::Room, deadline, ready) {
+            Ok(()) => {}
+            Err(_) if done != 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

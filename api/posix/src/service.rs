@@ -1,0 +1,144 @@
+//! What is asked of the socket service, and what its answers become.
+//!
+//! One request a call, nothing kept open. Every answer of the service is an offer: whatever goes wrong, the caller goes to the kernel.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+
+use sietch_protocol::socket_service::{
+    self as protocol, Descriptors, Name, Reply, ReplyKind, Request, RequestKind,
+};
+
+use crate::context::{self, Context};
+use crate::end::End;
+use crate::sys::{Errno, errno, set_errno};
+
+/// A connection that the service made.
+#[derive(Debug)]
+pub struct Made {
+    /// The placeholder.
+    pub placeholder: c_int,
+    /// The end.
+    pub end: End,
+    /// Whether it is still being set up.
+    pub connecting: bool,
+}
+
+/// The answer to a connect.
+#[derive(Debug)]
+pub enum Connected {
+    /// Nobody of ours listens there.
+    NotOurs,
+    /// A connection.
+    Made(Made),
+    /// An errno for the program.
+    Refused(Errno),
+}
+
+/// What a descriptor turned out to be.
+#[derive(Debug)]
+pub enum Adopted {
+    /// An end of a connection.
+    Stream(End),
+    /// A listener with this name.
+    Listener(Name),
+    /// None of ours.
+    Unknown,
+}
+
+/// A request with what every request has.
+pub fn request(context: &Context, kind: RequestKind) -> Request {
+    let mut request = Request::new(kind, context.application);
+    if let Some(vnic) = context.vnic() {
+        request.set_vnic(vnic);
+    }
+    request
+}
+
+/// Asks, and leaves errno alone.
+pub fn ask(
+    context: &Context,
+    request: &Request,
+    send: Option<c_int>,
+    received: &mut Descriptors,
+) -> Result<Reply, Errno> {
+    let before = errno();
+    // SAFETY: the descriptor is the caller's, and open for the time of the call.
+    let send = send.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+    let answer = protocol::call(context.path(), request, send.as_slice(), received);
+    set_errno(before);
+    answer.map_err(|errno| {
+        context::say("the socket service did not answer", errno.raw_os_error());
+        errno.raw_os_error()
+    })
+}
+
+fn attach(common: Option<OwnedFd>, private: Option<OwnedFd>) -> Result<End, Errno> {
+    let (Some(common), Some(private)) = (common, private) else { return Err(libc::EPROTO) };
+    End::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)
+}
+
+/// Takes a stream's three descriptors.
+pub fn take_stream(received: &mut Descriptors) -> Result<(c_int, End), Errno> {
+    let [placeholder, common, private, _] = received;
+    let (placeholder, end) = (placeholder.take(), attach(common.take(), private.take())?);
+    Ok((placeholder.ok_or(libc::EPROTO)?.into_raw_fd(), end))
+}
+
+/// Asks who listens at `remote`. `socket` is the program's kernel socket.
+///
+/// # Errors
+/// The service's absence; the caller goes to the kernel.
+pub fn connect(context: &Context, socket: c_int, remote: Name) -> Result<Connected, Errno> {
+    let mut request = request(context, RequestKind::Connect);
+    request.remote = remote;
+    let mut received = Descriptors::default();
+    let reply = ask(context, &request, Some(socket), &mut received)?;
+    match reply.kind() {
+        kind @ (ReplyKind::Connected | ReplyKind::Connecting) => {
+            let (placeholder, end) = take_stream(&mut received)?;
+            Ok(Connected::Made(Made { placeholder, end, connecting: kind == ReplyKind::Connecting }))
+        }
+        ReplyKind::Refused => Ok(Connected::Refused(reply.error().raw_os_error())),
+        _ => Ok(Connected::NotOurs),
+    }
+}
+
+/// Gives a listening socket to the service; the placeholder. `flags` as in the protocol.
+///
+/// # Errors
+/// The service's absence or refusal.
+pub fn listen(
+    context: &Context,
+    socket: c_int,
+    local: Name,
+    backlog: u32,
+    flags: u32,
+) -> Result<c_int, Errno> {
+    let mut request = request(context, RequestKind::Listen);
+    (request.backlog, request.flags, request.local) = (backlog, flags, local);
+    let mut received = Descriptors::default();
+    let reply = ask(context, &request, Some(socket), &mut received)?;
+    match reply.kind() {
+        ReplyKind::Listening => received[0].take().map(IntoRawFd::into_raw_fd).ok_or(libc::EPROTO),
+        ReplyKind::Refused => Err(reply.error().raw_os_error()),
+        _ => Err(libc::EPROTO),
+    }
+}
+
+/// Asks what an inherited or received Unix socket is.
+///
+/// # Errors
+/// The service's absence.
+pub fn adopt(context: &Context, fd: c_int) -> Result<Adopted, Errno> {
+    let mut received = Descriptors::default();
+    let reply = ask(context, &request(context, RequestKind::Adopt), Some(fd), &mut received)?;
+    match reply.kind() {
+        ReplyKind::Stream => {
+            let [common, private, ..] = received;
+            Ok(Adopted::Stream(attach(common, private)?))
+        }
+        ReplyKind::Listener => Ok(Adopted::Listener(reply.local)),
+        _ => Ok(Adopted::Unknown),
+    }
+}

@@ -1,0 +1,188 @@
+//! Sleeping on a connection, waking the other end, and finding out that it is gone.
+//!
+//! 1. [`until`]: look for a while (`wait::spin`), arm, look once more, then sleep in the kernel on the placeholder. The sleep is a `recv` of one byte
+//!    that blocks, so that signals interrupt it, or restart it, as they do for any socket. With a deadline, or where several wait on one
+//!    placeholder and may take each other's bytes, it is `ppoll`, in slices.
+//! 2. Bytes on the placeholder mean "look again" and nothing else. Before sleeping, what lies there is taken, if the other says that it wrote
+//!    some ([`End::rung`]).
+//! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is gone: it may have shut down reading. POLLHUP does
+//!    ([`ask_whether_gone`]).
+//! 4. [`ring`] writes the bytes for those who sleep at the other end.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::end::{End, Want, flag, state};
+use crate::sys::{self, Errno};
+use crate::table::Held;
+use crate::wait;
+
+/// Longest sleep where another sleeper may take the byte that was meant for this one.
+const SLICE: u64 = 20_000_000;
+
+/// Longest sleep of a writer that has shut down reading: its placeholder carries no bytes to it any more.
+const DEAF_SLICE: u64 = 2_000_000;
+
+/// Bytes to write at once: more sleepers than that wake one another.
+const BELLS: [u8; 16] = [0; 16];
+
+/// Writes `count` bytes for the sleepers at the other end.
+#[inline]
+pub fn ring(fd: c_int, end: &End, count: u32) {
+    if count != 0 {
+        ring_now(fd, end, count);
+    }
+}
+
+#[cold]
+fn ring_now(fd: c_int, end: &End, count: u32) {
+    let bells = BELLS.get(..count as usize).unwrap_or(&BELLS);
+    // EAGAIN is as good as success: so many bytes lie there that nobody sleeps past them.
+    if let Err(libc::EPIPE | libc::ECONNRESET) = sys::send(fd, bells, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    {
+        ask_whether_gone(fd, end);
+    }
+}
+
+/// Asks the kernel whether anybody still holds the other end, and writes down the answer. True: nobody.
+#[cold]
+pub fn ask_whether_gone(fd: c_int, end: &End) -> bool {
+    let mut entry = [libc::pollfd { fd, events: 0, revents: 0 }];
+    let answered = sys::poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 }));
+    let gone = answered == Ok(1) && entry[0].revents & libc::POLLHUP != 0;
+    if gone {
+        end.hung_up();
+    } else {
+        end.still_there();
+    }
+    gone
+}
+
+/// Whether a reader need not sleep: more than `seen` bytes, or something to tell.
+#[inline]
+pub fn data_ready(end: &End, seen: usize) -> bool {
+    end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || told(end, flag::SHUT_RD)
+}
+
+/// Whether a writer need not sleep.
+#[inline]
+pub fn room_ready(end: &End) -> bool {
+    end.is_writable() || end.may_be_gone() || told(end, flag::SHUT_WR)
+}
+
+#[inline]
+fn told(end: &End, also: u32) -> bool {
+    end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | also) != 0
+}
+
+/// Whether a connect has come to its end.
+#[inline]
+pub fn set_up(end: &End) -> bool {
+    end.private().state.load(Acquire) != state::CONNECTING
+}
+
+/// Sleeps until `ready`, or something that is worth another look (so the caller looks again). `deadline`: of the monotonic clock.
+///
+/// # Errors
+/// `EINTR`; `EAGAIN` at the deadline; `EBADF` if the descriptor was closed meanwhile.
+pub fn until(
+    fd: c_int,
+    held: &Held,
+    end: &End,
+    want: Want,
+    deadline: Option<u64>,
+    mut ready: impl FnMut() -> bool,
+) -> Result<(), Errno> {
+    if wait::spin(held, usize::from(want == Want::Room), &mut ready) {
+        return Ok(());
+    }
+    drain(fd, held, end);
+    end.arm(want);
+    if ready() {
+        end.disarm(want);
+        return Ok(());
+    }
+    let deaf = end.private().has(flag::SHUT_RD);
+    let slept = if deadline.is_none() && !deaf && !end.others_wait() {
+        sleep_in_receive(fd, end)
+    } else {
+        sleep_in_poll(fd, end, deadline, deaf)
+    };
+    match slept {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            end.disarm(want);
+            Ok(())
+        }
+        Err(errno) => {
+            end.disarm(want);
+            Err(errno)
+        }
+    }
+}
+
+/// True: a byte was taken, so somebody was counted out.
+fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
+    let mut byte = [0];
+    match sys::receive(fd, &mut byte, 0) {
+        Ok(0) | Err(libc::ECONNRESET) => {
+            ask_whether_gone(fd, end);
+            Ok(false)
+        }
+        Ok(_) => Ok(true),
+        // Somebody has set O_NONBLOCK by a way that we did not see.
+        Err(libc::EAGAIN) => sleep_in_poll(fd, end, None, false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn sleep_in_poll(fd: c_int, end: &End, deadline: Option<u64>, deaf: bool) -> Result<bool, Errno> {
+    let longest = if deaf { DEAF_SLICE } else { SLICE };
+    let slice = match deadline {
+        None => longest,
+        Some(deadline) => {
+            let left = deadline.saturating_sub(sys::now());
+            if left == 0 {
+                return Err(libc::EAGAIN);
+            }
+            if deaf || end.others_wait() { left.min(longest) } else { left }
+        }
+    };
+    let events = if deaf { 0 } else { libc::POLLIN };
+    let mut entry = [libc::pollfd { fd, events, revents: 0 }];
+    let timeout = libc::timespec {
+        tv_sec: (slice / 1_000_000_000).cast_signed(),
+        tv_nsec: (slice % 1_000_000_000).cast_signed(),
+    };
+    if sys::poll(&mut entry, Some(timeout))? == 0 {
+        return Ok(false);
+    }
+    let seen = entry[0].revents;
+    if seen & libc::POLLNVAL != 0 {
+        return Err(libc::EBADF);
+    }
+    if seen & libc::POLLHUP != 0 {
+        end.hung_up();
+        return Ok(false);
+    }
+    let mut byte = [0];
+    match sys::receive(fd, &mut byte, libc::MSG_DONTWAIT) {
+        Ok(0) | Err(libc::ECONNRESET) => {
+            ask_whether_gone(fd, end);
+            Ok(false)
+        }
+        Ok(_) => Ok(true),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Takes the bytes of the past from the placeholder.
+fn drain(fd: c_int, held: &Held, end: &End) {
+    let rung = end.rung();
+    if held.drained.load(Relaxed) == rung {
+        return;
+    }
+    let mut bytes = [0; 64];
+    while matches!(sys::receive(fd, &mut bytes, libc::MSG_DONTWAIT), Ok(64)) {}
+    held.drained.store(rung, Relaxed);
+}

@@ -1,0 +1,448 @@
+//! Making sockets, naming them, and connecting them.
+//!
+//! 1. `socket` of TCP gives the kernel's socket, remembered as [`Kind::Pending`]: until `connect` or `listen` it is nothing else.
+//! 2. `listen` listens in the kernel first, so that errors of names are the kernel's, then gives the listening socket to the service. The placeholder that
+//!    comes back takes its place at every descriptor that it has. If the service does not want it, it stays the kernel's.
+//! 3. `connect` asks the service if the destination is on this host. If somebody of ours listens there, the placeholder of the connection takes the
+//!    kernel socket's place; otherwise the kernel connects, and the descriptor is none of ours any more.
+//! 4. A connect that does not block answers EINPROGRESS as Linux does, even where it is done already.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use libc::{sockaddr, socklen_t};
+use sietch_protocol::socket_service::{self as protocol, Name};
+
+use crate::context::{self, Context};
+use crate::end::{End, Want, flag, state};
+use crate::service::{self, Connected};
+use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
+use crate::table::{self, Held, Kind, facts};
+use crate::{local, options, real, receive, send, sleep, wait};
+
+/// `socket(2)`.
+pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let outcome = sys::socket(domain, kind, protocol);
+    let tcp = matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    if let (Ok(fd), true, true) = (outcome, tcp, context::get().is_some()) {
+        remember(fd as c_int, domain);
+    } else if let Ok(fd) = outcome {
+        forget_stale(fd as c_int);
+    }
+    sys::give_int(outcome)
+}
+
+fn remember(fd: c_int, domain: c_int) {
+    if let Some(held) = table::describe(Kind::Pending, None) {
+        held.facts.domain.store(domain.cast_unsigned(), Relaxed);
+        table::put(fd, &held);
+    }
+}
+
+/// The kernel gave out a number that the table thinks is ours: it was closed in a way that we did not see.
+pub fn forget_stale(fd: c_int) {
+    if table::is_ours(fd) {
+        drop(table::remove(fd));
+    }
+}
+
+/// The name of a kernel's socket.
+pub fn kernel_name(fd: c_int) -> Option<Name> {
+    let mut name = Name { bytes: [0; 28], length: 28 };
+    let (to, length) = (address_mut(name.bytes.as_mut_ptr()), address_mut(&raw mut name.length));
+    // SAFETY: the kernel writes at most 28 bytes, and the length.
+    unsafe { sys::ask(libc::SYS_getsockname, [signed(fd), to, length, 0, 0, 0]) }.ok()?;
+    name.address().map(|_| name)
+}
+
+/// Writes a name as the kernel does: as much as there is room for, and its whole length.
+///
+/// # Safety
+/// `length` may be read and written, `to` written for as many bytes as it says.
+pub unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) -> Outcome {
+    if length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let room = unsafe { length.read_unaligned() };
+    if room.cast_signed() < 0 {
+        return Err(libc::EINVAL);
+    }
+    let bytes = room.min(name.length).min(28) as usize;
+    if bytes != 0 && to.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's: `bytes` is at most what `length` said.
+    unsafe {
+        std::ptr::copy_nonoverlapping(name.bytes.as_ptr(), to.cast::<u8>(), bytes);
+        length.write_unaligned(name.length);
+    }
+    Ok(0)
+}
+
+/// The name of the other side, if this is a connection that is one.
+pub fn peer_of(held: &Held) -> Option<([u8; 28], u32)> {
+    let end = held.end()?;
+    let gone = flag::HUNG_UP | flag::SHUT_WR;
+    let over = end.private().flags.load(Acquire) & flag::RESET != 0
+        || (end.private().has(gone))
+        || (end.private().has(flag::SHUT_WR) && end.finished_by_peer());
+    let names = end.names();
+    (end.private().state.load(Acquire) == state::ESTABLISHED && !over)
+        .then_some((names.peer, names.peer_length))
+}
+
+/// `getsockname(2)`.
+///
+/// # Safety
+/// As `getsockname(2)`.
+pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    let Some(held) = table::find(fd) else {
+        // SAFETY: the caller's.
+        return unsafe { real::getsockname(fd, name, length) };
+    };
+    let own = match (held.kind(), held.end()) {
+        (Kind::Stream, Some(end)) => {
+            let names = end.names();
+            Name { bytes: names.local, length: names.local_length }
+        }
+        (Kind::Listener, _) => listener_name(&held),
+        // SAFETY: the caller's.
+        _ => return unsafe { real::getsockname(fd, name, length) },
+    };
+    // SAFETY: the caller's.
+    sys::give_int(unsafe { give_name(&own, name, length) })
+}
+
+/// `getpeername(2)`.
+///
+/// # Safety
+/// As `getpeername(2)`.
+pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    let held = match table::find(fd) {
+        Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
+        // SAFETY: the caller's.
+        _ => return unsafe { real::getpeername(fd, name, length) },
+    };
+    let outcome = match peer_of(&held) {
+        // SAFETY: the caller's.
+        Some((bytes, peer_length)) => unsafe {
+            give_name(&Name { bytes, length: peer_length }, name, length)
+        },
+        None => Err(libc::ENOTCONN),
+    };
+    sys::give_int(outcome)
+}
+
+/// The name that a listener was registered with.
+pub fn listener_name(held: &Held) -> Name {
+    let mut name = Name { bytes: [0; 28], length: held.facts.local_length.load(Acquire).min(28) };
+    for (to, word) in name.bytes.chunks_exact_mut(4).zip(&held.facts.local) {
+        to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+    }
+    name
+}
+
+/// Writes a listener's name down.
+pub fn set_listener_name(held: &Held, name: &Name) {
+    for (word, bytes) in held.facts.local.iter().zip(name.bytes.chunks_exact(4)) {
+        word.store(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
+    }
+    held.facts.local_length.store(name.length, Release);
+}
+
+/// Puts another file at every descriptor of a description, with each one's close-on-exec flag; the other's own number is closed.
+/// O_NONBLOCK is carried over.
+pub fn replace(fd: c_int, held: &Held, with: c_int) {
+    let status = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
+    if status & libc::O_NONBLOCK != 0 {
+        let _ = sys::fcntl(with, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    }
+    let put = |fd: c_int| {
+        let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0) as c_int & libc::FD_CLOEXEC != 0;
+        let _ = sys::dup3(with, fd, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+    };
+    if held.descriptors() == 1 {
+        put(fd)
+    } else {
+        table::each_of(held, put)
+    }
+    let _ = sys::close(with);
+}
+
+/// Tells those who wait that there is another file at the descriptors.
+pub fn replaced(fd: c_int, held: &Held) {
+    if held.descriptors() == 1 {
+        wait::replaced(fd, held)
+    } else {
+        table::each_of(held, |fd| wait::replaced(fd, held))
+    }
+}
+
+/// Whether O_NONBLOCK is set on a descriptor.
+pub fn kernel_nonblocking(fd: c_int) -> bool {
+    sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
+}
+
+/// `bind(2)`: the kernel's. In host addressing the kernel gives out names.
+///
+/// # Safety
+/// As `bind(2)`.
+pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int {
+    if let Some(held) = table::find(fd) {
+        match held.kind() {
+            Kind::Stream | Kind::Listener => return sys::give_int(Err(libc::EINVAL)),
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's.
+    sys::give_int(unsafe { sys::ask(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) })
+}
+
+/// `listen(2)`.
+pub fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let found = table::find(fd);
+    let Some((held, context)) = found.as_ref().zip(context::get()) else {
+        // SAFETY: touches no memory.
+        return unsafe { real::listen(fd, backlog) };
+    };
+    match held.kind() {
+        Kind::Pending => {}
+        Kind::Stream => return sys::give_int(Err(libc::EINVAL)),
+        Kind::Listener => {
+            held.facts.backlog.store(backlog.cast_unsigned(), Relaxed);
+            if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
+                return sys::give_int(Err(libc::EINVAL));
+            }
+            // SAFETY: the descriptor is open for the time of the call.
+            let _ = protocol::relisten(
+                unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) },
+                backlog.cast_unsigned(),
+            );
+            return 0;
+        }
+        // SAFETY: touches no memory.
+        _ => return unsafe { real::listen(fd, backlog) },
+    }
+    // SAFETY: touches no memory.
+    let listening = unsafe { sys::ask(libc::SYS_listen, [signed(fd), signed(backlog), 0, 0, 0, 0]) };
+    if listening.is_ok()
+        && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), 0)
+    {
+        context::say("a listener stays with the kernel", errno);
+        drop(table::remove(fd));
+    }
+    sys::give_int(listening)
+}
+
+/// Gives a kernel's listening socket to the service, and puts the placeholder in its place.
+pub fn hand_over(context: &Context, fd: c_int, held: &Held, backlog: u32, flags: u32) -> Result<(), Errno> {
+    let name = kernel_name(fd).ok_or(libc::ENOTSOCK)?;
+    let placeholder = service::listen(context, fd, name, backlog, flags)?;
+    options::remember(fd, held);
+    set_listener_name(held, &name);
+    held.facts.backlog.store(backlog, Relaxed);
+    replace(fd, held, placeholder);
+    held.become_listener();
+    replaced(fd, held);
+    Ok(())
+}
+
+/// `connect(2)`.
+///
+/// # Safety
+/// `to` may be read for `length` bytes.
+pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller's.
+    let kernel = || unsafe { real::connect(fd, to, length) };
+    let found = table::find(fd);
+    let Some((held, context)) = found.as_ref().zip(context::get()) else { return kernel() };
+    match held.kind() {
+        Kind::Pending => {}
+        // SAFETY: the caller's.
+        Kind::Stream => return sys::give_int(unsafe { connect_again(fd, held, to, length) }),
+        Kind::Listener => return sys::give_int(Err(libc::EISCONN)),
+        _ => return kernel(),
+    }
+    // SAFETY: the caller's.
+    let remote = unsafe { local::name(to, length) };
+    if let Some(remote) = remote
+        && family_fits(held, &remote)
+        && (context.vnic().is_some() || local::is_local(&remote))
+    {
+        match service::connect(context, fd, remote) {
+            Ok(Connected::Made(made)) => return sys::give_int(finish_connect(fd, held, made)),
+            Ok(Connected::Refused(errno)) => return sys::give_int(Err(errno)),
+            Ok(Connected::NotOurs) | Err(_) => {}
+        }
+    }
+    let answer = kernel();
+    // Connected (or at it) in the kernel: it is the kernel's from now on.
+    if answer == 0 || sys::errno() == libc::EINPROGRESS {
+        drop(table::remove(fd));
+    }
+    answer
+}
+
+fn family_fits(held: &Held, name: &Name) -> bool {
+    let family = u32::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]]));
+    family == held.facts.domain.load(Relaxed)
+}
+
+fn finish_connect(fd: c_int, held: &Held, made: service::Made) -> Outcome {
+    let nonblocking = kernel_nonblocking(fd);
+    if nonblocking {
+        made.end.private().set(flag::NONBLOCKING);
+        held.facts.flags.fetch_or(facts::CONNECTING, Relaxed);
+    }
+    options::remember(fd, held);
+    options::hand_on(held, &made.end);
+    replace(fd, held, made.placeholder);
+    if held.become_stream(made.end).is_err() {
+        return Err(libc::EALREADY);
+    }
+    replaced(fd, held);
+    let Some(end) = held.end() else { return Err(libc::EBADF) };
+    if nonblocking {
+        return Err(libc::EINPROGRESS);
+    }
+    if made.connecting { wait_for_connection(fd, held, end) } else { Ok(0) }
+}
+
+fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
+    let deadline = options::deadline(end, options::SEND_TIMEOUT);
+    while !sleep::set_up(end) {
+        match sleep::until(fd, held, end, Want::Data, deadline, || sleep::set_up(end)) {
+            Ok(()) => {}
+            // A later connect of this descriptor hears how it went.
+            Err(errno) => {
+                held.facts.flags.fetch_or(facts::CONNECTING, Relaxed);
+                return Err(if errno == libc::EAGAIN { libc::EINPROGRESS } else { errno });
+            }
+        }
+        if end.private().has(flag::HUNG_UP) && !sleep::set_up(end) {
+            return Err(receive::take_error(end).unwrap_or(libc::ECONNREFUSED));
+        }
+    }
+    connected(end)
+}
+
+fn connected(end: &End) -> Outcome {
+    match end.private().state.load(Acquire) {
+        state::FAILED => Err(receive::take_error(end).unwrap_or(libc::ECONNABORTED)),
+        _ => Ok(0),
+    }
+}
+
+/// # Safety
+/// `to` may be read for `length` bytes.
+unsafe fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t) -> Outcome {
+    let Some(end) = held.end() else { return Err(libc::EBADF) };
+    if (length as usize) < 2 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's.
+    if !to.is_null() && c_int::from(unsafe { to.cast::<u16>().read_unaligned() }) == libc::AF_UNSPEC {
+        // To dissolve a connection and use the socket again is the only thing that a placeholder cannot do.
+        return Err(libc::EOPNOTSUPP);
+    }
+    if !sleep::set_up(end) {
+        if end.private().has(flag::NONBLOCKING) {
+            return Err(libc::EALREADY);
+        }
+        return wait_for_connection(fd, held, end);
+    }
+    if held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed) & facts::CONNECTING != 0 {
+        return connected(end);
+    }
+    Err(libc::EISCONN)
+}
+
+/// `shutdown(2)`.
+pub fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let held = match table::find(fd) {
+        Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
+        // SAFETY: touches no memory.
+        _ => return unsafe { real::shutdown(fd, how) },
+    };
+    if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+        return sys::give_int(Err(libc::EINVAL));
+    }
+    match held.end() {
+        Some(end) => sys::give_int(shut(fd, end, how)),
+        None => {
+            if how != libc::SHUT_WR {
+                // Linux stops listening; who sleeps in accept hears EINVAL.
+                held.facts.flags.fetch_or(facts::STOPPED, Release);
+                let _ = kernel_shutdown(fd, libc::SHUT_RDWR);
+            }
+            0
+        }
+    }
+}
+
+fn kernel_shutdown(fd: c_int, how: c_int) -> Outcome {
+    // SAFETY: touches no memory.
+    unsafe { sys::ask(libc::SYS_shutdown, [signed(fd), signed(how), 0, 0, 0, 0]) }
+}
+
+fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
+    let private = end.private();
+    if end.may_be_gone() {
+        sleep::ask_whether_gone(fd, end);
+    }
+    let over = private.flags.load(Acquire) & flag::RESET != 0
+        || private.state.load(Acquire) == state::FAILED
+        || (private.has(flag::SHUT_WR) && (end.finished_by_peer() || private.has(flag::HUNG_UP)));
+    if over {
+        return Err(libc::ENOTCONN);
+    }
+    if how != libc::SHUT_RD {
+        end.finish();
+        sleep::ring(fd, end, end.ring_for_data());
+    }
+    if how != libc::SHUT_WR {
+        private.set(flag::SHUT_RD);
+        // Wakes whoever sleeps on the placeholder here. The other end sees that bytes are refused, asks whether we are gone, and
+        // hears that we are not.
+        let _ = kernel_shutdown(fd, libc::SHUT_RD);
+    }
+    Ok(0)
+}
+
+/// `sendto` with a name on a socket that is not connected, with MSG_FASTOPEN: connect, then send.
+///
+/// # Safety
+/// As `sendto(2)`.
+pub unsafe fn send_fast(
+    fd: c_int,
+    vectors: &[libc::iovec],
+    flags: c_int,
+    to: *const sockaddr,
+    length: socklen_t,
+) -> isize {
+    // SAFETY: the caller's.
+    if unsafe { connect(fd, to, length) } != 0 {
+        return -1;
+    }
+    let held = table::find(fd);
+    if let Some((held, end)) = held.as_ref().and_then(|held| held.end().map(|end| (held, end))) {
+        // SAFETY: the caller's.
+        return sys::give(unsafe { send::send(fd, held, end, vectors, flags & !libc::MSG_FASTOPEN) });
+    }
+    let message = libc::msghdr {
+        msg_name: std::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: vectors.as_ptr().cast_mut(),
+        msg_iovlen: vectors.len(),
+        msg_control: std::ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    };
+    // SAFETY: the caller's.
+    unsafe {
+        real::sendmsg(fd, address(&raw const message) as *const libc::msghdr, flags & !libc::MSG_FASTOPEN)
+    }
+}
