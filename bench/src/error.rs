@@ -29,6 +29,16 @@ pub enum Error {
     Plot(String),
 }
 
+impl Error {
+    /// What happened, without what to do: for a line of a report that says so once.
+    pub fn cause(&self) -> String {
+        match self {
+            Error::Program { program, what, .. } => format!("{program}: {what}"),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Names the action that failed.
 pub fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
     move |cause| Error::System { action, cause: cause.into() }

@@ -19,6 +19,7 @@ mod load;
 mod program;
 mod report;
 mod rows;
+mod sietch;
 mod stage;
 mod tree;
 
@@ -247,7 +248,7 @@ impl Bench<'_> {
         for (place, variant) in servers.iter_mut().zip(variants) {
             let works = place.as_mut().is_ok_and(|running| running.program.is_up().is_ok());
             if !works {
-                *place = self.stage.start(server, *variant).map_err(|cause| cause.to_string());
+                *place = self.stage.start(server, *variant).map_err(|cause| cause.cause());
             }
             self.stage.go_on()?;
         }
@@ -257,14 +258,14 @@ impl Bench<'_> {
     /// The server of a column.
     fn server(&self, at: usize) -> Result<&Running, Error> {
         let place = self.servers.as_ref().and_then(|(_, servers)| servers.get(at));
-        let why = |cause: &String| program::failed("server", cause.clone());
-        place.ok_or_else(|| program::failed("server", "not started".into()))?.as_ref().map_err(why)
+        let place = place.ok_or_else(|| program::failed("server", "not started".into()))?;
+        place.as_ref().map_err(|cause| program::failed("server", cause.clone()))
     }
 
     /// Notes that a column failed. Its server, which may hang, goes. Fails itself if the user wants no more.
     fn fail(&mut self, result: &mut Measured, at: usize, cause: &Error) -> Result<(), Error> {
         self.stage.go_on()?;
-        result.columns[at].failed = Some(cause.to_string());
+        result.columns[at].failed = Some(cause.cause());
         if let Some((_, servers)) = &mut self.servers {
             servers[at] = Err("ended after a failure".into());
         }

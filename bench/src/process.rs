@@ -118,12 +118,21 @@ pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String,
 
 /// The release build of `sietch`, beside this program; built if it is not there.
 pub fn sietch_program() -> Result<PathBuf, Error> {
+    beside("sietch", "sietch-cli")
+}
+
+/// The release build of the library of `sietch run`, beside this program; built if it is not there.
+pub fn preload_library() -> Result<PathBuf, Error> {
+    beside("libsietch_posix.so", "sietch-posix-preload")
+}
+
+fn beside(file: &str, package: &str) -> Result<PathBuf, Error> {
     let own = std::env::current_exe().map_err(system("finding this program"))?;
-    let program = own.with_file_name("sietch");
-    if !program.exists() {
-        output("cargo", &["build", "--release", "--locked", "-p", "sietch-cli"])?;
+    let found = own.with_file_name(file);
+    if !found.exists() {
+        output("cargo", &["build", "--release", "--locked", "-p", package])?;
     }
-    Ok(program)
+    Ok(found)
 }
 
 fn missing(program: &str, what: &str) -> Error {

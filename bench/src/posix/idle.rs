@@ -74,7 +74,7 @@ impl Scene {
             processes.iter().flat_map(|pid| tree::below(*pid)).map(|process| process.pid).collect();
         processes.extend(below);
         if variant.server || variant.client {
-            processes.extend(stage.shared());
+            processes.extend(stage.service());
         }
         processor_time(&processes)
     }
@@ -86,8 +86,8 @@ pub(super) fn measure(stage: &Stage, variants: &[Variant]) -> Result<Vec<Idle>, 
         variants.iter().map(|variant| Scene::set(stage, *variant)).collect();
     stage.go_on()?;
     let used = |at: usize, scene: &mut Result<Scene, Error>| match scene {
-        Ok(scene) => scene.used(stage, variants[at]).map_err(|cause| cause.to_string()),
-        Err(cause) => Err(cause.to_string()),
+        Ok(scene) => scene.used(stage, variants[at]).map_err(|cause| cause.cause()),
+        Err(cause) => Err(cause.cause()),
     };
     sleep(stage, SETTLE)?;
     let begin = Instant::now();

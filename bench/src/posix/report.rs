@@ -194,6 +194,9 @@ pub(super) fn print(results: &[Measured], idle: &[Idle]) {
             println!("{} ({}): failed: {cause}", result.row.name, column.variant);
         }
     }
+    if results.iter().flat_map(|result| &result.columns).any(|column| column.failed.is_some()) {
+        println!("what failed has its output in the logs below target/bench");
+    }
     for column in idle {
         match (&column.failed, column.cores) {
             (Some(cause), _) => println!("{} ({}): failed: {cause}", idle::NAME, column.variant),

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use super::Variant;
 use super::program::{self, Program, failed, find, words};
 use super::rows::Server;
+use super::sietch::Sietch;
 use crate::error::{Error, system};
 use crate::isolation::Scratch;
 use crate::process;
@@ -47,8 +48,8 @@ pub(super) struct Stage {
     pub stop: Arc<AtomicBool>,
     /// This program: some of its ends are clients and servers.
     own: PathBuf,
-    /// What goes before a program that runs under Sietch, or why there is nothing.
-    prefix: Result<Vec<OsString>, String>,
+    /// The socket service, or why there is none.
+    sietch: OnceCell<Result<Sietch, String>>,
     port: Cell<u16>,
     /// A database that is copied for each server.
     database: OnceCell<PathBuf>,
@@ -65,7 +66,7 @@ impl Stage {
             out: out.to_owned(),
             stop,
             own,
-            prefix: Err("sietch run is not there yet".into()),
+            sietch: OnceCell::new(),
             port: Cell::new(FIRST_PORT),
             database: OnceCell::new(),
             scratch,
@@ -77,9 +78,21 @@ impl Stage {
         if self.stop.load(Ordering::Relaxed) { Err(program::interrupted()) } else { Ok(()) }
     }
 
-    /// Processes that serve all columns: the socket service.
-    pub fn shared(&self) -> Vec<u32> {
-        Vec::new()
+    /// The socket service.
+    pub fn service(&self) -> Option<u32> {
+        self.sietch.get()?.as_ref().ok().map(Sietch::service)
+    }
+
+    /// What goes before a program that runs under Sietch. The first time it starts the service.
+    fn prefix(&self) -> Result<Vec<OsString>, Error> {
+        let start = || {
+            let started = Sietch::start(self.scratch.path(), &self.log("service"), &self.stop);
+            started.map_err(|cause| cause.cause())
+        };
+        let sietch = self.sietch.get_or_init(start);
+        let sietch = sietch.as_ref().map_err(|cause| failed("the socket service", cause.clone()))?;
+        sietch.is_up()?;
+        Ok(sietch.prefix())
     }
 
     /// This program as the words of a command: `role` at `address`.
@@ -107,8 +120,7 @@ impl Stage {
             command.extend(words(&["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]));
         }
         if sietch {
-            let prefix = self.prefix.as_ref().map_err(|cause| failed("sietch run", cause.clone()))?;
-            command.extend(prefix.iter().cloned());
+            command.extend(self.prefix()?);
         }
         command.extend(program);
         Ok(command)
