@@ -75,8 +75,8 @@ pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) ->
 #[inline]
 pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     match find(fd) {
-        // SAFETY: the caller's.
         Found::Stream(held) => {
+            // SAFETY: the caller's.
             with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
         }
         Found::Listener => sys::give(Err(libc::ENOTCONN)),

@@ -1,0 +1,364 @@
+//! The calls on two ends of one connection in one process: what a program sees of bytes, ends and errors.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, IntoRawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use sietch_posix::table::{self, Kind};
+use sietch_posix::{data, descriptor, file, message, options_of, socket, sys};
+use sietch_ring::stream::{End, Geometry, Memory, Names};
+
+fn name(port: u16) -> [u8; 28] {
+    let mut name = [0; 28];
+    name[..2].copy_from_slice(&2_u16.to_ne_bytes());
+    name[2..4].copy_from_slice(&port.to_be_bytes());
+    name[4..8].copy_from_slice(&[127, 0, 0, 1]);
+    name
+}
+
+/// Two connected descriptors, as connect and accept give them.
+fn pair() -> [c_int; 2] {
+    let ends = [(name(40_000), name(80)), (name(80), name(40_000))];
+    let names = ends.map(|(local, peer)| Names { local, peer, local_length: 16, peer_length: 16 });
+    let memory = Memory::create(Geometry { smallest: 14, largest: 16 }, names).expect("a connection");
+    let (first, second) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let mut index = 0;
+    [first, second].map(|placeholder| {
+        let end = End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
+        index += 1;
+        let held = table::describe(Kind::Stream, Some(end)).expect("memory");
+        let fd = placeholder.into_raw_fd();
+        held.facts.domain.store(libc::AF_INET.cast_unsigned(), Ordering::Relaxed);
+        assert!(table::put(fd, &held));
+        fd
+    })
+}
+
+fn read(fd: c_int, most: usize) -> Result<Vec<u8>, c_int> {
+    receive(fd, most, 0)
+}
+
+fn receive(fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, c_int> {
+    let mut bytes = vec![0; most];
+    let (to, none) = (bytes.as_mut_ptr().cast(), std::ptr::null_mut());
+    // SAFETY: `most` bytes may be written.
+    let got = unsafe { data::recvfrom(fd, to, most, flags, none, std::ptr::null_mut()) };
+    sys::outcome_of(got).map(|got| bytes[..got].to_vec())
+}
+
+fn write(fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
+    let flags = libc::MSG_NOSIGNAL;
+    // SAFETY: a slice.
+    let sent = unsafe { data::sendto(fd, bytes.as_ptr().cast(), bytes.len(), flags, std::ptr::null(), 0) };
+    sys::outcome_of(sent)
+}
+
+fn option(fd: c_int, level: c_int, name: c_int) -> Result<c_int, c_int> {
+    let (mut value, mut length): (c_int, _) = (-1, 4);
+    let to: *mut c_void = (&raw mut value).cast();
+    // SAFETY: an int and its length.
+    let answer = unsafe { options_of::getsockopt(fd, level, name, to, &raw mut length) };
+    sys::outcome_of(answer as isize).map(|_| value)
+}
+
+fn set(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<usize, c_int> {
+    let from: *const c_void = (&raw const value).cast();
+    // SAFETY: an int.
+    sys::outcome_of(unsafe { options_of::setsockopt(fd, level, name, from, 4) } as isize)
+}
+
+#[test]
+fn bytes_arrive_in_order_and_the_end_after_them() {
+    let [a, b] = pair();
+    assert_eq!((write(a, b"hello "), write(a, b"world")), (Ok(6), Ok(5)));
+    assert_eq!(read(b, 6), Ok(b"hello ".to_vec()));
+    assert_eq!(socket::shutdown(a, libc::SHUT_WR), 0);
+    assert_eq!(read(b, 100), Ok(b"world".to_vec()));
+    assert_eq!(read(b, 100), Ok(vec![]));
+    assert_eq!(write(b, b"answer"), Ok(6));
+    assert_eq!(read(a, 100), Ok(b"answer".to_vec()));
+    assert_eq!(write(a, b"no"), Err(libc::EPIPE));
+    assert_eq!((descriptor::close(a), descriptor::close(b)), (0, 0));
+    assert_eq!(read(a, 1), Err(libc::EBADF));
+}
+
+#[test]
+fn an_empty_socket_says_so_to_who_will_not_wait() {
+    let [a, b] = pair();
+    assert_eq!(receive(a, 1, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    // SAFETY: a number.
+    assert_eq!(unsafe { descriptor::fcntl(a, libc::F_SETFL, libc::O_NONBLOCK as usize) }, 0);
+    assert_eq!(read(a, 1), Err(libc::EAGAIN));
+    let full = vec![7; 1 << 20];
+    // SAFETY: a number.
+    assert_eq!(unsafe { descriptor::fcntl(b, libc::F_SETFL, libc::O_NONBLOCK as usize) }, 0);
+    let sent = write(b, &full).expect("room");
+    assert!(sent < full.len() && write(b, &full) == Err(libc::EAGAIN));
+    assert_eq!(read(a, sent + 1).map(|bytes| bytes.len()), Ok(sent));
+    (descriptor::close(a), descriptor::close(b));
+}
+
+#[test]
+fn peeking_takes_nothing_and_waitall_waits_for_all() {
+    let [a, b] = pair();
+    write(a, b"abc").expect("room");
+    assert_eq!(receive(b, 10, libc::MSG_PEEK), Ok(b"abc".to_vec()));
+    assert_eq!(receive(b, 2, libc::MSG_PEEK), Ok(b"ab".to_vec()));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| receive(b, 6, libc::MSG_WAITALL));
+        write(a, b"d").expect("room");
+        write(a, b"ef").expect("room");
+        assert_eq!(reader.join().expect("no panic"), Ok(b"abcdef".to_vec()));
+    });
+    (descriptor::close(a), descriptor::close(b));
+}
+
+#[test]
+fn much_more_than_the_rings_hold_goes_through_between_threads_that_sleep() {
+    let [a, b] = pair();
+    let sent: Vec<u8> = (0..3_000_000_u32).map(|index| (index * 7 >> 3) as u8).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(write(a, &sent), Ok(sent.len()));
+            assert_eq!(descriptor::close(a), 0);
+        });
+        let mut got = Vec::new();
+        loop {
+            match read(b, 10_007).expect("data") {
+                bytes if bytes.is_empty() => break,
+                bytes => got.extend(bytes),
+            }
+        }
+        assert!(got == sent);
+    });
+    descriptor::close(b);
+}
+
+#[test]
+fn who_leaves_bytes_unread_resets_and_the_other_hears_it_once_after_its_data() {
+    let [a, b] = pair();
+    write(a, b"for b").expect("room");
+    write(b, b"for a").expect("room");
+    descriptor::close(b);
+    assert_eq!(read(a, 10), Ok(b"for a".to_vec()));
+    assert_eq!(read(a, 10), Err(libc::ECONNRESET));
+    assert_eq!(read(a, 10), Ok(vec![]));
+    assert_eq!(write(a, b"x"), Err(libc::EPIPE));
+    descriptor::close(a);
+}
+
+#[test]
+fn a_reset_can_be_taken_from_the_option_and_is_then_told() {
+    let [a, b] = pair();
+    write(a, b"unread").expect("room");
+    descriptor::close(b);
+    assert_eq!(receive(a, 1, libc::MSG_DONTWAIT), Err(libc::ECONNRESET));
+    assert_eq!(option(a, libc::SOL_SOCKET, libc::SO_ERROR), Ok(0));
+    descriptor::close(a);
+}
+
+#[test]
+fn after_the_others_close_one_write_succeeds() {
+    let [a, b] = pair();
+    descriptor::close(b);
+    assert_eq!(write(a, b"one"), Ok(3));
+    assert_eq!(read(a, 1), Ok(vec![]));
+    assert_eq!(write(a, b"two"), Err(libc::EPIPE));
+    descriptor::close(a);
+}
+
+#[test]
+fn lingering_for_no_time_resets() {
+    let [a, b] = pair();
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let from: *const c_void = (&raw const linger).cast();
+    // SAFETY: a linger.
+    assert_eq!(unsafe { options_of::setsockopt(b, libc::SOL_SOCKET, libc::SO_LINGER, from, 8) }, 0);
+    descriptor::close(b);
+    assert_eq!(read(a, 1), Err(libc::ECONNRESET));
+    descriptor::close(a);
+}
+
+#[test]
+fn a_reader_that_sleeps_is_woken_by_data_by_an_end_by_a_hangup_and_by_its_own_shutdown() {
+    for how in 0..4 {
+        let [a, b] = pair();
+        let asleep = AtomicU32::new(0);
+        let got = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                asleep.store(sys::thread(), Ordering::Release);
+                read(b, 10)
+            });
+            while asleep.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            sleeping(asleep.load(Ordering::Acquire));
+            match how {
+                0 => assert_eq!(write(a, b"x"), Ok(1)),
+                1 => assert_eq!(socket::shutdown(a, libc::SHUT_WR), 0),
+                2 => assert_eq!(descriptor::close(a), 0),
+                _ => assert_eq!(socket::shutdown(b, libc::SHUT_RDWR), 0),
+            }
+            reader.join().expect("no panic")
+        });
+        assert_eq!(got, Ok(if how == 0 { b"x".to_vec() } else { vec![] }), "{how}");
+        if how != 2 {
+            descriptor::close(a);
+        }
+        descriptor::close(b);
+    }
+}
+
+/// Waits until a thread of this process sleeps in the kernel.
+fn sleeping(thread: u32) {
+    for _ in 0..20_000 {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_receive_timeout_ends_a_call() {
+    let [a, b] = pair();
+    let time = libc::timeval { tv_sec: 0, tv_usec: 20_000 };
+    let from: *const c_void = (&raw const time).cast();
+    // SAFETY: a timeval.
+    assert_eq!(unsafe { options_of::setsockopt(a, libc::SOL_SOCKET, libc::SO_RCVTIMEO, from, 16) }, 0);
+    assert_eq!(read(a, 1), Err(libc::EAGAIN));
+    (descriptor::close(a), descriptor::close(b));
+}
+
+#[test]
+fn a_duplicate_keeps_the_connection_open() {
+    let [a, b] = pair();
+    let copy = descriptor::dup(b);
+    assert!(table::is_ours(copy));
+    descriptor::close(b);
+    assert_eq!(write(a, b"still"), Ok(5));
+    assert_eq!(read(copy, 10), Ok(b"still".to_vec()));
+    assert_eq!(receive(a, 1, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    descriptor::close(copy);
+    assert_eq!(read(a, 1), Ok(vec![]));
+    descriptor::close(a);
+}
+
+#[test]
+fn options_are_told_back_and_wrong_ones_refused_as_the_kernel_does() {
+    let [a, b] = pair();
+    assert_eq!(option(a, libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(0));
+    assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 5), Ok(0));
+    assert_eq!(option(a, libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(1));
+    assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 0), Err(libc::EINVAL));
+    assert_eq!(set(a, libc::SOL_SOCKET, libc::SO_SNDBUF, 100_000), Ok(0));
+    assert_eq!(option(a, libc::SOL_SOCKET, libc::SO_SNDBUF), Ok(200_000));
+    assert_eq!(set(a, 77, 1, 0), Err(libc::ENOPROTOOPT));
+    assert_eq!(option(a, libc::SOL_SOCKET, libc::SO_TYPE), Ok(libc::SOCK_STREAM));
+    assert_eq!(option(a, libc::SOL_SOCKET, libc::SO_DOMAIN), Ok(libc::AF_INET));
+    assert_eq!(option(a, libc::SOL_SOCKET, libc::SO_ACCEPTCONN), Ok(0));
+    // As inherited by all who hold the end, not by the other.
+    assert_eq!(option(b, libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(0));
+    (descriptor::close(a), descriptor::close(b));
+}
+
+#[test]
+fn names_are_those_of_the_connection_and_cut_off_as_the_kernel_does() {
+    let [a, b] = pair();
+    let mut out = [0_u8; 28];
+    let mut length: libc::socklen_t = 4;
+    // SAFETY: 28 bytes and a length that is less.
+    assert_eq!(unsafe { socket::getpeername(a, out.as_mut_ptr().cast(), &raw mut length) }, 0);
+    assert_eq!((length, &out[..5]), (16, &[2, 0, 0, 80, 0][..]));
+    length = 28;
+    // SAFETY: as above.
+    assert_eq!(unsafe { socket::getsockname(a, out.as_mut_ptr().cast(), &raw mut length) }, 0);
+    assert_eq!(out[..16], name(40_000)[..16]);
+    (descriptor::close(a), descriptor::close(b));
+}
+
+#[test]
+fn a_file_goes_through_the_ring_and_the_offset_follows() {
+    let [a, b] = pair();
+    let path = std::env::temp_dir().join(format!("sietch-posix-{}", std::process::id()));
+    let bytes: Vec<u8> = (0..200_000_u32).map(|index| (index >> 5) as u8).collect();
+    std::fs::write(&path, &bytes).expect("a file");
+    let from = std::fs::File::open(&path).expect("a file").into_raw_fd();
+    std::fs::remove_file(&path).expect("removed");
+    let got = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| receive(b, 199_000, libc::MSG_WAITALL));
+        let mut offset: libc::off_t = 1000;
+        let mut sent = 0;
+        while sent < 199_000 {
+            // SAFETY: an offset.
+            let now = unsafe { file::sendfile(a, from, &raw mut offset, 300_000) };
+            assert!(now > 0);
+            sent += now;
+        }
+        assert_eq!(offset, 200_000);
+        reader.join().expect("no panic")
+    });
+    assert!(got.expect("data") == bytes[1000..]);
+    // SAFETY: null offsets.
+    let spliced = unsafe { file::splice(b, std::ptr::null_mut(), a, std::ptr::null_mut(), 1, 0) };
+    assert_eq!((spliced, sys::errno()), (-1, libc::EINVAL));
+    for fd in [a, b, from] {
+        descriptor::close(fd);
+    }
+}
+
+#[test]
+fn several_messages_are_one_call() {
+    let [a, b] = pair();
+    let mut out = [[0_u8; 4]; 3];
+    let vectors: Vec<libc::iovec> =
+        out.iter_mut().map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 4 }).collect();
+    let mut messages: Vec<libc::mmsghdr> = vectors
+        .iter()
+        .map(|vector| {
+            // SAFETY: zeroes are a message without anything.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            message.msg_hdr.msg_iov = std::ptr::from_ref(vector).cast_mut();
+            message.msg_hdr.msg_iovlen = 1;
+            message
+        })
+        .collect();
+    write(a, b"abcdefgh").expect("room");
+    let none = std::ptr::null_mut();
+    // SAFETY: three messages.
+    let got = unsafe { message::recvmmsg(b, messages.as_mut_ptr(), 3, libc::MSG_WAITFORONE, none) };
+    assert_eq!((got, messages[0].msg_len, messages[1].msg_len), (2, 4, 4));
+    assert_eq!((&out[0], &out[1]), (b"abcd", b"efgh"));
+    (descriptor::close(a), descriptor::close(b));
+}
+
+#[test]
+fn a_process_that_is_killed_is_an_end_or_a_reset() {
+    for unread in [false, true] {
+        let [a, b] = pair();
+        if unread {
+            write(a, b"x").expect("room");
+        }
+        // SAFETY: the child makes no call but system calls.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            sietch_ring::stream::after_fork();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+        // The child alone holds b now.
+        descriptor::close(b);
+        assert_eq!(receive(a, 1, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+        // SAFETY: the child of above, and what it was given of `a` goes with it.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        let got = read(a, 1);
+        assert_eq!(got, if unread { Err(libc::ECONNRESET) } else { Ok(vec![]) });
+        descriptor::close(a);
+    }
+}
