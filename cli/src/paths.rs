@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use sietch_protocol::socket_service::{SOCKET_NAME, SOCKET_VARIABLE};
+
 use crate::error::Error;
 
 /// Where root's data lies.
@@ -31,20 +33,14 @@ fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Opti
         .map(|folder| folder.join("sietch"))
 }
 
-/// The environment variable that names the socket of the socket service.
-pub const SOCKETS_VARIABLE: &str = "SIETCH_SOCKETS";
-
-/// Its file, beside the daemon's socket.
-const SOCKETS_FILE: &str = "sockets.sock";
-
 /// The socket of the socket service: beside the `daemon`'s socket if that was named, else what the environment says, else beside this user's
 /// daemon's if it is there, else beside root's.
 pub fn sockets(daemon: Option<&Path>) -> PathBuf {
-    let beside = |daemon: &Path| daemon.with_file_name(SOCKETS_FILE);
+    let beside = |daemon: &Path| daemon.with_file_name(SOCKET_NAME);
     if let Some(daemon) = daemon {
         return beside(daemon);
     }
-    if let Some(named) = std::env::var_os(SOCKETS_VARIABLE).filter(|value| !value.is_empty()) {
+    if let Some(named) = std::env::var_os(SOCKET_VARIABLE).filter(|value| !value.is_empty()) {
         return named.into();
     }
     let own = beside(&sietch::own_socket_path());

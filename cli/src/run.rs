@@ -18,8 +18,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sietch_protocol::socket_service;
+
 use crate::arguments::run::RunArguments;
 use crate::paths;
+use environment::Service;
 use error::RunError;
 
 /// Becomes the program. Returns only what kept it from that.
@@ -43,12 +46,13 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     command.arg0(&name).args(arguments.command.iter().skip(1));
     let sockets = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
     let sockets = std::path::absolute(&sockets).unwrap_or(sockets);
-    if let Err(cause) = environment::ask_service(&sockets) {
+    let service = Service { path: &sockets, application: environment::application()? };
+    if let Err(cause) = service.greet() {
         with_library = false;
         go_on(arguments.anyway, cause)?;
     }
     if with_library {
-        dress(&mut command, arguments, &sockets)?;
+        dress(&mut command, arguments, &service)?;
     }
     Ok((file, command))
 }
@@ -64,22 +68,18 @@ fn go_on(anyway: bool, finding: RunError) -> Result<(), RunError> {
 }
 
 /// Sets what the library reads.
-fn dress(command: &mut Command, arguments: &RunArguments, sockets: &Path) -> Result<(), RunError> {
+fn dress(command: &mut Command, arguments: &RunArguments, service: &Service<'_>) -> Result<(), RunError> {
     let own = std::env::current_exe().unwrap_or_default();
     let library = environment::library(std::env::var_os(environment::PRELOAD_VARIABLE).as_deref(), &own)?;
     let inherited = std::env::var_os("LD_PRELOAD");
     command
         .env("LD_PRELOAD", environment::preload(&library, inherited.as_deref()))
-        .env(paths::SOCKETS_VARIABLE, sockets)
-        .env("SIETCH_APPLICATION", environment::application()?);
+        .env(socket_service::SOCKET_VARIABLE, service.path)
+        .env(socket_service::APPLICATION_VARIABLE, environment::written(&service.application));
     match &arguments.vnic {
-        Some(vnic) => command.env("SIETCH_VNIC", vnic),
-        None => command.env_remove("SIETCH_VNIC"),
+        Some(vnic) => command.env(socket_service::VNIC_VARIABLE, vnic),
+        None => command.env_remove(socket_service::VNIC_VARIABLE),
     };
-    let publish: Vec<_> = arguments.publish.iter().map(ToString::to_string).collect();
-    match publish.is_empty() {
-        false => command.env("SIETCH_PUBLISH", publish.join(",")),
-        true => command.env_remove("SIETCH_PUBLISH"),
-    };
-    Ok(())
+    let vnic = arguments.vnic.as_deref().unwrap_or_default();
+    arguments.publish.iter().try_for_each(|publish| service.publish(vnic, publish))
 }

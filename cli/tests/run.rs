@@ -1,24 +1,80 @@
 //! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on. The library is a stand-in that says that it
-//! was loaded, and the service a socket that only listens.
+//! was loaded, and the service one that greets and publishes.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use sietch_protocol::socket_service::{self, Reply, ReplyKind, Request, RequestKind};
+use zerocopy::IntoBytes as _;
 
 /// A library that says so when it is loaded.
 const LIBRARY: &str = "#include <unistd.h>\n\
     __attribute__((constructor)) static void loaded(void) { if (write(2, \"LOADED\\n\", 7)) {} }\n";
 
+/// A service that greets, publishes for web alone, and knows nothing else.
+struct Service {
+    socket: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    fn start(path: &Path) -> Self {
+        let address = SocketAddrUnix::new(path).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 16).unwrap();
+        let socket = Arc::new(socket);
+        let served = Arc::clone(&socket);
+        let thread = std::thread::spawn(move || {
+            while let Ok(caller) = rustix::net::accept(&served) {
+                let mut bytes = [0; socket_service::REQUEST_BYTES];
+                let mut none = [const { None }; socket_service::MOST_DESCRIPTORS];
+                let received = socket_service::receive_message(
+                    caller.as_fd(),
+                    &mut bytes,
+                    &mut none,
+                    RecvFlags::empty(),
+                );
+                let reply = match received.map(|_| Request::parse(&bytes).unwrap()) {
+                    Ok((_, RequestKind::Hello)) => Reply::new(ReplyKind::Here),
+                    Ok((request, RequestKind::Publish)) if request.vnic() == Some("web") => {
+                        Reply::new(ReplyKind::Done)
+                    }
+                    _ => Reply::refused(rustix::io::Errno::PERM),
+                };
+                let _ =
+                    socket_service::send_message(caller.as_fd(), reply.as_bytes(), &[], SendFlags::empty());
+            }
+        });
+        Self { socket, thread: Some(thread) }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Wakes the thread.
+        let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// A folder with library and service, removed when dropped.
 struct Place {
     folder: PathBuf,
-    service: Option<OwnedFd>,
+    service: Option<Service>,
 }
 
 impl Place {
@@ -32,13 +88,7 @@ impl Place {
             eprintln!("SKIPPED {name}: needs cc");
             return None;
         }
-        let address = SocketAddrUnix::new(place.folder.join("sockets.sock")).unwrap();
-        let flags = SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        rustix::net::bind(&socket, &address).unwrap();
-        rustix::net::listen(&socket, 16).unwrap();
-        place.service = Some(socket);
+        place.service = Some(Service::start(&place.folder.join("sockets.sock")));
         Some(place)
     }
 
@@ -137,11 +187,10 @@ fn the_environment_says_what_the_library_has_to_know() {
         lines.iter().find_map(|line| line.strip_prefix(&format!("{name}=")).map(str::to_owned))
     };
     let library = place.path("library.so");
-    let first = printed(place.run(&["--", "env"]).env("SIETCH_VNIC", "stray").env("SIETCH_PUBLISH", "stray"));
+    let first = printed(place.run(&["--", "env"]).env("SIETCH_VNIC", "stray"));
     assert_eq!(value(&first, "LD_PRELOAD"), Some(library.clone()));
     assert_eq!(value(&first, "SIETCH_SOCKETS"), Some(place.path("sockets.sock")));
     assert_eq!(value(&first, "SIETCH_VNIC"), None);
-    assert_eq!(value(&first, "SIETCH_PUBLISH"), None);
     let application = value(&first, "SIETCH_APPLICATION").unwrap();
     assert_eq!(application.len(), 32);
 
@@ -151,8 +200,10 @@ fn the_environment_says_what_the_library_has_to_know() {
     let second = printed(place.run(&arguments).env("LD_PRELOAD", &other));
     assert_eq!(value(&second, "LD_PRELOAD"), Some(format!("{library}:{}", other.display())));
     assert_eq!(value(&second, "SIETCH_VNIC").as_deref(), Some("web"));
-    assert_eq!(value(&second, "SIETCH_PUBLISH").as_deref(), Some("127.0.0.1:80:8080,127.0.0.1:443:443"));
     assert_ne!(value(&second, "SIETCH_APPLICATION"), Some(application));
+    // What cannot be published is said before the program starts.
+    let (status, said) = place.refused(&["--vnic", "other", "--publish", "80:8080", "--", "env"]);
+    assert!(status == Some(125) && said.contains("127.0.0.1:80:8080"), "{status:?} {said}");
 }
 
 #[test]

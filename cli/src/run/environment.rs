@@ -4,14 +4,20 @@
 //!    it (where cargo puts it for tests), or in `../lib/sietch/` (where it is installed).
 //! 2. `SIETCH_SOCKETS`: the service's socket, as an absolute path: the program may change its folder.
 //! 3. `SIETCH_APPLICATION`: 128 random bits that this program and what it starts have in common.
-//! 4. `SIETCH_VNIC`, `SIETCH_PUBLISH`: as asked; else they are removed, so that none is inherited by chance.
+//! 4. `SIETCH_VNIC`: as asked; else it is removed, so that none is inherited by chance.
+//!
+//! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and asked for the ports of the host that are to be published.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::io::Errno;
+use sietch_protocol::socket_service::{self, Descriptors, Name, Reply, ReplyKind, Request, RequestKind};
+
+use crate::arguments::run::Publish;
 
 use super::elf;
 use super::error::RunError;
@@ -66,25 +72,64 @@ pub fn preload(library: &Path, inherited: Option<&OsStr>) -> OsString {
     all
 }
 
-/// Whether a service answers at `path`: it is connected to, and left again without a word.
-///
-/// # Errors
-/// [`RunError::NoService`].
-pub fn ask_service(path: &Path) -> Result<(), RunError> {
-    let connect = || {
-        let address = SocketAddrUnix::new(path)?;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &address)
-    };
-    connect().map_err(|cause| RunError::NoService { path: path.to_owned(), source: cause.into() })
+/// The service at a socket, as the application that this process becomes.
+pub struct Service<'a> {
+    /// Its socket.
+    pub path: &'a Path,
+    /// The application's id.
+    pub application: [u8; 16],
 }
 
-/// 128 random bits in hexadecimal.
+impl Service<'_> {
+    /// Whether it answers.
+    ///
+    /// # Errors
+    /// [`RunError::NoService`].
+    pub fn greet(&self) -> Result<(), RunError> {
+        let failed = |cause: Errno| {
+            let path = self.path.to_owned();
+            match cause {
+                Errno::PROTO => RunError::OtherService { path },
+                cause => RunError::NoService { path, source: cause.into() },
+            }
+        };
+        match self.ask(&Request::new(RequestKind::Hello, self.application)) {
+            Ok(reply) if reply.kind() == ReplyKind::Here => Ok(()),
+            Ok(reply) if reply.kind() == ReplyKind::Refused => Err(failed(reply.error())),
+            Ok(_) => Err(failed(Errno::PROTO)),
+            Err(cause) => Err(failed(cause)),
+        }
+    }
+
+    /// Has a port of the host lead to one of the VNIC.
+    ///
+    /// # Errors
+    /// [`RunError::Publish`].
+    pub fn publish(&self, vnic: &str, publish: &Publish) -> Result<(), RunError> {
+        let mut request = Request::new(RequestKind::Publish, self.application);
+        request.set_vnic(vnic);
+        request.local = Name::from(SocketAddr::new(publish.address, publish.host_port));
+        request.remote = Name::from(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), publish.port));
+        let failed = |cause: Errno| RunError::Publish { ports: publish.to_string(), source: cause.into() };
+        match self.ask(&request) {
+            Ok(reply) if reply.kind() == ReplyKind::Done => Ok(()),
+            Ok(reply) if reply.kind() == ReplyKind::Refused => Err(failed(reply.error())),
+            Ok(_) => Err(failed(Errno::PROTO)),
+            Err(cause) => Err(failed(cause)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, Errno> {
+        let mut received: Descriptors = [const { None }; socket_service::MOST_DESCRIPTORS];
+        socket_service::call(self.path.as_os_str().as_bytes(), request, &[], &mut received)
+    }
+}
+
+/// A new application's id: 128 random bits.
 ///
 /// # Errors
 /// [`RunError::Random`].
-pub fn application() -> Result<String, RunError> {
+pub fn application() -> Result<[u8; 16], RunError> {
     let mut bits = [0_u8; 16];
     let failed = |source: std::io::Error| RunError::Random { source };
     let count = rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
@@ -93,10 +138,15 @@ pub fn application() -> Result<String, RunError> {
     if count != bits.len() {
         return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
     }
-    Ok(bits.iter().fold(String::new(), |mut text, byte| {
+    Ok(bits)
+}
+
+/// The id as its variable holds it: hexadecimal.
+pub fn written(application: &[u8; 16]) -> String {
+    application.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -121,6 +171,7 @@ mod tests {
     fn applications_differ() {
         let (one, other) = (application().expect("random"), application().expect("random"));
         assert_ne!(one, other);
-        assert!(one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let text = written(&one);
+        assert!(text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
     }
 }

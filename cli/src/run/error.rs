@@ -90,6 +90,28 @@ pub enum RunError {
         source: io::Error,
     },
 
+    /// Somebody answers, in another language.
+    #[error("the service at {path}: speaks another version of its protocol")]
+    #[diagnostic(help(
+        "run `sietch run` and `sietch up` of the same version; `--anyway` runs on the kernel's sockets"
+    ))]
+    OtherService {
+        /// Its socket.
+        path: PathBuf,
+    },
+
+    /// A port of the host cannot be had.
+    #[error("publishing {ports}: {source}")]
+    #[diagnostic(help(
+        "choose a port of the host that is free, and run as root or as the user of the service: others may not publish"
+    ))]
+    Publish {
+        /// What was asked for.
+        ports: String,
+        /// The cause.
+        source: io::Error,
+    },
+
     /// There are no random numbers.
     #[error("random numbers: {source}")]
     #[diagnostic(help("see whether a sandbox forbids getrandom(2)"))]
@@ -123,6 +145,8 @@ impl RunError {
             | Self::Library { .. }
             | Self::LibraryPath { .. }
             | Self::NoService { .. }
+            | Self::OtherService { .. }
+            | Self::Publish { .. }
             | Self::Random { .. } => 125,
         }
     }
