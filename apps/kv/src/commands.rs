@@ -110,6 +110,14 @@ impl Fault {
         Self::new(text)
     }
 
+    /// `ERR unknown subcommand or wrong number of arguments for 'x'. Try NAME HELP.`
+    pub fn subcommand_syntax(name: &str, subcommand: &[u8]) -> Self {
+        let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
+        text.extend_from_slice(text_before_zero(subcommand, 128));
+        text.extend_from_slice(format!("'. Try {name} HELP.").as_bytes());
+        Self::new(text)
+    }
+
     /// The first word, as counted by INFO errorstats.
     pub fn code(&self) -> &[u8] {
         self.0.split(|&byte| byte == b' ').next().unwrap_or_default()
@@ -351,8 +359,10 @@ const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
             ("kill", -3),
             ("list", -2),
             ("no-evict", 3),
+            ("no-touch", 3),
             ("pause", -3),
             ("reply", 3),
+            ("setinfo", 4),
             ("setname", 3),
             ("tracking", -3),
             ("trackinginfo", 2),
@@ -360,11 +370,34 @@ const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
             ("unpause", 2),
         ],
     ),
+    ("command", &[("count", 2), ("docs", -2), ("getkeys", -4), ("help", 2), ("info", -2), ("list", -2)]),
+    (
+        "latency",
+        &[
+            ("doctor", 2),
+            ("graph", 3),
+            ("help", 2),
+            ("histogram", -2),
+            ("history", 3),
+            ("latest", 2),
+            ("reset", -2),
+        ],
+    ),
+    ("slowlog", &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)]),
     ("object", &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3), ("help", 2)]),
     ("pubsub", &[("channels", -2), ("numpat", 2), ("numsub", -2), ("help", 2)]),
     ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
     ("memory", &[("doctor", 2), ("malloc-stats", 2), ("purge", 2), ("stats", 2), ("usage", -3), ("help", 2)]),
 ];
+
+/// The name of a command with that of its subcommand, if it has one: `pubsub|numpat`.
+pub fn full_name(command: &Command, arguments: &[&[u8]]) -> String {
+    let known = SUBCOMMANDS.iter().find(|(name, _)| *name == command.name);
+    let subcommand = known.zip(arguments.get(1)).and_then(|((_, all), word)| {
+        all.iter().find(|(name, _)| is(word, name)).map(|(name, _)| format!("{}|{name}", command.name))
+    });
+    subcommand.unwrap_or_else(|| command.name.into())
+}
 
 /// Why the subcommand of these arguments cannot be queued in a transaction, if it cannot.
 pub fn refuse_subcommand(command: &Command, arguments: &[&[u8]]) -> Option<Fault> {
@@ -375,6 +408,12 @@ pub fn refuse_subcommand(command: &Command, arguments: &[&[u8]]) -> Option<Fault
     };
     let row = Command { arity: *arity, ..*command };
     (!row.accepts(arguments.len())).then(|| Fault::arity(&format!("{}|{name}", command.name)))
+}
+
+/// Why a command's handler knows no such subcommand, or not with so many arguments.
+pub fn refused_subcommand(command: &Command, arguments: &[&[u8]]) -> Fault {
+    refuse_subcommand(command, arguments)
+        .unwrap_or_else(|| Fault::subcommand_syntax(&command.name.to_ascii_uppercase(), arguments[1]))
 }
 
 /// Whether two words are the same but for the case of their letters.

@@ -1,6 +1,6 @@
 //! Publish and subscribe.
 
-use super::{Command, Context, Fault, Keys, Outcome, flag, is};
+use super::{Command, Context, Keys, Outcome, flag, is, refused_subcommand};
 use crate::client::ClientId;
 use crate::glob;
 use crate::resp::Reply;
@@ -169,11 +169,8 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 "    pattern subscriptions(default: no channels).",
             ],
         );
-    } else if is(subcommand, "channels") || is(subcommand, "numpat") {
-        let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
-        return Err(Fault::arity(&format!("pubsub|{name}")));
     } else {
-        return Err(Fault::unknown_subcommand("PUBSUB", subcommand));
+        return Err(refused_subcommand(context.command, arguments));
     }
     Ok(())
 }

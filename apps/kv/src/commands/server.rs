@@ -2,7 +2,7 @@
 //!
 //! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY, SLOWLOG and DEBUG.
 
-use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
+use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, refused_subcommand};
 use crate::glob;
 use crate::shard::ShutdownMode;
 
@@ -241,11 +241,7 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 "    Rewrite the configuration file.",
             ],
         ),
-        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(Fault::arity(&format!("config|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("CONFIG", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     Ok(())
 }
@@ -253,7 +249,7 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 /// Changes all settings that are named, or none.
 fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
     if !pairs.len().is_multiple_of(2) {
-        return Err(Fault::arity("config|set"));
+        return Err(Fault::SYNTAX);
     }
     let mut settings = context.data.settings().clone();
     for pair in pairs.chunks_exact(2) {

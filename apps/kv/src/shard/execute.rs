@@ -11,7 +11,9 @@
 
 use super::Shard;
 use crate::client::{Client, Closing, ReplyMode};
-use crate::commands::{Command, Context, Fault, flag, refuse_subcommand, text_before_zero, transaction};
+use crate::commands::{
+    Command, Context, Fault, flag, full_name, refuse_subcommand, text_before_zero, transaction,
+};
 use crate::keyspace::Data;
 use crate::resp::{Ahead, Limits, Parser, Progress, ProtocolError, Reply};
 
@@ -203,13 +205,13 @@ impl Shard {
         if !command.accepts(arguments.len()) {
             let mut fault = Fault::arity(command.name);
             if command.name == "exec" {
-                let reason = Fault::of("wrong number of arguments for 'exec' command");
-                fault = self.abort_transaction(client, &reason);
+                fault = self.abort_transaction(client, &fault);
             }
             return self.reject(client, Some(number), &fault);
         }
         if let Err(fault) = self.admit(client, number, command, arguments) {
-            if command.name == "exec" && client.in_transaction() {
+            // As in Redis, outside a transaction, too.
+            if command.name == "exec" {
                 let fault = self.abort_transaction(client, &fault);
                 return self.reject(client, Some(number), &fault);
             }
@@ -263,10 +265,12 @@ impl Shard {
             self.check_log_room(client, number, command, arguments)?;
         }
         if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
-            return Err(Fault::new(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                command.name
-            )));
+            return Err(refuse_subcommand(command, arguments).unwrap_or_else(|| {
+                Fault::new(format!(
+                    "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                    full_name(command, arguments)
+                ))
+            }));
         }
         Ok(())
     }
@@ -332,7 +336,7 @@ impl Shard {
             self.store.unwatch(&watch.place);
         }
         let mut text = b"EXECABORT Transaction discarded because of: ".to_vec();
-        text.extend_from_slice(&reason.0);
+        text.extend_from_slice(reason.0.strip_prefix(b"ERR ").unwrap_or(&reason.0));
         Fault::new(text)
     }
 

@@ -44,8 +44,9 @@ pub fn program(seed: u64) -> Vec<Step> {
         for line in lines.split(';') {
             generator.shared = key;
             let step = generator.step(line);
-            // Not inside a transaction, which must stay whole: what waits for ever outside does not inside.
-            if !lines.contains("MULTI") && generator.below(WATCHED_SHARE) == 0 {
+            // Not among lines that belong together, which a transaction must take as a whole or not at all: what
+            // waits for ever outside does not inside.
+            if !lines.contains(';') && lines != "MULTI" && generator.below(WATCHED_SHARE) == 0 {
                 generator.watched(step, &mut steps);
             } else {
                 steps.push(step);

@@ -2,7 +2,7 @@
 
 use super::{ReplyMode, valid_name};
 use crate::client::{Client, ClientId, Closing};
-use crate::commands::{Context, Fault, Outcome, integer, is};
+use crate::commands::{Context, Fault, Outcome, integer, is, refused_subcommand};
 
 pub(super) const BAD_NAME: Fault =
     Fault::of("ERR Client names cannot contain spaces, newlines or special characters.");
@@ -48,15 +48,7 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             )));
         }
         (b"help", 2) => crate::commands::server::help(context, "CLIENT", HELP),
-        (
-            b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"reply" | b"unblock"
-            | b"no-evict" | b"no-touch" | b"getredir",
-            _,
-        ) => {
-            let name = String::from_utf8_lossy(&lowered).into_owned();
-            return Err(Fault::arity(&format!("client|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("CLIENT", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     Ok(())
 }

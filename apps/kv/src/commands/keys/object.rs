@@ -4,7 +4,7 @@
 //! `journal.rs`), and eight bytes of checksum. RESTORE takes nothing else, in particular no payload of Redis.
 
 use super::{Context, Fault, NEVER, Outcome, delete, integer};
-use crate::commands::{flag, is};
+use crate::commands::{flag, is, refused_subcommand};
 use crate::journal::{self, Reader};
 
 const MAGIC: &[u8] = b"SIETCH1";
@@ -36,11 +36,7 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             return Ok(());
         }
         (b"encoding" | b"refcount" | b"idletime" | b"freq", 3) => {}
-        (b"encoding" | b"refcount" | b"idletime" | b"freq" | b"help", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(Fault::arity(&format!("object|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("OBJECT", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     let now = context.data.now();
     let frequencies = context.data.settings().policy.counts_frequency();

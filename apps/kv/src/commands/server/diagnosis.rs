@@ -1,16 +1,18 @@
 //! MEMORY, LATENCY, SLOWLOG, DEBUG.
 
 use super::help;
-use crate::commands::{Context, Fault, Outcome, is};
+use crate::commands::{Context, Fault, Outcome, integer, is, refused_subcommand};
 
 pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1].to_ascii_lowercase();
     match (subcommand.as_slice(), arguments.len()) {
-        (b"usage", 3 | 5) => {
-            if let Some(word) = arguments.get(3)
-                && !is(word, "samples")
-            {
-                return Err(Fault::SYNTAX);
+        (b"usage", 3..) => {
+            // Nothing is sampled: all is counted already.
+            for option in arguments[3..].chunks(2) {
+                match option {
+                    [word, samples] if is(word, "samples") && integer(samples)? >= 0 => {}
+                    _ => return Err(Fault::SYNTAX),
+                }
             }
             match context.data.peek(arguments[2]) {
                 Some(entry) => context.reply.count(entry.charged()),
@@ -55,11 +57,7 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
                 "    Return memory in bytes used by <key> and its value.",
             ],
         ),
-        (b"usage" | b"stats" | b"doctor" | b"purge" | b"malloc-stats" | b"help", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(Fault::arity(&format!("memory|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("MEMORY", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     Ok(())
 }
@@ -85,11 +83,7 @@ pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             "LATENCY",
             &["LATEST", "    Return the latest latency samples for all events: none are taken."],
         ),
-        (b"latest" | b"history" | b"doctor" | b"graph" | b"help", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(Fault::arity(&format!("latency|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("LATENCY", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     Ok(())
 }
@@ -100,7 +94,7 @@ pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
     match (subcommand.as_slice(), arguments.len()) {
         (b"get", 2 | 3) => {
             if let Some(count) = arguments.get(2)
-                && crate::commands::integer(count)? < -1
+                && integer(count).map_or(true, |count| count < -1)
             {
                 return Err(Fault::of("ERR count should be greater than or equal to -1"));
             }
@@ -120,11 +114,7 @@ pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
                 "    Reset the slowlog.",
             ],
         ),
-        (b"get" | b"len" | b"reset" | b"help", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(Fault::arity(&format!("slowlog|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("SLOWLOG", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! COMMAND: what the command table says.
 
 use super::help;
-use crate::commands::{Command, Context, Fault, Keys, Outcome, flag, is};
+use crate::commands::{Command, Context, Fault, Keys, Outcome, flag, is, refused_subcommand};
 use crate::glob;
 
 /// First, last and step as COMMAND INFO shows them.
@@ -131,11 +131,7 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
                 "    Return the keys from a full command.",
             ],
         ),
-        (b"count" | b"getkeys" | b"help", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(Fault::arity(&format!("command|{name}")));
-        }
-        _ => return Err(Fault::unknown_subcommand("COMMAND", arguments[1])),
+        _ => return Err(refused_subcommand(context.command, arguments)),
     }
     Ok(())
 }

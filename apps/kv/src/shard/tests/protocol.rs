@@ -99,6 +99,33 @@ fn idle_clients_are_closed_after_the_timeout() {
 }
 
 #[test]
+fn options_of_subcommands_are_refused_as_redis_does() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let cases = [
+        ("MEMORY USAGE never nx", "-ERR syntax error\r\n"),
+        ("MEMORY USAGE never SAMPLES -1", "-ERR syntax error\r\n"),
+        ("MEMORY USAGE never SAMPLES x", "-ERR value is not an integer or out of range\r\n"),
+        ("MEMORY USAGE never SAMPLES 5 SAMPLES 0", "$-1\r\n"),
+        (
+            "PUBSUB CHANNELS a b",
+            "-ERR unknown subcommand or wrong number of arguments for 'CHANNELS'. Try PUBSUB HELP.\r\n",
+        ),
+        ("SLOWLOG GET x", "-ERR count should be greater than or equal to -1\r\n"),
+        ("CLIENT HELP a", "-ERR wrong number of arguments for 'client|help' command\r\n"),
+        ("CONFIG SET a b c", "-ERR syntax error\r\n"),
+        ("PUBSUB HELP a", "-ERR wrong number of arguments for 'pubsub|help' command\r\n"),
+        (
+            "SLOWLOG GET 1 2",
+            "-ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.\r\n",
+        ),
+    ];
+    for (command, reply) in cases {
+        assert_eq!(bench.ask(client, command), reply, "{command}");
+    }
+}
+
+#[test]
 fn replies_can_be_turned_off() {
     let mut bench = Bench::new();
     let client = bench.connect();

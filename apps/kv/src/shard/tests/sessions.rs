@@ -91,6 +91,39 @@ fn a_refused_command_aborts_its_transaction() {
 }
 
 #[test]
+fn a_subscriber_is_told_in_full_what_it_may_not_run() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let only = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+    bench.ask(client, "SUBSCRIBE news");
+    assert_eq!(bench.ask(client, "PUBSUB NUMPAT"), format!("-ERR Can't execute 'pubsub|numpat': {only}\r\n"));
+    assert_eq!(bench.ask(client, "PUBSUB NOSUCH"), "-ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.\r\n");
+    assert_eq!(
+        bench.ask(client, "EXEC"),
+        format!("-EXECABORT Transaction discarded because of: Can't execute 'exec': {only}\r\n")
+    );
+}
+
+#[test]
+fn a_subcommand_that_cannot_run_breaks_its_transaction() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let refused = [
+        ("SLOWLOG NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try SLOWLOG HELP.\r\n"),
+        ("COMMAND COUNT 1", "-ERR wrong number of arguments for 'command|count' command\r\n"),
+        ("LATENCY GRAPH", "-ERR wrong number of arguments for 'latency|graph' command\r\n"),
+    ];
+    for (command, reply) in refused {
+        bench.ask(client, "MULTI");
+        assert_eq!(bench.ask(client, command), reply);
+        assert_eq!(
+            bench.ask(client, "EXEC"),
+            "-EXECABORT Transaction discarded because of previous errors.\r\n"
+        );
+    }
+}
+
+#[test]
 fn messages_reach_subscribers_of_channels_and_patterns() {
     let mut bench = Bench::new();
     let (plain, modern, publisher) = (bench.connect(), bench.connect(), bench.connect());
