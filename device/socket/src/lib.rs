@@ -18,6 +18,7 @@
 
 mod address;
 mod epoll;
+pub mod kernel;
 mod slots;
 mod uring;
 

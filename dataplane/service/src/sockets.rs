@@ -1,0 +1,31 @@
+//! The socket service: how unmodified programs on one host come to connections that no kernel carries.
+//!
+//! 1. A program asks over a Unix socket ([`sietch_protocol::socket_service`]): to listen (it hands over the kernel's listening socket), to connect,
+//!    or what a socket is that it inherited. Who it is, the kernel says.
+//! 2. [`table`] knows who listens where and who is connected to whom: names, numbers and limits, sans-I/O.
+//! 3. A listener has a pair of sockets; the program's end is its placeholder. Whoever connects, over the kernel or over Sietch, arrives
+//!    there as one message with descriptors ([`listeners`]).
+//! 4. A connection between two programs under Sietch is memory that the service makes and gives to exactly these two
+//!    ([`sietch_ring::stream::Memory`]), and a pair of sockets that sleep, wake and notice death. The service is then out of the path.
+//! 5. It keeps the memory's descriptors ([`registry`]), so that a program can have them again after `exec` or `SCM_RIGHTS`, until
+//!    both placeholders are gone.
+//! 6. One thread ([`run`]) sleeps until somebody asks. Each application's share of a turn, and of everything else, is bounded ([`limits`]).
+//!
+//! What a request does not get here, it gets from the kernel: every limit, and the end of this service, mean that new connections are the kernel's.
+//! `docs/spec/sockets.md` is the reference.
+
+mod closer;
+mod counters;
+mod kernel;
+pub mod limits;
+mod listeners;
+pub mod registry;
+mod requests;
+mod rules;
+mod run;
+pub mod table;
+mod watchdog;
+
+pub use counters::Counters;
+pub use rules::{Action, Rule, Rules};
+pub use run::{Board, Command, Options, Shown, run};

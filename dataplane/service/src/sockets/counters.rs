@@ -1,0 +1,53 @@
+//! What the socket service counted.
+
+/// Since the service began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests to listen.
+    pub asked_listen: u64,
+    /// Requests to connect.
+    pub asked_connect: u64,
+    /// Requests about a socket that was inherited or received.
+    pub asked_adopt: u64,
+    /// Requests of other kinds.
+    pub asked_other: u64,
+    /// Messages that were none.
+    pub malformed: u64,
+    /// Requests that were not let in: too many at once, or nothing came in time.
+    pub turned_away: u64,
+    /// Connections made.
+    pub connected: u64,
+    /// Connections of the kernel handed to a listener.
+    pub handed_over: u64,
+    /// Requests to connect that no listener of ours fits.
+    pub not_ours: u64,
+    /// Requests sent to the kernel by a limit.
+    pub limited: u64,
+    /// Requests that the rules forbid.
+    pub denied: u64,
+    /// Connections found to be gone.
+    pub swept: u64,
+    /// Listeners that closed.
+    pub closed: u64,
+}
+
+impl Counters {
+    /// Names and values, for a page of metrics.
+    pub fn entries(&self) -> [(&'static str, u64); 13] {
+        [
+            ("asked.listen", self.asked_listen),
+            ("asked.connect", self.asked_connect),
+            ("asked.adopt", self.asked_adopt),
+            ("asked.other", self.asked_other),
+            ("malformed", self.malformed),
+            ("turned_away", self.turned_away),
+            ("connected", self.connected),
+            ("handed_over", self.handed_over),
+            ("not_ours", self.not_ours),
+            ("limited", self.limited),
+            ("denied", self.denied),
+            ("swept", self.swept),
+            ("closed", self.closed),
+        ]
+    }
+}

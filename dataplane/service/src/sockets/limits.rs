@@ -1,0 +1,52 @@
+//! What an application may have of the socket service at most, and what the service does in one turn. Who reaches a limit goes to the kernel, whose
+//! limits are its own business: no limit here makes a program fail.
+
+use std::time::Duration;
+
+/// Listeners of one application: more than a server with a socket for each core, address and protocol has.
+pub const LISTENERS_PER_APPLICATION: usize = 1024;
+
+/// Connections that one application has made: as many as it can have to one server by its ports.
+pub const CONNECTIONS_PER_APPLICATION: usize = 32_768;
+
+/// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the kernel's own bound (`net.core.somaxconn`).
+pub const MOST_BACKLOG: u32 = 4096;
+
+/// Messages that may lie in a listener's pair. The others wait in the service, which can close them; what lies there holds descriptors in flight, of
+/// which the kernel allows an ordinary user as many as it may have open.
+pub const IN_PAIR: u32 = 64;
+
+/// Applications: each is an entry of a table.
+pub const APPLICATIONS: usize = 4096;
+
+/// Requests of one user that are open at once: each is a process in the middle of a system call.
+pub const REQUESTS_PER_USER: usize = 256;
+
+/// Requests that are open at once.
+pub const REQUESTS: usize = 1024;
+
+/// How long a request may take to arrive: it is sent right after connecting.
+pub const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// New requests and new kernel connections of one listener that are taken in one turn, before the others have theirs.
+pub const PER_TURN: usize = 32;
+
+/// Descriptors that the service keeps for itself, and for requests: the rest is for connections, three each.
+pub const SPARE_DESCRIPTORS: usize = 2048;
+
+/// How often it is looked which connections are gone, while there are any.
+pub const SWEEP: Duration = Duration::from_secs(10);
+
+/// It is also looked when so many were made since: a program that connects for each request must not fill the registry.
+pub const SWEEP_AFTER: usize = 1024;
+
+/// Ports of connecting sockets that have none: first those beyond the kernel's own (`net.ipv4.ip_local_port_range`, 32768 to 60999 where nobody
+/// changed it), so that no name means two connections.
+pub const FIRST_EPHEMERAL: u16 = 61_000;
+
+/// ... and then these.
+pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
+
+/// Threads that may hang in closing a descriptor that an application sent and that is no socket (a file of a file system that the application itself
+/// serves). Beyond it, such descriptors stay open.
+pub const CLOSERS: usize = 16;

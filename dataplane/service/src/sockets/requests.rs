@@ -1,0 +1,307 @@
+//! What is asked, judged, and answered.
+//!
+//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel is asked what they are: a name, a namespace, whether it listens.
+//! 2. What does not fit is refused with an error number. What a limit forbids is [`ReplyKind::NotOurs`]: the program goes on with the kernel.
+//! 3. A connection's address is believed only if the kernel says so: the listener is bound to it, it is loopback, or the connecting socket can be
+//!    bound to it.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use sietch_protocol::socket_service::{
+    Descriptors, MOST_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
+};
+use sietch_ring::stream::Memory;
+
+use super::kernel::{self, Tcp};
+use super::listeners::{Handed, Open, Waiting};
+use super::registry::{self, Placeholder};
+use super::rules::Action;
+use super::run::Service;
+use super::table::{Application, ConnectionId, Full, Listener, ListenerId, is_loopback};
+
+/// Who asks, as the kernel says it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub uid: u32,
+    pub pid: i32,
+}
+
+/// An answer, and which descriptors go with it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub reply: Reply,
+    /// Sent, and then closed here.
+    pub own: [Option<OwnedFd>; MOST_DESCRIPTORS],
+    /// Sent behind those, and kept: the common memory and the private page of this end.
+    pub memory: Option<(ConnectionId, usize)>,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self { reply, own: [const { None }; MOST_DESCRIPTORS], memory: None }
+    }
+}
+
+impl Answer {
+    fn with(reply: Reply, descriptor: OwnedFd) -> Self {
+        let mut answer = Self::from(reply);
+        answer.own[0] = Some(descriptor);
+        answer
+    }
+
+    pub fn refused(errno: Errno) -> Self {
+        Reply::refused(errno).into()
+    }
+
+    fn not_ours() -> Self {
+        Reply::new(ReplyKind::NotOurs).into()
+    }
+}
+
+impl Service {
+    /// Does what is asked.
+    pub(super) fn answer(
+        &mut self,
+        caller: Caller,
+        request: &Request,
+        kind: RequestKind,
+        mut sent: Descriptors,
+    ) -> Answer {
+        let application = Application { uid: caller.uid, id: request.application };
+        let first = sent[0].take();
+        let strange = sent.iter_mut().filter_map(Option::take).map(|other| self.closer.close(other)).count();
+        if strange > 0 {
+            first.into_iter().for_each(|first| self.closer.close(first));
+            self.counters.malformed += 1;
+            return Answer::refused(Errno::INVAL);
+        }
+        let answer = match (kind, first) {
+            (RequestKind::Listen, Some(socket)) => {
+                self.counters.asked_listen += 1;
+                return self.listen(caller, application, request, socket);
+            }
+            (RequestKind::Connect, Some(socket)) => {
+                self.counters.asked_connect += 1;
+                let answer = self.connect(application, request, &socket);
+                self.closer.close(socket);
+                return answer.unwrap_or_else(Answer::refused);
+            }
+            (RequestKind::Adopt, Some(socket)) => {
+                self.counters.asked_adopt += 1;
+                let answer = self.adopt(&socket);
+                self.closer.close(socket);
+                return answer;
+            }
+            (RequestKind::Hello, None) => {
+                let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
+                Reply { limit, ..Reply::new(ReplyKind::Here) }.into()
+            }
+            (_, first) => {
+                first.into_iter().for_each(|first| self.closer.close(first));
+                Answer::refused(Errno::OPNOTSUPP)
+            }
+        };
+        self.counters.asked_other += 1;
+        answer
+    }
+
+    fn listen(
+        &mut self,
+        caller: Caller,
+        application: Application,
+        request: &Request,
+        socket: OwnedFd,
+    ) -> Answer {
+        match self.try_listen(caller, application, request, &socket) {
+            Ok((id, pair, placeholder, kernel)) => {
+                let name = kernel.name;
+                let held = if request.flags & REJOIN == 0 { Ok(socket) } else { self.of_same_name(id) };
+                let opened = held.and_then(|held| {
+                    let cookie = registry::cookie(&placeholder)?;
+                    let waiting = std::collections::VecDeque::new();
+                    self.open_listener(id, Open { pair, cookie, kernel: Some(held), waiting })
+                });
+                match opened {
+                    Ok(()) => {
+                        let reply = Reply { local: name.into(), ..Reply::new(ReplyKind::Listening) };
+                        Answer::with(reply, placeholder)
+                    }
+                    Err(error) => {
+                        self.table.close(id);
+                        Answer::refused(error)
+                    }
+                }
+            }
+            Err(answer) => {
+                self.closer.close(socket);
+                *answer
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn try_listen(
+        &mut self,
+        caller: Caller,
+        application: Application,
+        request: &Request,
+        socket: &OwnedFd,
+    ) -> Result<(ListenerId, OwnedFd, OwnedFd, Tcp), Box<Answer>> {
+        let no = |error: Errno| Box::new(Answer::refused(error));
+        let mut tcp = Tcp::of(std::os::fd::AsFd::as_fd(socket)).map_err(no)?;
+        if request.flags & REJOIN != 0 {
+            // The socket says in which namespace; the listener that is there says the rest.
+            let wanted = request.local.address().ok_or(no(Errno::INVAL))?;
+            let same = |listener: &&Listener| {
+                (listener.application, listener.namespace, listener.name) == (application, tcp.namespace, wanted)
+            };
+            let found = self.table.listeners().map(|(_, listener)| listener).find(same);
+            let found = found.ok_or(no(Errno::NOENT))?;
+            tcp = Tcp { name: found.name, only_ipv6: found.only_ipv6, listens: true, ..tcp };
+        }
+        if !tcp.listens {
+            return Err(no(Errno::INVAL));
+        }
+        if !self.rules.allow(Action::Listen, caller.uid, tcp.name.port()) {
+            self.counters.denied += 1;
+            return Err(no(Errno::ACCESS));
+        }
+        let (pair, placeholder) = self.pair().map_err(|_| Box::new(Answer::not_ours()))?;
+        let listener = Listener {
+            application,
+            namespace: tcp.namespace,
+            name: tcp.name,
+            only_ipv6: tcp.only_ipv6,
+            backlog: request.backlog,
+            pid: caller.pid,
+        };
+        match self.table.listen(listener) {
+            Ok(id) => Ok((id, pair, placeholder, tcp)),
+            Err(_) => {
+                self.counters.limited += 1;
+                Err(Box::new(Answer::not_ours()))
+            }
+        }
+    }
+
+    /// Another descriptor for the kernel's listening socket of a listener with the same name as this one.
+    fn of_same_name(&self, id: ListenerId) -> Result<OwnedFd, Errno> {
+        let own = self.table.listener(id).ok_or(Errno::NOENT)?;
+        let same = |other: &Listener| {
+            (other.application, other.namespace, other.name) == (own.application, own.namespace, own.name)
+        };
+        let mut others = self.table.listeners().filter(|&(other, listener)| other != id && same(listener));
+        let kernel = others.find_map(|(other, _)| self.open.get(&other).and_then(|open| open.kernel.as_ref()));
+        kernel.ok_or(Errno::NOENT)?.try_clone().map_err(|_| Errno::MFILE)
+    }
+
+    /// A listener's pair: the service's end and the placeholder.
+    fn pair(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
+        let (pair, placeholder) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // The kernel doubles it: then a quarter of it is what it calls writable.
+        let bytes = self.message_size as usize * super::limits::IN_PAIR as usize / 2;
+        sockopt::set_socket_send_buffer_size(&pair, bytes)?;
+        Ok((pair, placeholder))
+    }
+
+    fn connect(
+        &mut self,
+        application: Application,
+        request: &Request,
+        socket: &OwnedFd,
+    ) -> Result<Answer, Errno> {
+        let tcp = Tcp::of(std::os::fd::AsFd::as_fd(socket))?;
+        let remote = request.remote.address().ok_or(Errno::AFNOSUPPORT)?;
+        if tcp.listens || kernel::peer(socket).is_some() {
+            return Err(Errno::ISCONN);
+        }
+        let Some(listener) = self.table.find(tcp.namespace, remote) else {
+            self.counters.not_ours += 1;
+            return Ok(Answer::not_ours());
+        };
+        if !self.rules.allow(Action::Connect, application.uid, remote.port()) {
+            self.counters.denied += 1;
+            return Err(Errno::ACCESS);
+        }
+        if self.is_full(listener) || self.registry.len() >= self.most_connections {
+            self.counters.limited += 1;
+            self.sweep_if_full();
+            return Ok(Answer::not_ours());
+        }
+        let bound = tcp.name.port() != 0 || !tcp.name.ip().is_unspecified();
+        let named = self.table.listener(listener).is_some_and(|found| !found.name.ip().is_unspecified());
+        let fd = std::os::fd::AsFd::as_fd(socket);
+        if bound && sockopt::ip_freebind(fd).unwrap_or(false) {
+            // Its name may be anybody's.
+            return Ok(Answer::not_ours());
+        }
+        let from_here = bound && !tcp.name.ip().is_unspecified();
+        if !named && !is_loopback(remote.ip()) && !from_here && !kernel::is_local(fd, remote) {
+            return Ok(Answer::not_ours());
+        }
+        match self.table.connect(application, listener, bound.then_some(tcp.name), remote) {
+            Ok(id) => Ok(self.make(id, listener).unwrap_or_else(|error| {
+                // What it was short of, the kernel may have.
+                tracing::debug!("a connection is left to the kernel: {error}");
+                self.table.disconnect(id);
+                self.registry.remove(id);
+                self.counters.limited += 1;
+                Answer::not_ours()
+            })),
+            Err(full) => {
+                self.counters.limited += 1;
+                if full != Full::Ports || self.registry.made() > 0 {
+                    self.sweep_if_full();
+                }
+                Ok(Answer::not_ours())
+            }
+        }
+    }
+
+    /// Makes the memory and the placeholders of a connection, and gives the accepting end to its listener.
+    fn make(&mut self, id: ConnectionId, listener: ListenerId) -> std::io::Result<Answer> {
+        let connection = self.table.connection(id).ok_or(std::io::ErrorKind::NotFound)?;
+        let (own, accepted) = (connection.names, connection.accepted);
+        let names = [registry::names(own.local, own.peer), registry::names(accepted.local, accepted.peer)];
+        let memory = Memory::create(self.geometry, names)?;
+        let ([first, second], cookies) = registry::placeholders()?;
+        self.registry.insert(id, memory, cookies);
+        match self.hand_over(listener, Waiting::Stream(id, second)) {
+            Handed::Over | Handed::Full => {}
+            Handed::Gone => {
+                self.close_listener(listener);
+                return Err(std::io::ErrorKind::ConnectionRefused.into());
+            }
+        }
+        self.counters.connected += 1;
+        let reply = Reply {
+            local: Name::from(own.local),
+            remote: Name::from(own.peer),
+            ..Reply::new(ReplyKind::Connected)
+        };
+        let mut answer = Answer::with(reply, first);
+        answer.memory = Some((id, 0));
+        Ok(answer)
+    }
+
+    fn adopt(&self, socket: &OwnedFd) -> Answer {
+        match self.registry.find(socket) {
+            Some(Placeholder::End(id, end)) => {
+                let mut reply = Reply::new(ReplyKind::Stream);
+                if let Some(connection) = self.table.connection(id) {
+                    let names = if end == 0 { connection.names } else { connection.accepted };
+                    (reply.local, reply.remote) = (names.local.into(), names.peer.into());
+                }
+                Answer { memory: Some((id, end)), ..Answer::from(reply) }
+            }
+            Some(Placeholder::Listener(id)) => {
+                let local = self.table.listener(id).map_or(Name::NONE, |listener| listener.name.into());
+                Reply { local, ..Reply::new(ReplyKind::Listener) }.into()
+            }
+            None => Reply::new(ReplyKind::Unknown).into(),
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The loop of the socket service.
+//!
+//! 1. It sleeps until somebody connects, asks, arrives, hangs up, or a command comes. An idle service uses no processor; while there are connections
+//!    it wakes every [`limits::SWEEP`] to see which are gone.
+//! 2. Each turn takes what is ready, a bounded amount of each.
+//! 3. A request is one message: it is received, judged, answered, and its connection closed. What does not come in time is closed as well.
+//! 4. When descriptors or memory are short it rests for a moment, and asks again.
+//!
+//! No input ends the loop: errors of an application's socket end that socket.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sietch_protocol::socket_service::{
+    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, Request, receive_message, send_message,
+};
+use sietch_ring::stream::Geometry;
+use sietch_socket::kernel::unreceived;
+use zerocopy::IntoBytes as _;
+
+use super::closer::Closer;
+use super::counters::Counters;
+use super::limits;
+use super::listeners::Open;
+use super::registry::Registry;
+use super::requests::{Answer, Caller};
+use super::rules::Rules;
+use super::table::{ListenerId, Table};
+use super::watchdog::Watchdog;
+
+/// Pauses when something is short.
+const REST: Duration = Duration::from_millis(50);
+
+/// What is needed to serve.
+#[derive(Debug)]
+pub struct Options {
+    /// A listening Unix SEQPACKET socket.
+    pub socket: OwnedFd,
+    /// Who may what.
+    pub rules: Rules,
+    /// Sizes of connections' rings.
+    pub geometry: Geometry,
+}
+
+/// What the service is told.
+#[derive(Debug)]
+pub enum Command {
+    /// Other rules from now on; what is there stays.
+    Rules(Rules),
+    /// End the loop.
+    Stop,
+}
+
+/// What there is, for other threads to read.
+#[derive(Debug, Default)]
+pub struct Board(Mutex<Shown>);
+
+/// See [`Board`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Applications with a listener or a connection.
+    pub applications: usize,
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections between programs, the gone ones until they are swept.
+    pub connections: usize,
+    /// Requests that are open.
+    pub requests: usize,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+impl Board {
+    /// What was noted last.
+    pub fn read(&self) -> Shown {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, shown: Shown) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Token {
+    Server,
+    Bell,
+    Request(u64),
+    Pair(ListenerId),
+    Kernel(ListenerId),
+}
+
+impl Token {
+    fn word(self) -> u64 {
+        match self {
+            Self::Server => 0,
+            Self::Bell => 1,
+            Self::Request(number) => number << 3 | 2,
+            Self::Pair(id) => id << 3 | 3,
+            Self::Kernel(id) => id << 3 | 4,
+        }
+    }
+
+    fn of(word: u64) -> Option<Self> {
+        let number = word >> 3;
+        match word & 7 {
+            0 => Some(Self::Server),
+            1 => Some(Self::Bell),
+            2 => Some(Self::Request(number)),
+            3 => Some(Self::Pair(number)),
+            4 => Some(Self::Kernel(number)),
+            _ => None,
+        }
+    }
+}
+
+/// A request that is open.
+#[derive(Debug)]
+struct Asking {
+    socket: OwnedFd,
+    caller: Caller,
+    until: Instant,
+}
+
+/// The state of the loop. Each file of this folder has its part of what it does.
+#[derive(Debug)]
+pub(super) struct Service {
+    epoll: OwnedFd,
+    server: OwnedFd,
+    asking: BTreeMap<u64, Asking>,
+    /// Requests by user.
+    users: BTreeMap<u32, usize>,
+    last: u64,
+    resting: Option<Instant>,
+    swept_at: Instant,
+    pub table: Table,
+    pub registry: Registry,
+    pub open: BTreeMap<ListenerId, Open>,
+    pub closer: Closer,
+    pub watchdog: Watchdog,
+    pub rules: Rules,
+    pub geometry: Geometry,
+    pub counters: Counters,
+    /// What an arrival takes of a pair, in the kernel's measure.
+    pub message_size: u32,
+    pub most_connections: usize,
+}
+
+/// Serves until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable when a command was
+/// sent; `board` shows what there is.
+///
+/// # Errors
+/// Those of the start, and of epoll itself.
+pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board: &Board) -> io::Result<()> {
+    let mut service = Service::new(options)?;
+    service.add(&service.server, Token::Server, EventFlags::IN)?;
+    service.add(bell, Token::Bell, EventFlags::IN)?;
+    let mut events = Vec::with_capacity(256);
+    loop {
+        loop {
+            match commands.try_recv() {
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
+                Ok(Command::Rules(rules)) => service.rules = rules,
+                Err(TryRecvError::Empty) => break,
+            }
+        }
+        let now = Instant::now();
+        service.tend(now);
+        board.note(service.shown());
+        let limit = service.next_deadline().map(|at| at.saturating_duration_since(now));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_millis(1)).ok());
+        events.clear();
+        match epoll::wait(&service.epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &events {
+            let Event { flags, data } = *event;
+            match Token::of(data.u64()) {
+                Some(Token::Server) => service.welcome(),
+                Some(Token::Bell) => {
+                    let _ = rustix::io::read(bell, &mut [0_u8; 64]);
+                }
+                Some(Token::Request(number)) => service.read(number),
+                Some(Token::Pair(id)) => service.attend(id, flags),
+                Some(Token::Kernel(id)) => service.accept_from_kernel(id),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Service {
+    fn new(options: Options) -> io::Result<Self> {
+        super::kernel::do_not_wait(&options.socket)?;
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            server: options.socket,
+            asking: BTreeMap::new(),
+            users: BTreeMap::new(),
+            last: 0,
+            resting: None,
+            swept_at: Instant::now(),
+            table: Table::default(),
+            registry: Registry::default(),
+            open: BTreeMap::new(),
+            closer: Closer::default(),
+            watchdog: Watchdog::start()?,
+            rules: options.rules,
+            geometry: options.geometry,
+            counters: Counters::default(),
+            message_size: message_size()?,
+            most_connections: raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS) / 3,
+        })
+    }
+
+    /// Takes new requests.
+    fn welcome(&mut self) {
+        for _ in 0..limits::PER_TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.server, flags) {
+                Ok(socket) => self.let_in(socket),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => {
+                    // Descriptors are short: those of connections that are gone may help.
+                    self.sweep_now();
+                    self.modify(&self.server, Token::Server, EventFlags::empty());
+                    return self.rest();
+                }
+            }
+        }
+    }
+
+    fn let_in(&mut self, socket: OwnedFd) {
+        let Ok(who) = sockopt::socket_peercred(&socket) else { return };
+        let caller = Caller { uid: who.uid.as_raw(), pid: who.pid.as_raw_nonzero().get() };
+        let own = self.users.get(&caller.uid).copied().unwrap_or(0);
+        if own >= limits::REQUESTS_PER_USER || self.asking.len() >= limits::REQUESTS {
+            self.counters.turned_away += 1;
+            return;
+        }
+        self.last += 1;
+        let number = self.last;
+        if self.add(&socket, Token::Request(number), EventFlags::IN).is_err() {
+            return;
+        }
+        *self.users.entry(caller.uid).or_default() += 1;
+        self.asking.insert(number, Asking { socket, caller, until: Instant::now() + limits::REQUEST_PATIENCE });
+        // It is most often there already.
+        self.read(number);
+    }
+
+    /// Reads a request, if it has come, and answers.
+    fn read(&mut self, number: u64) {
+        let Some(asking) = self.asking.get(&number) else { return };
+        // One more than a request has, so that a longer message is told apart.
+        let mut bytes = [0; REQUEST_BYTES + 1];
+        let mut received = Descriptors::default();
+        let found = receive_message(asking.socket.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT);
+        if matches!(found, Err(Errno::AGAIN | Errno::INTR)) {
+            return;
+        }
+        let Some(Asking { socket, caller, .. }) = self.dismiss(number) else { return };
+        let (length, complete) = match found {
+            Ok((length, complete)) => (length, complete),
+            Err(_) => return,
+        };
+        let parsed = Request::parse(bytes.get(..length).unwrap_or_default());
+        let answer = match parsed {
+            Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
+            _ => {
+                received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+                if length == 0 {
+                    return;
+                }
+                self.counters.malformed += 1;
+                Answer::refused(Errno::PROTO)
+            }
+        };
+        self.send_answer(&socket, &answer);
+    }
+
+    /// An answer that nobody takes is lost; what was made for it is found to be gone later.
+    fn send_answer(&self, socket: &OwnedFd, answer: &Answer) {
+        let mut descriptors: Vec<_> = answer.own.iter().flatten().map(AsFd::as_fd).collect();
+        let mut reply = answer.reply;
+        if let Some((id, end)) = answer.memory {
+            match self.registry.get(id) {
+                Some(entry) => {
+                    descriptors.extend([entry.memory.common.as_fd(), entry.memory.private[end].as_fd()]);
+                }
+                None => {
+                    descriptors.clear();
+                    reply = Reply::refused(Errno::CONNREFUSED);
+                }
+            }
+        }
+        let _ = send_message(socket.as_fd(), reply.as_bytes(), &descriptors, SendFlags::DONTWAIT);
+    }
+
+    fn dismiss(&mut self, number: u64) -> Option<Asking> {
+        let asking = self.asking.remove(&number)?;
+        if let Some(count) = self.users.get_mut(&asking.caller.uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&asking.caller.uid);
+            }
+        }
+        self.remove(&asking.socket);
+        Some(asking)
+    }
+
+    /// What is due by the clock.
+    fn tend(&mut self, now: Instant) {
+        while let Some((&number, asking)) = self.asking.first_key_value()
+            && asking.until <= now
+        {
+            self.counters.turned_away += 1;
+            self.dismiss(number);
+        }
+        let many = self.registry.made() >= limits::SWEEP_AFTER.max(self.registry.len() / 2);
+        if !self.registry.is_empty() && (many || now - self.swept_at >= limits::SWEEP) {
+            self.sweep_now();
+        }
+        if self.resting.is_some_and(|until| until <= now) {
+            self.resting = None;
+            self.modify(&self.server, Token::Server, EventFlags::IN);
+            let all: Vec<ListenerId> = self.open.keys().copied().collect();
+            all.into_iter().for_each(|id| self.drain(id));
+        }
+    }
+
+    /// When the loop must look again though nothing happens.
+    fn next_deadline(&self) -> Option<Instant> {
+        // Requests have their time in the order of their numbers.
+        let request = self.asking.first_key_value().map(|(_, asking)| asking.until);
+        let sweep = (!self.registry.is_empty()).then(|| self.swept_at + limits::SWEEP);
+        [request, sweep, self.resting].into_iter().flatten().min()
+    }
+
+    /// Something is short: asks again in a moment.
+    pub(super) fn rest(&mut self) {
+        self.resting.get_or_insert_with(|| Instant::now() + REST);
+    }
+
+    /// Looks which connections are gone.
+    pub(super) fn sweep_now(&mut self) {
+        self.swept_at = Instant::now();
+        match self.registry.sweep() {
+            Ok(gone) => {
+                self.counters.swept += gone.len() as u64;
+                gone.into_iter().for_each(|id| {
+                    self.table.disconnect(id);
+                });
+            }
+            Err(error) => tracing::warn!("connections that are gone cannot be told: {error}"),
+        }
+    }
+
+    /// The same, but at most every [`REST`].
+    pub(super) fn sweep_if_full(&mut self) {
+        if self.swept_at.elapsed() >= REST {
+            self.sweep_now();
+        }
+    }
+
+    pub(super) fn add(&self, what: impl AsFd, token: Token, flags: EventFlags) -> Result<(), Errno> {
+        epoll::add(&self.epoll, what, EventData::new_u64(token.word()), flags)
+    }
+
+    pub(super) fn modify(&self, what: impl AsFd, token: Token, flags: EventFlags) {
+        // It is in the set: nothing else can fail.
+        let _ = epoll::modify(&self.epoll, what, EventData::new_u64(token.word()), flags);
+    }
+
+    pub(super) fn remove(&self, what: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, what);
+    }
+
+    fn shown(&self) -> Shown {
+        Shown {
+            applications: self.table.applications().count(),
+            listeners: self.open.len(),
+            connections: self.registry.len(),
+            requests: self.asking.len(),
+            counters: self.counters,
+        }
+    }
+}
+
+/// What one arrival takes of a pair.
+fn message_size() -> io::Result<u32> {
+    let (one, _other) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    send_message(one.as_fd(), &[0; ARRIVAL_BYTES], &[], SendFlags::DONTWAIT)?;
+    Ok(unreceived(&one)?.max(1))
+}
+
+/// As many descriptors as this process may have.
+fn raise_descriptors() -> usize {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    usize::try_from(now).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,337 @@
+//! Who listens where, who is connected to whom, and what each application has: names and numbers, no descriptors.
+//!
+//! 1. **Applications** are known by user and id. One exists while it has a listener or a connection.
+//! 2. **Listeners** are found by network namespace and port; among those that fit the destination the one with the address itself comes before a
+//!    wildcard, and IPv4 before IPv6, as in the kernel. Several with the same name (`SO_REUSEPORT`) have their turns one after the other.
+//! 3. **Connections** have a pair of names that no other has. A connecting socket without a port gets one ([`limits::FIRST_EPHEMERAL`]).
+//! 4. The address of a connecting socket without one is what the kernel would take for a destination on this host: the destination itself, or
+//!    127.0.0.1 for all of 127.0.0.0/8.
+//! 5. Everything is bounded for each application, so that the most that one can have takes nothing from others.
+//!
+//! Which name is whose is the kernel's word: callers read addresses from kernel sockets.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::limits;
+
+/// An application: its user, and the id that groups its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Application {
+    /// From SO_PEERCRED.
+    pub uid: u32,
+    /// From its requests.
+    pub id: [u8; 16],
+}
+
+/// A listener's number, never used twice.
+pub type ListenerId = u64;
+/// A connection's number, never used twice.
+pub type ConnectionId = u64;
+
+/// Somebody listens.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// Whose it is.
+    pub application: Application,
+    /// The network namespace.
+    pub namespace: u64,
+    /// As the kernel's socket says it.
+    pub name: SocketAddr,
+    /// An IPv6 socket that takes no IPv4.
+    pub only_ipv6: bool,
+    /// Connections that may wait to be accepted.
+    pub backlog: u32,
+    /// A process that holds it, for display.
+    pub pid: i32,
+}
+
+/// Two ends are connected.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// Who connected.
+    pub client: Application,
+    /// Who listens.
+    pub server: Application,
+    /// The network namespace.
+    pub namespace: u64,
+    /// The names as the connecting side sees them.
+    pub names: Names,
+    /// The names as the accepting side sees them.
+    pub accepted: Names,
+}
+
+/// The two names of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    /// This end's.
+    pub local: SocketAddr,
+    /// The other's.
+    pub peer: SocketAddr,
+}
+
+/// Why something is not entered. Whoever asked goes to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// Too many applications.
+    Applications,
+    /// Too many listeners of the application.
+    Listeners,
+    /// Too many connections of the application.
+    Connections,
+    /// No port is left for these two names, or the names are taken.
+    Ports,
+}
+
+/// What an application has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections that it made.
+    pub connections: usize,
+    /// Connections to its listeners.
+    pub accepted: usize,
+}
+
+impl Holding {
+    fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// The names of a connection in one form: IPv4-mapped addresses as IPv4.
+type Pair = (u64, (IpAddr, u16), (IpAddr, u16));
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Table {
+    applications: BTreeMap<Application, Holding>,
+    listeners: BTreeMap<ListenerId, Listener>,
+    /// In the order in which they have their turns.
+    ports: HashMap<(u64, u16), Vec<ListenerId>>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    pairs: HashMap<Pair, ConnectionId>,
+    last: u64,
+    /// Where the next ephemeral port is looked for.
+    cursor: u16,
+}
+
+impl Table {
+    /// Enters a listener.
+    ///
+    /// # Errors
+    /// [`Full::Applications`], [`Full::Listeners`].
+    pub fn listen(&mut self, listener: Listener) -> Result<ListenerId, Full> {
+        let holding = self.holding(listener.application)?;
+        if holding.listeners >= limits::LISTENERS_PER_APPLICATION {
+            return Err(Full::Listeners);
+        }
+        let id = self.next();
+        self.applications.entry(listener.application).or_default().listeners += 1;
+        self.ports.entry((listener.namespace, listener.name.port())).or_default().push(id);
+        self.listeners.insert(id, listener);
+        Ok(id)
+    }
+
+    /// The listener that a connection to `remote` goes to; among several with one name the next.
+    pub fn find(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
+        let (namespace, ip) = (namespace, remote.ip().to_canonical());
+        let fits = self.ports.get_mut(&(namespace, remote.port()))?;
+        let score = |id: &ListenerId| self.listeners.get(id).and_then(|listener| score(listener, ip));
+        let (at, _) = fits
+            .iter()
+            .enumerate()
+            .filter_map(|(at, id)| Some((at, score(id)?)))
+            // The first of the best: the others of its name come before it next time.
+            .min_by_key(|&(at, score)| (std::cmp::Reverse(score), at))?;
+        let id = fits.remove(at);
+        fits.push(id);
+        Some(id)
+    }
+
+    /// Enters a connection to `listener`. `local` is the connecting socket's name, if it is bound: its address may be unspecified and its port 0.
+    ///
+    /// # Errors
+    /// [`Full`]. A name that is taken counts as [`Full::Ports`].
+    ///
+    /// # Panics
+    /// Never: a listener that is not there counts as [`Full::Ports`] as well.
+    pub fn connect(
+        &mut self,
+        client: Application,
+        listener: ListenerId,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<ConnectionId, Full> {
+        let holding = self.holding(client)?;
+        if holding.connections >= limits::CONNECTIONS_PER_APPLICATION {
+            return Err(Full::Connections);
+        }
+        let Some(target) = self.listeners.get(&listener) else { return Err(Full::Ports) };
+        let (namespace, server, listening) = (target.namespace, target.application, target.name);
+        let to = (remote.ip().to_canonical(), remote.port());
+        let ip = match local.map(|local| local.ip().to_canonical()) {
+            Some(ip) if !ip.is_unspecified() => ip,
+            _ => source(to.0),
+        };
+        if ip.is_ipv4() != to.0.is_ipv4() {
+            return Err(Full::Ports);
+        }
+        let port = match local.map(|local| local.port()) {
+            Some(port) if port != 0 => port,
+            _ => self.ephemeral(namespace, ip, to).ok_or(Full::Ports)?,
+        };
+        let pair = (namespace, (ip, port), to);
+        if self.pairs.contains_key(&pair) {
+            return Err(Full::Ports);
+        }
+        let own = |six: bool, (ip, port): (IpAddr, u16)| SocketAddr::new(mapped(six, ip), port);
+        let (six, listens_six) = (remote.is_ipv6(), listening.is_ipv6());
+        let names = Names { local: own(six, (ip, port)), peer: remote };
+        let accepted = Names { local: own(listens_six, to), peer: own(listens_six, (ip, port)) };
+        let id = self.next();
+        self.applications.entry(client).or_default().connections += 1;
+        self.applications.entry(server).or_default().accepted += 1;
+        self.pairs.insert(pair, id);
+        self.connections.insert(id, Connection { client, server, namespace, names, accepted });
+        Ok(id)
+    }
+
+    /// Takes a listener out. Its connections go on.
+    pub fn close(&mut self, id: ListenerId) -> Option<Listener> {
+        let listener = self.listeners.remove(&id)?;
+        let port = (listener.namespace, listener.name.port());
+        if let Some(ids) = self.ports.get_mut(&port) {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.ports.remove(&port);
+            }
+        }
+        self.less(listener.application, |holding| holding.listeners -= 1);
+        Some(listener)
+    }
+
+    /// Takes a connection out; its names are free.
+    pub fn disconnect(&mut self, id: ConnectionId) -> Option<Connection> {
+        let connection = self.connections.remove(&id)?;
+        let Names { local, peer } = connection.names;
+        let form = |name: SocketAddr| (name.ip().to_canonical(), name.port());
+        self.pairs.remove(&(connection.namespace, form(local), form(peer)));
+        self.less(connection.client, |holding| holding.connections -= 1);
+        self.less(connection.server, |holding| holding.accepted -= 1);
+        Some(connection)
+    }
+
+    /// Another backlog for a listener.
+    pub fn set_backlog(&mut self, id: ListenerId, backlog: u32) {
+        if let Some(listener) = self.listeners.get_mut(&id) {
+            listener.backlog = backlog;
+        }
+    }
+
+    /// A listener.
+    pub fn listener(&self, id: ListenerId) -> Option<&Listener> {
+        self.listeners.get(&id)
+    }
+
+    /// A connection.
+    pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(&id)
+    }
+
+    /// All listeners.
+    pub fn listeners(&self) -> impl Iterator<Item = (ListenerId, &Listener)> {
+        self.listeners.iter().map(|(&id, listener)| (id, listener))
+    }
+
+    /// All connections.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.connections.iter().map(|(&id, connection)| (id, connection))
+    }
+
+    /// All applications and what they have.
+    pub fn applications(&self) -> impl Iterator<Item = (Application, Holding)> {
+        self.applications.iter().map(|(&application, &holding)| (application, holding))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn holding(&self, application: Application) -> Result<Holding, Full> {
+        match self.applications.get(&application) {
+            Some(&holding) => Ok(holding),
+            None if self.applications.len() >= limits::APPLICATIONS => Err(Full::Applications),
+            None => Ok(Holding::default()),
+        }
+    }
+
+    fn less(&mut self, application: Application, change: impl FnOnce(&mut Holding)) {
+        if let Some(holding) = self.applications.get_mut(&application) {
+            change(holding);
+            if holding.is_empty() {
+                self.applications.remove(&application);
+            }
+        }
+    }
+
+    /// A port that makes a pair of names that nobody has.
+    fn ephemeral(&mut self, namespace: u64, ip: IpAddr, to: (IpAddr, u16)) -> Option<u16> {
+        let free = |port: &u16| {
+            // A connection from a name to itself is TCP's simultaneous open, which nobody asked for here.
+            (ip, *port) != to && !self.pairs.contains_key(&(namespace, (ip, *port), to))
+        };
+        let start = self.cursor.max(limits::FIRST_EPHEMERAL);
+        let own = (start..=u16::MAX).chain(limits::FIRST_EPHEMERAL..start);
+        let kernels = limits::FIRST_KERNEL_EPHEMERAL..limits::FIRST_EPHEMERAL;
+        let port = own.chain(kernels).find(free)?;
+        // Those of the kernel do not move it.
+        self.cursor = if port >= limits::FIRST_EPHEMERAL { port.wrapping_add(1) } else { self.cursor };
+        Some(port)
+    }
+}
+
+/// How well a listener fits a destination, if it does.
+fn score(listener: &Listener, ip: IpAddr) -> Option<u8> {
+    let own = listener.name.ip();
+    if own.to_canonical() == ip && !own.is_unspecified() {
+        return Some(3);
+    }
+    match (own, ip) {
+        (IpAddr::V4(own), IpAddr::V4(_)) if own.is_unspecified() => Some(2),
+        (IpAddr::V6(own), IpAddr::V6(_)) if own.is_unspecified() => Some(2),
+        (IpAddr::V6(own), IpAddr::V4(_)) if own.is_unspecified() && !listener.only_ipv6 => Some(1),
+        // ::ffff:0.0.0.0 is a wildcard of IPv4 alone.
+        (IpAddr::V6(own), IpAddr::V4(_)) if own == Ipv4Addr::UNSPECIFIED.to_ipv6_mapped() => Some(2),
+        _ => None,
+    }
+}
+
+/// The address from which the kernel connects to an address of this host.
+fn source(to: IpAddr) -> IpAddr {
+    match to {
+        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        other => other,
+    }
+}
+
+/// An address as a socket of the family shows it.
+fn mapped(six: bool, ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if six => IpAddr::V6(ip.to_ipv6_mapped()),
+        other => other,
+    }
+}
+
+/// Whether an address belongs to every host.
+pub fn is_loopback(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip == Ipv6Addr::LOCALHOST,
+    }
+}

@@ -1,0 +1,188 @@
+//! The table against an oracle: lists that are searched from one end to the other.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn application(number: u8) -> Application {
+    Application { uid: u32::from(number), id: [number; 16] }
+}
+
+fn listener(number: u8, name: &str) -> Listener {
+    Listener {
+        application: application(number),
+        namespace: 1,
+        name: name.parse().unwrap(),
+        only_ipv6: false,
+        backlog: 10,
+        pid: 1,
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn the_address_itself_comes_before_a_wildcard_and_others_are_not_found() {
+    let mut table = Table::default();
+    let any = table.listen(listener(1, "0.0.0.0:80")).unwrap();
+    let own = table.listen(listener(2, "127.0.0.1:80")).unwrap();
+    let six = table.listen(listener(3, "[::1]:80")).unwrap();
+    assert_eq!(table.find(1, address("127.0.0.1:80")), Some(own));
+    assert_eq!(table.find(1, address("[::ffff:127.0.0.1]:80")), Some(own));
+    assert_eq!(table.find(1, address("127.0.0.2:80")), Some(any));
+    assert_eq!(table.find(1, address("[::1]:80")), Some(six));
+    assert_eq!(table.find(1, address("[fd00::1]:80")), None);
+    assert_eq!(table.find(1, address("127.0.0.1:81")), None);
+    assert_eq!(table.find(2, address("127.0.0.1:80")), None);
+    table.close(own);
+    assert_eq!(table.find(1, address("127.0.0.1:80")), Some(any));
+}
+
+#[test]
+fn an_ipv6_wildcard_takes_ipv4_unless_it_says_otherwise() {
+    let mut table = Table::default();
+    let both = table.listen(listener(1, "[::]:80")).unwrap();
+    table.listen(Listener { only_ipv6: true, ..listener(1, "[::]:81") }).unwrap();
+    assert_eq!(table.find(1, address("127.0.0.1:80")), Some(both));
+    assert_eq!(table.find(1, address("127.0.0.1:81")), None);
+    let id = table.connect(application(2), both, None, address("127.0.0.1:80")).unwrap();
+    let connection = table.connection(id).unwrap();
+    assert_eq!(connection.names.peer, address("127.0.0.1:80"));
+    assert_eq!(connection.accepted.local, address("[::ffff:127.0.0.1]:80"));
+    assert!(connection.accepted.peer.is_ipv6() && connection.names.local.is_ipv4());
+}
+
+#[test]
+fn listeners_of_one_name_take_turns() {
+    let mut table = Table::default();
+    let ids = [1, 2, 3].map(|number| table.listen(listener(number, "127.0.0.1:80")).unwrap());
+    let found: Vec<_> = (0..6).map(|_| table.find(1, address("127.0.0.1:80")).unwrap()).collect();
+    assert_eq!(found, [ids, ids].concat());
+}
+
+#[test]
+fn names_are_the_kernels_and_ports_run_out_for_one_pair_alone() {
+    let mut table = Table::default();
+    let one = table.listen(listener(1, "0.0.0.0:80")).unwrap();
+    let other = table.listen(listener(1, "0.0.0.0:81")).unwrap();
+    let first = table.connect(application(2), one, None, address("127.0.0.9:80")).unwrap();
+    assert_eq!(table.connection(first).unwrap().names.local.ip(), address("127.0.0.1:0").ip());
+    let bound = Some(address("127.0.0.1:5000"));
+    let second = table.connect(application(2), one, bound, address("127.0.0.9:80")).unwrap();
+    assert_eq!(table.connection(second).unwrap().names.local, bound.unwrap());
+    let again = table.connect(application(2), one, bound, address("127.0.0.9:80"));
+    assert_eq!(again, Err(Full::Ports));
+    // Two applications, so that the ports run out before what one may have.
+    let mut made = 0;
+    while table.connect(application(3 + (made % 2) as u8), one, None, address("127.0.0.9:80")).is_ok() {
+        made += 1;
+    }
+    // All from 32768 but the one that is taken.
+    assert_eq!(made, 32_767);
+    assert!(table.connect(application(3), other, None, address("127.0.0.9:81")).is_ok());
+    table.disconnect(first);
+    assert!(table.connect(application(3), one, None, address("127.0.0.9:80")).is_ok());
+}
+
+#[test]
+fn what_one_application_may_have_ends_and_another_goes_on() {
+    let mut table = Table::default();
+    for _ in 0..limits::LISTENERS_PER_APPLICATION {
+        table.listen(listener(1, "127.0.0.1:80")).unwrap();
+    }
+    assert_eq!(table.listen(listener(1, "127.0.0.1:81")), Err(Full::Listeners));
+    assert!(table.listen(listener(2, "127.0.0.1:81")).is_ok());
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Listen(u8, u64, usize),
+    Close(usize),
+    Connect(u8, u64, usize, u16),
+    Disconnect(usize),
+}
+
+const NAMES: [&str; 6] =
+    ["127.0.0.1:80", "0.0.0.0:80", "[::]:80", "[::1]:80", "10.0.0.1:80", "[::ffff:10.0.0.1]:80"];
+const TARGETS: [&str; 5] =
+    ["127.0.0.1:80", "10.0.0.1:80", "[::1]:80", "[::ffff:10.0.0.1]:80", "[fd00::1]:80"];
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (0..3_u8, 1..3_u64, 0..NAMES.len()).prop_map(|(who, space, name)| Act::Listen(who, space, name)),
+        any::<usize>().prop_map(Act::Close),
+        (0..3_u8, 1..3_u64, 0..TARGETS.len(), prop_oneof![Just(0), 4000..4003_u16])
+            .prop_map(|(who, space, target, port)| Act::Connect(who, space, target, port)),
+        any::<usize>().prop_map(Act::Disconnect),
+    ]
+}
+
+/// The best score of any listener, by a search through all of them.
+fn best(listeners: &[(ListenerId, Listener)], namespace: u64, to: SocketAddr) -> Option<u8> {
+    let fits = |listener: &Listener| listener.namespace == namespace && listener.name.port() == to.port();
+    let found = listeners.iter().filter(|(_, listener)| fits(listener));
+    found.filter_map(|(_, listener)| score(listener, to.ip().to_canonical())).max()
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_names_are_unique_counts_are_right_and_the_end_is_empty(
+        acts in prop::collection::vec(act(), 1..120)
+    ) {
+        let mut table = Table::default();
+        let mut listeners: Vec<(ListenerId, Listener)> = Vec::new();
+        let mut connections: Vec<(ConnectionId, u8)> = Vec::new();
+        for act in acts {
+            match act {
+                Act::Listen(who, namespace, name) => {
+                    let new = Listener { namespace, ..listener(who, NAMES[name]) };
+                    listeners.push((table.listen(new.clone()).unwrap(), new));
+                }
+                Act::Close(at) if !listeners.is_empty() => {
+                    let (id, _) = listeners.remove(at % listeners.len());
+                    prop_assert!(table.close(id).is_some() && table.close(id).is_none());
+                }
+                Act::Connect(who, namespace, target, port) => {
+                    let to = address(TARGETS[target]);
+                    let found = table.find(namespace, to);
+                    let best = best(&listeners, namespace, to);
+                    let found_score = found.and_then(|id| score(table.listener(id).unwrap(), to.ip().to_canonical()));
+                    prop_assert_eq!(found_score, best);
+                    let Some(id) = found else { continue };
+                    let local = (port != 0).then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+                    if let Ok(made) = table.connect(application(who), id, local, to) {
+                        connections.push((made, who));
+                    } else {
+                        prop_assert!(port != 0);
+                    }
+                }
+                Act::Disconnect(at) if !connections.is_empty() => {
+                    let (id, _) = connections.remove(at % connections.len());
+                    prop_assert!(table.disconnect(id).is_some() && table.disconnect(id).is_none());
+                }
+                Act::Close(_) | Act::Disconnect(_) => {}
+            }
+            let form = |name: SocketAddr| (name.ip().to_canonical(), name.port());
+            let mut names: Vec<_> = table
+                .connections()
+                .map(|(_, found)| (found.namespace, form(found.names.local), form(found.names.peer)))
+                .collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            prop_assert_eq!(names.len(), all);
+            prop_assert_eq!(all, connections.len());
+            for (application, holding) in table.applications() {
+                let made = connections.iter().filter(|(_, who)| u32::from(*who) == application.uid).count();
+                let listening = listeners.iter().filter(|(_, found)| found.application == application).count();
+                prop_assert_eq!((holding.connections, holding.listeners), (made, listening));
+            }
+        }
+        listeners.iter().for_each(|(id, _)| { table.close(*id); });
+        connections.iter().for_each(|(id, _)| { table.disconnect(*id); });
+        prop_assert!(table.applications().next().is_none());
+        prop_assert!(table.ports.is_empty() && table.pairs.is_empty());
+    }
+}
