@@ -62,7 +62,7 @@ pub enum Command {
     Daemon(DaemonArguments),
     /// Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area
     Kv(KvArguments),
-    /// Run a service core: the software switch between the VNICs of kind "switch"
+    /// Run a service core: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under `sietch run`
     Service(ServiceArguments),
     /// Print the completions of a shell
     Completions(CompletionsArguments),
@@ -364,6 +364,14 @@ pub struct ServiceArguments {
     /// Give up every privilege for this user and group before anything else (root only)
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<Account>,
+
+    /// Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the daemon's socket]
+    #[arg(long, value_name = "PATH")]
+    pub sockets: Option<PathBuf>,
+
+    /// Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints the socket's path once it serves
+    #[arg(long)]
+    pub sockets_only: bool,
 
     /// The supervisor's process: end when it ends.
     #[arg(long, hide = true, value_name = "PID")]

@@ -1,5 +1,6 @@
-//! `sietch service`: a service core. Two roles, a thread each, which know nothing of one another: the software switch between the VNICs that
-//! `sietch.toml` says are of it, and the broker of storage areas that lie on volumes of extents ([`storage`]).
+//! `sietch service`: a service core. Three roles, a thread each, which know nothing of one another: the software switch between the VNICs that
+//! `sietch.toml` says are of it, the broker of storage areas that lie on volumes of extents ([`storage`]), and the socket service of unmodified
+//! programs ([`sockets`]), which needs no daemon and can be had alone.
 //!
 //! 1. It says to the daemon that it is the service core, and is sent its ports with their rules, one after the other, and which of them have ended.
 //!    The same for volumes and areas.
@@ -8,6 +9,7 @@
 //! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports, volumes and areas there are.
 //! 5. A thread that ends takes the process along: what its device has done nobody knows before.
 
+mod sockets;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -27,7 +29,9 @@ use sietch_service::{Board, Command, PortCounters};
 use crate::arguments::ServiceArguments;
 use crate::error::Error;
 use crate::output;
+use crate::paths;
 use crate::privilege;
+use sockets::Sockets;
 use storage::Storage;
 
 /// How long the daemon may take to answer.
@@ -47,6 +51,8 @@ struct Core {
     /// Ports by grant.
     ports: BTreeMap<u64, Port>,
     storage: Storage,
+    /// None where its socket could not be made.
+    sockets: Option<Sockets>,
 }
 
 /// A port that is served.
@@ -62,11 +68,17 @@ struct Port {
 /// # Errors
 /// [`Error::Control`]: no daemon at the start, or it refuses; [`Error::Privilege`]; [`Error::Start`]: no thread.
 pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
+    let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets_beside(socket));
+    // While there may still be the right to.
+    let listening = Sockets::open(&path);
     if let Some(account) = arguments.run_as {
         privilege::give_up(account)?;
     }
     if let Some(parent) = arguments.parent {
         privilege::follow(parent)?;
+    }
+    if arguments.sockets_only {
+        return sockets::alone(listening?, path);
     }
     let failed = |source| Error::Start { what: "the switch", source };
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -82,14 +94,18 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
         .map_err(failed)?;
     let broker = |source| Error::Start { what: "the storage broker", source };
     let storage = Storage::start().map_err(broker)?;
-    let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new(), storage };
+    let sockets = listening.and_then(|listening| Sockets::start(listening, path));
+    let sockets =
+        sockets.map_err(|cause| tracing::warn!("{cause}; programs under `sietch run` are not served")).ok();
+    let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new(), storage, sockets };
     let mut connection = core.connect(socket)?;
     if arguments.parent.is_some() {
         // Who started it waits for this.
         output::print("\n")?;
     }
     tracing::info!("serving");
-    while !switch.is_finished() && !core.storage.is_finished() {
+    let over = |core: &Core| core.sockets.as_ref().is_some_and(Sockets::is_finished);
+    while !switch.is_finished() && !core.storage.is_finished() && !over(&core) {
         match core.listen(&mut connection) {
             Ok(()) => {}
             Err(cause) => {
@@ -106,6 +122,9 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
                 tracing::info!("the daemon is back");
             }
         }
+    }
+    if over(&core) {
+        return core.sockets.map_or(Ok(()), Sockets::join);
     }
     if core.storage.is_finished() {
         return core.storage.join().map_err(broker);
@@ -124,6 +143,7 @@ impl Core {
         let held = self.ports.iter().map(|(&grant, port)| HeldGrant { grant, generation: port.generation });
         connection.serve_all(held.collect(), self.storage.held())?;
         self.ports.values_mut().for_each(|port| port.shared = false);
+        self.sockets.iter_mut().for_each(Sockets::share_again);
         Ok(connection)
     }
 
@@ -149,6 +169,9 @@ impl Core {
         }
         self.storage.report(connection)?;
         self.storage.show(connection)?;
+        if let Some(sockets) = &mut self.sockets {
+            sockets.show(connection)?;
+        }
         let limit = Timespec::try_from(PAUSE).ok();
         // Interrupted or not: the caller comes again.
         let mut entries = [connection.as_fd(), self.storage.doorbell()]

@@ -73,6 +73,18 @@ pub enum Error {
     #[error(transparent)]
     Control(#[from] CallError),
 
+    /// The socket service's socket.
+    #[error("socket service at {path}: {source}")]
+    #[diagnostic(help("{mend}"))]
+    SocketService {
+        /// Where.
+        path: PathBuf,
+        /// What to do.
+        mend: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+
     /// An application said something of its sockets that is no report. The message carries its mend.
     #[error(transparent)]
     Sockets(#[from] sietch_protocol::sockets::SocketsError),

@@ -36,7 +36,7 @@ fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Opti
 /// The socket of the socket service: beside the `daemon`'s socket if that was named, else what the environment says, else beside this user's
 /// daemon's if it is there, else beside root's.
 pub fn sockets(daemon: Option<&Path>) -> PathBuf {
-    let beside = |daemon: &Path| daemon.with_file_name(SOCKET_NAME);
+    let beside = sockets_beside;
     if let Some(daemon) = daemon {
         return beside(daemon);
     }
@@ -49,6 +49,11 @@ pub fn sockets(daemon: Option<&Path>) -> PathBuf {
     }
     let system = beside(Path::new(sietch::SYSTEM_SOCKET));
     if system.exists() { system } else { own }
+}
+
+/// Where the socket service of the daemon that listens at `daemon` listens.
+pub fn sockets_beside(daemon: &Path) -> PathBuf {
+    daemon.with_file_name(SOCKET_NAME)
 }
 
 /// The record of the `sietch up` whose daemon listens at `socket`.

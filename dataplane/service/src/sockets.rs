@@ -28,4 +28,6 @@ mod watchdog;
 
 pub use counters::Counters;
 pub use rules::{Action, Rule, Rules};
+pub use sietch_ring::stream::Geometry;
+
 pub use run::{Board, Command, Options, Shown, run};

@@ -31,7 +31,10 @@ impl Closer {
         }
         if self.hanging.fetch_add(1, Ordering::AcqRel) >= limits::CLOSERS {
             self.hanging.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!("a descriptor that is no socket is left open: {} threads hang in closing others", limits::CLOSERS);
+            tracing::warn!(
+                "a descriptor that is no socket is left open: {} threads hang in closing others",
+                limits::CLOSERS
+            );
             std::mem::forget(descriptor);
             return;
         }

@@ -101,7 +101,9 @@ impl Service {
         match sent {
             Ok(()) => Handed::Over,
             // Too many descriptors in flight, or no memory: as if it were full.
-            Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => Handed::Full,
+            Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
+                Handed::Full
+            }
             Err(_) => Handed::Gone,
         }
     }
@@ -146,7 +148,8 @@ impl Service {
             let mut bytes = [0; 64];
             let mut received = Descriptors::default();
             let found = receive_message(open.pair.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT);
-            let strange = received.iter_mut().filter_map(Option::take).map(|sent| self.closer.close(sent)).count();
+            let strange =
+                received.iter_mut().filter_map(Option::take).map(|sent| self.closer.close(sent)).count();
             match found {
                 Ok((0, _)) => return false,
                 Ok((length, true)) if strange == 0 => {
@@ -178,8 +181,11 @@ impl Service {
             match accepted {
                 Ok(socket) => {
                     let name = |address: Option<std::net::SocketAddr>| address.map_or(Name::NONE, Name::from);
-                    let arrival =
-                        Arrival::new(ArrivalKind::Kernel, name(kernel::local(&socket)), name(kernel::peer(&socket)));
+                    let arrival = Arrival::new(
+                        ArrivalKind::Kernel,
+                        name(kernel::local(&socket)),
+                        name(kernel::peer(&socket)),
+                    );
                     match self.hand_over(id, Waiting::Kernel(arrival, socket)) {
                         Handed::Over | Handed::Full => self.counters.handed_over += 1,
                         Handed::Gone => return self.close_listener(id),

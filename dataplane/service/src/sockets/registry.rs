@@ -155,7 +155,8 @@ const ANSWER: usize = 32 * 1024;
 /// Tells the cookie of every Unix socket of this network namespace (`sock_diag(7)`, `unix_diag_req`).
 fn every_unix_socket(mut tell: impl FnMut(u64)) -> io::Result<()> {
     let diag = Some(netlink::SOCK_DIAG);
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, diag)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, diag)?;
     let mut request = [0_u8; HEADER + REQUEST];
     let mut put = |at: usize, bytes: &[u8]| request[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &40_u32.to_ne_bytes());

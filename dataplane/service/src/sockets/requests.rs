@@ -155,7 +155,8 @@ impl Service {
             // The socket says in which namespace; the listener that is there says the rest.
             let wanted = request.local.address().ok_or(no(Errno::INVAL))?;
             let same = |listener: &&Listener| {
-                (listener.application, listener.namespace, listener.name) == (application, tcp.namespace, wanted)
+                (listener.application, listener.namespace, listener.name)
+                    == (application, tcp.namespace, wanted)
             };
             let found = self.table.listeners().map(|(_, listener)| listener).find(same);
             let found = found.ok_or(no(Errno::NOENT))?;
@@ -193,7 +194,8 @@ impl Service {
             (other.application, other.namespace, other.name) == (own.application, own.namespace, own.name)
         };
         let mut others = self.table.listeners().filter(|&(other, listener)| other != id && same(listener));
-        let kernel = others.find_map(|(other, _)| self.open.get(&other).and_then(|open| open.kernel.as_ref()));
+        let kernel =
+            others.find_map(|(other, _)| self.open.get(&other).and_then(|open| open.kernel.as_ref()));
         kernel.ok_or(Errno::NOENT)?.try_clone().map_err(|_| Errno::MFILE)
     }
 

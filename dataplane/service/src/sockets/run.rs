@@ -256,7 +256,8 @@ impl Service {
             return;
         }
         *self.users.entry(caller.uid).or_default() += 1;
-        self.asking.insert(number, Asking { socket, caller, until: Instant::now() + limits::REQUEST_PATIENCE });
+        self.asking
+            .insert(number, Asking { socket, caller, until: Instant::now() + limits::REQUEST_PATIENCE });
         // It is most often there already.
         self.read(number);
     }

@@ -116,8 +116,8 @@ pub struct Table {
     connections: BTreeMap<ConnectionId, Connection>,
     pairs: HashMap<Pair, ConnectionId>,
     last: u64,
-    /// Where the next ephemeral port is looked for.
-    cursor: u16,
+    /// Where the next ephemeral port is looked for: among our own, and among the kernel's.
+    cursors: [u16; 2],
 }
 
 impl Table {
@@ -286,14 +286,18 @@ impl Table {
             // A connection from a name to itself is TCP's simultaneous open, which nobody asked for here.
             (ip, *port) != to && !self.pairs.contains_key(&(namespace, (ip, *port), to))
         };
-        let start = self.cursor.max(limits::FIRST_EPHEMERAL);
-        let own = (start..=u16::MAX).chain(limits::FIRST_EPHEMERAL..start);
-        let kernels = limits::FIRST_KERNEL_EPHEMERAL..limits::FIRST_EPHEMERAL;
-        let port = own.chain(kernels).find(free)?;
-        // Those of the kernel do not move it.
-        self.cursor = if port >= limits::FIRST_EPHEMERAL { port.wrapping_add(1) } else { self.cursor };
+        let own = ring(self.cursors[0], limits::FIRST_EPHEMERAL, u16::MAX);
+        let kernels = ring(self.cursors[1], limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
+        let port = own.clone().take(limits::PROBES).chain(kernels).chain(own).find(free)?;
+        self.cursors[usize::from(port < limits::FIRST_EPHEMERAL)] = port.wrapping_add(1);
         Some(port)
     }
+}
+
+/// All ports from `first` to `last`, beginning with `start` where it is one of them.
+fn ring(start: u16, first: u16, last: u16) -> impl Iterator<Item = u16> + Clone {
+    let start = if (first..=last).contains(&start) { start } else { first };
+    (start..=last).chain(first..start)
 }
 
 /// How well a listener fits a destination, if it does.

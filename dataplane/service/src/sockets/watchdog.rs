@@ -8,10 +8,10 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
@@ -22,9 +22,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 struct Shared {
     /// Odd while one accepts; another number each time.
     turn: AtomicU64,
-    /// What the last look saw; the thread sleeps without a limit when nothing has changed over a period.
-    asleep: std::sync::atomic::AtomicBool,
-    stopped: std::sync::atomic::AtomicBool,
+    /// The thread sleeps without a limit: nothing has changed over a period.
+    asleep: AtomicBool,
+    stopped: AtomicBool,
     /// The socket that is accepted from.
     socket: Mutex<Option<OwnedFd>>,
 }
@@ -75,16 +75,19 @@ impl Drop for Watchdog {
 }
 
 fn watch(shared: &Shared) {
-    let mut seen = 0;
+    let (mut seen, mut since) = (0, Instant::now());
     while !shared.stopped.load(Ordering::SeqCst) {
         let turn = shared.turn.load(Ordering::SeqCst);
         let accepts = turn % 2 == 1;
-        if accepts && turn == seen {
+        if turn != seen {
+            (seen, since) = (turn, Instant::now());
+        } else if accepts && since.elapsed() >= PERIOD {
             if let Some(socket) = &*shared.socket.lock().unwrap_or_else(PoisonError::into_inner) {
                 tracing::warn!("an application kept `accept` waiting: its listener is shut down");
                 let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
             }
-        } else if !accepts && turn == seen {
+            since = Instant::now();
+        } else if !accepts && since.elapsed() >= PERIOD {
             shared.asleep.store(true, Ordering::SeqCst);
             // One that began before it could see that this thread sleeps is seen now.
             if shared.turn.load(Ordering::SeqCst) == turn && !shared.stopped.load(Ordering::SeqCst) {
@@ -92,7 +95,6 @@ fn watch(shared: &Shared) {
             }
             shared.asleep.store(false, Ordering::SeqCst);
         }
-        seen = turn;
         std::thread::park_timeout(PERIOD);
     }
 }

@@ -69,9 +69,10 @@ fn names_are_the_kernels_and_ports_run_out_for_one_pair_alone() {
     let other = table.listen(listener(1, "0.0.0.0:81")).unwrap();
     let first = table.connect(application(2), one, None, address("127.0.0.9:80")).unwrap();
     assert_eq!(table.connection(first).unwrap().names.local.ip(), address("127.0.0.1:0").ip());
-    let bound = Some(address("127.0.0.1:5000"));
+    let name = address("127.0.0.1:5000");
+    let bound = Some(name);
     let second = table.connect(application(2), one, bound, address("127.0.0.9:80")).unwrap();
-    assert_eq!(table.connection(second).unwrap().names.local, bound.unwrap());
+    assert_eq!(table.connection(second).unwrap().names.local, name);
     let again = table.connect(application(2), one, bound, address("127.0.0.9:80"));
     assert_eq!(again, Err(Full::Ports));
     // Two applications, so that the ports run out before what one may have.

@@ -1,0 +1,175 @@
+//! The socket role of a service core: unmodified programs' sockets (docs/spec/sockets.md).
+//!
+//! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound under another name, opened to everybody and put in
+//!    its place at once, so that nobody finds half of it; what an earlier service left there goes. Where one still answers, that one stays.
+//! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the daemon, on a page of its own.
+//! 3. It needs no daemon: `sietch service --sockets-only` is this role alone, for any user.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sietch::{Kind, Metrics, clock};
+use sietch_protocol::socket_service::{Descriptors, Request, RequestKind, call};
+use sietch_protocol::{CallError, Connection};
+use sietch_service::sockets::{Board, Command, Counters, Geometry, Options, Rules, Shown, run};
+
+use crate::error::Error;
+use crate::output;
+
+/// Requests that wait to be let in: as many as the kernel allows.
+const BACKLOG: i32 = 4096;
+
+/// The name of the page of counters.
+const PAGE: &str = "sockets";
+
+/// See the module.
+pub(super) struct Sockets {
+    path: PathBuf,
+    commands: Sender<Command>,
+    bell: OwnedFd,
+    board: Arc<Board>,
+    thread: JoinHandle<std::io::Result<()>>,
+    /// The counters' page, and whether the daemon has it.
+    page: Option<Metrics>,
+    shared: bool,
+}
+
+impl Sockets {
+    /// Makes the socket on which programs ask.
+    ///
+    /// # Errors
+    /// [`Error::SocketService`]: there is one already, or the folder is not ours.
+    pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
+        let failed = |source: std::io::Error| Error::SocketService {
+            path: path.to_owned(),
+            mend: "name another place with `--sockets PATH`",
+            source,
+        };
+        let hello = Request::new(RequestKind::Hello, [0; 16]);
+        if call(path.as_os_str().as_bytes(), &hello, &[], &mut Descriptors::default()).is_ok() {
+            return Err(Error::SocketService {
+                path: path.to_owned(),
+                mend: "use that one, or end it first",
+                source: std::io::ErrorKind::AddrInUse.into(),
+            });
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(|error| failed(error.into()))?;
+        let new = path.with_extension(format!("new{}", std::process::id()));
+        let _ = std::fs::remove_file(&new);
+        let made = SocketAddrUnix::new(&new)
+            .and_then(|address| rustix::net::bind(&socket, &address))
+            .and_then(|()| rustix::net::listen(&socket, BACKLOG));
+        made.map_err(|error| failed(error.into()))?;
+        let shown = std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o666))
+            .and_then(|()| std::fs::rename(&new, path));
+        shown.map_err(|error| {
+            let _ = std::fs::remove_file(&new);
+            failed(error)
+        })?;
+        Ok(socket)
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::Start`]: no descriptors or threads are left.
+    pub(super) fn start(socket: OwnedFd, path: PathBuf) -> Result<Self, Error> {
+        let failed = |source| Error::Start { what: "the socket service", source };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| failed(error.into()))?;
+        let (commands, orders) = channel();
+        let board = Arc::new(Board::default());
+        let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&board));
+        let options =
+            Options { socket, rules: Rules::default(), geometry: Geometry { smallest: 14, largest: 22 } };
+        let thread = std::thread::Builder::new()
+            .name("sietch-sockets".to_owned())
+            .spawn(move || run(options, &orders, &own, &shown))
+            .map_err(failed)?;
+        let page = page().map_err(|cause| tracing::warn!("the socket service: {cause}")).ok();
+        Ok(Self { path, commands, bell, board, thread, page, shared: false })
+    }
+
+    /// Whether the thread has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// What the thread ended with.
+    ///
+    /// # Errors
+    /// [`Error::SocketService`].
+    pub(super) fn join(self) -> Result<(), Error> {
+        let Self { path, commands, bell, thread, .. } = self;
+        let _ = commands.send(Command::Stop);
+        let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+        let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
+        let mend = "start it again; its log says more";
+        ended.map_err(|source| Error::SocketService { path, mend, source })
+    }
+
+    /// The daemon is another one.
+    pub(super) fn share_again(&mut self) {
+        self.shared = false;
+    }
+
+    /// Shows the counters to the daemon.
+    ///
+    /// # Errors
+    /// The daemon has gone.
+    pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+        let shown = self.board.read();
+        let Some(page) = &mut self.page else { return Ok(()) };
+        page.set_all(0, values(&shown));
+        if let Err(cause) = page.publish(clock::now()) {
+            tracing::warn!("{PAGE}: its counters are not shown: {cause}");
+        }
+        if !self.shared {
+            connection.publish_metrics(page.label(), std::os::fd::AsFd::as_fd(page))?;
+            self.shared = true;
+        }
+        Ok(())
+    }
+}
+
+/// Serves with nothing else beside it, until a signal ends the process.
+///
+/// # Errors
+/// [`Error::SocketService`], [`Error::Start`].
+pub(super) fn alone(socket: OwnedFd, path: PathBuf) -> Result<(), Error> {
+    let shown = path.display().to_string();
+    let sockets = Sockets::start(socket, path)?;
+    output::print(&format!("{shown}\n"))?;
+    tracing::info!("serving at {shown}");
+    let Sockets { path, commands, bell, thread, .. } = sockets;
+    let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
+    drop((commands, bell));
+    let mend = "start it again; its log says more";
+    ended.map_err(|source| Error::SocketService { path, mend, source })
+}
+
+/// Gauges first, then what was counted.
+const GAUGES: [&str; 4] = ["applications", "listeners", "connections", "requests"];
+
+fn page() -> Result<Metrics, sietch::MetricsError> {
+    let gauges = GAUGES.map(|name| (name, Kind::Gauge));
+    let counters = Counters::default().entries().map(|(name, _)| (name, Kind::Counter));
+    let entries: Vec<(&str, Kind)> = gauges.into_iter().chain(counters).collect();
+    Metrics::new(PAGE, &entries)
+}
+
+/// In the order of the names of a page.
+fn values(shown: &Shown) -> Vec<u64> {
+    let gauges = [shown.applications, shown.listeners, shown.connections, shown.requests];
+    let gauges = gauges.map(|value| value as u64);
+    gauges.into_iter().chain(shown.counters.entries().map(|(_, value)| value)).collect()
+}

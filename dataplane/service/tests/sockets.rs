@@ -1,0 +1,230 @@
+//! The socket service with the kernel's sockets and its own messages: what a program under Sietch sees of it.
+
+mod sockets_place;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
+use sietch_protocol::socket_service::{
+    ArrivalKind, Descriptors, Incoming, Name, REJOIN, ReplyKind, RequestKind, receive_arrival,
+};
+use sietch_ring::stream::End;
+
+use sockets_place::{Place, arrival, client, connect, listen, request};
+
+#[test]
+fn somebody_is_here() {
+    let place = Place::new();
+    let (reply, _) = place.call(&request(RequestKind::Hello), &[]).unwrap();
+    assert_eq!(reply.kind(), ReplyKind::Here);
+    assert!(reply.limit > 1000);
+}
+
+#[test]
+fn a_client_of_the_kernel_arrives_as_its_own_socket() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let mut client = TcpStream::connect(address).unwrap();
+    let (arrival, mut descriptors) = arrival(&placeholder);
+    assert_eq!(arrival.kind(), ArrivalKind::Kernel);
+    assert_eq!(arrival.peer.address(), Some(client.local_addr().unwrap()));
+    assert_eq!(arrival.local.address(), Some(address));
+    let mut accepted = TcpStream::from(descriptors[0].take().unwrap());
+    accepted.write_all(b"hello").unwrap();
+    drop(accepted);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello");
+}
+
+#[test]
+fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let (reply, mut own) = connect(&place, address);
+    assert_eq!(reply.kind(), ReplyKind::Connected);
+    let (arrival, mut theirs) = arrival(&placeholder);
+    assert_eq!(arrival.kind(), ArrivalKind::Stream);
+    assert_eq!((arrival.peer, arrival.local), (reply.local, reply.remote));
+    assert_eq!(reply.remote.address(), Some(address));
+    let take = |from: &mut Descriptors| [0, 1, 2].map(|at| from[at].take().unwrap());
+    let ([a, common_a, page_a], [b, common_b, page_b]) = (take(&mut own), take(&mut theirs));
+    let first = End::attach(common_a.as_fd(), page_a.as_fd()).unwrap();
+    let second = End::attach(common_b.as_fd(), page_b.as_fd()).unwrap();
+    assert_eq!(first.send().expect("nobody else holds the lock").write(b"ping"), 4);
+    let mut bytes = [0; 8];
+    assert_eq!(second.receive().expect("nobody else holds the lock").read(&mut bytes), 4);
+    assert_eq!(&bytes[..4], b"ping");
+    assert_eq!(second.names().local[..], first.names().peer[..]);
+    // The placeholders are the two ends of one pair: what one rings, the other hears; and the death of one.
+    rustix::net::send(&a, &[0], SendFlags::empty()).unwrap();
+    assert_eq!(rustix::net::recv(&b, &mut [0; 4][..], RecvFlags::DONTWAIT).unwrap().1, 1);
+    drop(a);
+    assert_eq!(rustix::net::recv(&b, &mut [0; 4][..], RecvFlags::empty()).unwrap().1, 0);
+}
+
+#[test]
+fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let (_, mut own) = connect(&place, address);
+    let (_, mut theirs) = arrival(&placeholder);
+    let (a, b) = (own[0].take().unwrap(), theirs[0].take().unwrap());
+    for (end, socket) in [(0, &a), (1, &b)] {
+        let (reply, mut found) = place.call(&request(RequestKind::Adopt), &[socket.as_fd()]).unwrap();
+        assert_eq!(reply.kind(), ReplyKind::Stream);
+        let [common, page] = [0, 1].map(|at| found[at].take().unwrap());
+        let attached = End::attach(common.as_fd(), page.as_fd()).unwrap();
+        let expected = if end == 0 { reply.local } else { reply.remote };
+        assert_eq!(
+            Name { bytes: attached.names().local, length: 16 },
+            if end == 0 { expected } else { reply.local }
+        );
+        assert_eq!(attached.names().peer_length, 16);
+    }
+    let (reply, _) = place.call(&request(RequestKind::Adopt), &[placeholder.as_fd()]).unwrap();
+    assert_eq!((reply.kind(), reply.local.address()), (ReplyKind::Listener, Some(address)));
+    let (foreign, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (reply, _) = place.call(&request(RequestKind::Adopt), &[foreign.as_fd()]).unwrap();
+    assert_eq!(reply.kind(), ReplyKind::Unknown);
+}
+
+#[test]
+fn where_nobody_of_ours_listens_the_kernel_is_asked() {
+    let place = Place::new();
+    let kernels = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (reply, _) = connect(&place, kernels.local_addr().unwrap());
+    assert_eq!(reply.kind(), ReplyKind::NotOurs);
+}
+
+#[test]
+fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let (_, mut waiting) = connect(&place, address);
+    let other = placeholder.try_clone().unwrap();
+    drop(placeholder);
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    drop(other);
+    place.until(|shown| shown.listeners == 0);
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+    let again = TcpListener::bind(address).unwrap();
+    drop(again);
+    // Who waited to be accepted hears of it.
+    let waiting = waiting[0].take().unwrap();
+    assert_eq!(rustix::net::recv(&waiting, &mut [0; 4][..], RecvFlags::empty()).unwrap().1, 0);
+}
+
+#[test]
+fn a_listener_found_by_its_wildcard_has_the_address_that_was_asked_for() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
+    let to = std::net::SocketAddr::new([127, 0, 0, 9].into(), address.port());
+    let (reply, _) = connect(&place, to);
+    assert_eq!(reply.remote.address(), Some(to));
+    assert_eq!(reply.local.address().unwrap().ip(), std::net::Ipv4Addr::LOCALHOST);
+    assert_eq!(arrival(&placeholder).0.local.address(), Some(to));
+    // Nobody comes from an address that the host does not have.
+    let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), address.port());
+    assert_eq!(connect(&place, far).0.kind(), ReplyKind::NotOurs);
+}
+
+#[test]
+fn a_bound_client_keeps_its_name() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let socket = client(AddressFamily::INET);
+    rustix::net::bind(&socket, &"127.0.0.3:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    let name = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+    let mut asked = request(RequestKind::Connect);
+    asked.remote = address.into();
+    let (reply, _) = place.call(&asked, &[socket.as_fd()]).unwrap();
+    assert_eq!(reply.local.address(), Some(name));
+    assert_eq!(arrival(&placeholder).0.peer.address(), Some(name));
+}
+
+#[test]
+fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_order() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 100);
+    let mut made = Vec::new();
+    loop {
+        let (reply, descriptors) = connect(&place, address);
+        if reply.kind() == ReplyKind::NotOurs {
+            break;
+        }
+        made.push((reply, descriptors));
+    }
+    // As in the kernel: one more than the backlog.
+    assert_eq!(made.len(), 101);
+    for (reply, _) in &made {
+        let mut received = Descriptors::default();
+        let Incoming::Arrived(arrival) =
+            receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut received).unwrap()
+        else {
+            panic!("an arrival is missing");
+        };
+        assert_eq!(arrival.peer, reply.local);
+    }
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+}
+
+#[test]
+fn a_second_process_that_listens_on_the_same_socket_has_its_turns() {
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = kernel.local_addr().unwrap();
+    let one = place.listen_on(&kernel, 16);
+    let other = place.listen_on(&kernel, 16);
+    let _clients: Vec<_> = (0..4).map(|_| connect(&place, address)).collect();
+    for placeholder in [&one, &other, &one, &other] {
+        arrival(placeholder);
+    }
+    // One that only knows the name of what is there joins as well.
+    let mut asked = request(RequestKind::Listen);
+    (asked.flags, asked.local, asked.backlog) = (REJOIN, address.into(), 16);
+    let any = client(AddressFamily::INET);
+    let (reply, mut joined) = place.call(&asked, &[any.as_fd()]).unwrap();
+    assert_eq!(reply.kind(), ReplyKind::Listening);
+    drop((one, other, kernel));
+    place.until(|shown| shown.listeners == 1);
+    let joined: OwnedFd = joined[0].take().unwrap();
+    let _kernels = TcpStream::connect(address).unwrap();
+    assert_eq!(arrival(&joined).0.kind(), ArrivalKind::Kernel);
+}
+
+#[test]
+fn connections_that_are_gone_are_taken_out_and_their_memory_with_them() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let kept = (connect(&place, address), arrival(&placeholder));
+    for _ in 0..2500 {
+        let (reply, _own) = connect(&place, address);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        arrival(&placeholder);
+    }
+    assert!(place.shown().connections < 2500, "{:?}", place.shown());
+    let (reply, _) =
+        place.call(&request(RequestKind::Adopt), &[kept.0.1[0].as_ref().unwrap().as_fd()]).unwrap();
+    assert_eq!(reply.kind(), ReplyKind::Stream);
+}
+
+#[test]
+fn ipv6_and_ipv4_clients_come_to_one_listener() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "[::]:0", 16);
+    for (to, family) in [("127.0.0.1", AddressFamily::INET), ("::1", AddressFamily::INET6)] {
+        let to = std::net::SocketAddr::new(to.parse().unwrap(), address.port());
+        let socket = client(family);
+        let mut asked = request(RequestKind::Connect);
+        asked.remote = to.into();
+        let (reply, _) = place.call(&asked, &[socket.as_fd()]).unwrap();
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        let (arrival, _) = arrival(&placeholder);
+        assert!(arrival.peer.address().unwrap().is_ipv6());
+        assert_eq!(arrival.peer.canonical(), reply.local.canonical());
+    }
+    assert_eq!(rustix::net::sockopt::socket_type(&placeholder), Ok(SocketType::SEQPACKET));
+}

@@ -1,0 +1,157 @@
+//! A socket service in this process, in a folder of its own, and what a client says to it.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sietch_protocol::socket_service::{
+    Arrival, Descriptors, Incoming, Reply, ReplyKind, Request, RequestKind, call, receive_arrival,
+};
+use sietch_ring::stream::Geometry;
+use sietch_service::sockets::{Board, Command, Options, Rules, Shown, run};
+
+/// How long something that happens at once may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A service that runs as long as this is there.
+pub struct Place {
+    folder: PathBuf,
+    pub socket: PathBuf,
+    commands: Sender<Command>,
+    bell: OwnedFd,
+    board: Arc<Board>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self::with(Rules::default())
+    }
+
+    pub fn with(rules: Rules) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("sietch-sockets-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a service in this process serves");
+        let socket = folder.join("sockets.sock");
+        let listening =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a service in this process serves");
+        rustix::net::bind(
+            &listening,
+            &SocketAddrUnix::new(&socket).expect("a service in this process serves"),
+        )
+        .expect("a service in this process serves");
+        rustix::net::listen(&listening, 1024).expect("a service in this process serves");
+        let (commands, orders) = channel();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .expect("a service in this process serves");
+        let own = bell.try_clone().expect("a service in this process serves");
+        let board = Arc::new(Board::default());
+        let shown = Arc::clone(&board);
+        let geometry = Geometry { smallest: 14, largest: 22 };
+        let options = Options { socket: listening, rules, geometry };
+        let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
+        Self { folder, socket, commands, bell, board, thread: Some(thread) }
+    }
+
+    pub fn tell(&self, command: Command) {
+        self.commands.send(command).expect("a service in this process serves");
+        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("a service in this process serves");
+    }
+
+    pub fn call(&self, request: &Request, send: &[BorrowedFd<'_>]) -> Result<(Reply, Descriptors), Errno> {
+        let mut received = Descriptors::default();
+        let reply = call(self.socket.as_os_str().as_bytes(), request, send, &mut received)?;
+        Ok((reply, received))
+    }
+
+    pub fn listen_on(&self, kernel: impl AsFd, backlog: u32) -> OwnedFd {
+        let mut asked = request(RequestKind::Listen);
+        asked.backlog = backlog;
+        let (reply, mut received) =
+            self.call(&asked, &[kernel.as_fd()]).expect("a service in this process serves");
+        assert_eq!(reply.kind(), ReplyKind::Listening, "{reply:?}");
+        received[0].take().expect("a service in this process serves")
+    }
+
+    /// What there is. Asking makes sure that the service has noted it.
+    pub fn shown(&self) -> Shown {
+        let _ = self.call(&request(RequestKind::Hello), &[]).expect("a service in this process serves");
+        let _ = self.call(&request(RequestKind::Hello), &[]).expect("a service in this process serves");
+        self.board.read()
+    }
+
+    pub fn until(&self, right: impl Fn(&Shown) -> bool) -> Shown {
+        let start = Instant::now();
+        loop {
+            let shown = self.shown();
+            if right(&shown) {
+                return shown;
+            }
+            assert!(start.elapsed() < PATIENCE, "{shown:?}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Stop);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let ended = self.thread.take().map(JoinHandle::join);
+        let _ = std::fs::remove_dir_all(&self.folder);
+        if !std::thread::panicking() {
+            ended
+                .expect("a service in this process serves")
+                .expect("a service in this process serves")
+                .expect("a service in this process serves");
+        }
+    }
+}
+
+pub fn request(kind: RequestKind) -> Request {
+    Request::new(kind, [7; 16])
+}
+
+/// A listener of the service, and its address.
+pub fn listen(place: &Place, address: &str, backlog: u32) -> (OwnedFd, SocketAddr) {
+    let kernel = TcpListener::bind(address).expect("a service in this process serves");
+    let address = kernel.local_addr().expect("a service in this process serves");
+    (place.listen_on(kernel, backlog), address)
+}
+
+/// A socket that is about to connect.
+pub fn client(family: AddressFamily) -> OwnedFd {
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .expect("a service in this process serves")
+}
+
+/// Asks to be connected.
+pub fn connect(place: &Place, to: SocketAddr) -> (Reply, Descriptors) {
+    let mut asked = request(RequestKind::Connect);
+    asked.remote = to.into();
+    let socket = client(if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 });
+    place.call(&asked, &[socket.as_fd()]).expect("a service in this process serves")
+}
+
+/// The next connection of a listener.
+pub fn arrival(placeholder: &OwnedFd) -> (Arrival, Descriptors) {
+    let mut received = Descriptors::default();
+    match receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut received)
+        .expect("a service in this process serves")
+    {
+        Incoming::Arrived(arrival) => (arrival, received),
+        other => panic!("{other:?}"),
+    }
+}
