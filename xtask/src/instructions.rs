@@ -1,4 +1,4 @@
-//! Instructions a request on the network's fast path, a durable append and a command of the store, counted under callgrind and held to the limits in the benchmarks.
+//! Instructions a request on the network's fast path, a durable append, a command of the store and a message of an unmodified program, counted under callgrind and held to the limits in the benchmarks.
 //!
 //! valgrind comes from the system; the runner, which must have the library's version, is installed with cargo if it is missing.
 
@@ -20,6 +20,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     if !fits {
         cargo(root, &["install", "gungraun-runner", "--version", VERSION, "--locked"], &[])?;
     }
-    let counted = ["-p", "sietch-net", "-p", "sietch-persist", "-p", "sietch-kv", "--bench", "instructions"];
+    let packages = ["-p", "sietch-net", "-p", "sietch-persist", "-p", "sietch-kv", "-p", "sietch-posix"];
+    let counted = [&packages[..], &["--bench", "instructions"]].concat();
     cargo(root, &[&["bench", "--locked"][..], &counted].concat(), &[])
 }
