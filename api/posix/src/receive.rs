@@ -61,6 +61,10 @@ pub fn total(vectors: &[iovec]) -> Result<usize, Errno> {
 #[inline]
 unsafe fn take(end: &End, vectors: &[iovec], done: usize, most: usize, flags: c_int) -> Option<usize> {
     let mut receive = end.receive()?;
+    if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
+        // SAFETY: the caller's.
+        return Some(unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) });
+    }
     let peek = flags & libc::MSG_PEEK != 0;
     // While peeking, what was copied before is still in the ring.
     let skip = if peek { done } else { 0 };

@@ -153,8 +153,7 @@ impl<'a> Receive<'a> {
             receiving.region.store(moved::word(self.at.since, self.at.log2), Ordering::Relaxed);
         }
         if self.at.position != before.position {
-            receiving.head.store(self.at.position, Ordering::Release);
-            self.end.inbound().consumer.head.store(self.at.position, Ordering::Release);
+            self.publish();
         }
     }
 
@@ -162,8 +161,43 @@ impl<'a> Receive<'a> {
     #[inline]
     pub fn read(&mut self, out: &mut [u8]) -> usize {
         // SAFETY: an exclusive slice.
-        let copied = unsafe { self.copy_to(out.as_mut_ptr(), out.len(), 0) };
+        unsafe { self.read_to(out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Reads up to `length` bytes to `to`; how many.
+    ///
+    /// # Safety
+    /// `to` may be written for `length` bytes.
+    #[inline]
+    pub unsafe fn read_to(&mut self, to: *mut u8, length: usize) -> usize {
+        let (run, end) = self.run(self.at);
+        let now = run.min(length as u64);
+        let size = 1_u64 << self.at.log2;
+        let at = self.at.position & (size - 1);
+        // Nearly always: in one piece, and the producer stays in this region.
+        if end.is_none() && now <= size - at {
+            if now != 0 {
+                // SAFETY: inside the region, as in `pieces_of`: at + now <= size.
+                let piece = unsafe {
+                    Foreign::from_raw(self.end.region(true, self.at.log2).add(at as usize), now as usize)
+                };
+                // SAFETY: the caller's: now <= length.
+                piece.copy_to(0, unsafe { std::slice::from_raw_parts_mut(to, now as usize) });
+                self.at.position += now;
+                self.publish();
+            }
+            return now as usize;
+        }
+        // SAFETY: the caller's.
+        let copied = unsafe { self.copy_to(to, length, 0) };
         self.consume(copied);
         copied
+    }
+
+    /// Says how far this end has read.
+    #[inline]
+    fn publish(&self) {
+        self.end.private().receiving.head.store(self.at.position, Ordering::Release);
+        self.end.inbound().consumer.head.store(self.at.position, Ordering::Release);
     }
 }

@@ -135,6 +135,25 @@ impl<'a> Send<'a> {
     /// `from` may be read for `length` bytes, and is none of this connection's memory.
     #[inline]
     pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> usize {
+        let at = self.tail & (self.size() - 1);
+        // Nearly always: there was room for all of it when this end looked last, in one piece.
+        if length != 0 && length as u64 <= self.free().min(self.size() - at) {
+            let to = self.end.region(false, self.log2).wrapping_add(at as usize);
+            // SAFETY: as below: at + length <= size.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
+            self.tail += length as u64;
+            return length;
+        }
+        // SAFETY: the caller's.
+        unsafe { self.copy_from_slowly(from, length) }
+    }
+
+    /// As [`Send::copy_from`], whatever the room is.
+    ///
+    /// # Safety
+    /// The same.
+    #[inline(never)]
+    unsafe fn copy_from_slowly(&mut self, from: *const u8, length: usize) -> usize {
         let mut copied = 0;
         while copied < length {
             // A region that is left as it is full gives a second space.
