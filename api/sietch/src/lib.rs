@@ -56,7 +56,6 @@ mod path;
 mod ready;
 mod rest;
 mod runtime;
-mod spin;
 mod stack;
 pub mod view;
 mod vnic;
@@ -83,7 +82,7 @@ pub use runtime::{
     JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket,
     WriteHalf,
 };
-pub use spin::{Idle, Spin, YIELD_EVERY};
+pub use sietch_ring::spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;
 pub use vnic::{Vnic, VnicQueue};
 pub use vsa::{Vsa, VsaParts};

@@ -15,11 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use sietch_net::Engine;
+use sietch_ring::spin::{Idle, Spin};
 
 use crate::doorbell::Doorbell;
 use crate::grant::Grant;
 use crate::lease::Lease;
-use crate::spin::{Idle, Spin};
 
 /// How long a loop sleeps that must look at something without a doorbell.
 const BLIND: Duration = Duration::from_millis(1);
@@ -166,7 +166,7 @@ macro_rules! resting {
 
             /// Spins as `spin` says before it sleeps.
             #[must_use]
-            pub fn spinning(mut self, spin: crate::spin::Spin) -> Self {
+            pub fn spinning(mut self, spin: sietch_ring::spin::Spin) -> Self {
                 self.rest.spin = spin;
                 self
             }

@@ -8,6 +8,10 @@
 //!
 //! - [`channel`]: the service's side of one connection with an application: its bytes, its end, its doorbell.
 //! - [`ports`]: who has which port of the VNIC: reservations, listeners.
+//! - [`link`]: a channel over the memory of a connection and a pair of placeholders.
+//! - [`vnic`]: a host on a queue, with its applications' requests and doorbells.
+//! - [`placement`]: which thread drives which VNIC, and how many threads there are.
+//! - [`run`]: those threads.
 //! - [`host`]: an engine with its applications, sans-I/O: connections, listeners, and bytes moved both ways.
 //!
 //! What stands in memory that an application can write is hostile ([`channel`] says what follows from that). What an application does
@@ -16,11 +20,17 @@
 pub mod channel;
 pub mod host;
 pub mod limits;
+pub mod link;
 pub mod metrics;
+pub mod placement;
 pub mod ports;
+pub mod run;
 mod slots;
+pub mod vnic;
 
 pub use channel::{Channel, Departure, Wanted};
 pub use host::{Arrival, Host, Share};
 pub use metrics::Counters;
 pub use ports::{Claim, Listening, Name, Ports, Refused};
+pub use run::{Board, Options, Pool, Shown};
+pub use vnic::{Access, Asked, Device, Vnic};

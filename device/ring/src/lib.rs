@@ -28,6 +28,8 @@ pub mod mapped;
 #[cfg(not(loom))]
 pub mod mapping;
 pub mod pool;
+#[cfg(not(loom))]
+pub mod spin;
 pub mod spsc;
 pub mod stream;
 mod sync;

@@ -50,7 +50,7 @@ pub use lock::after_fork;
 #[cfg(not(loom))]
 pub use memory::{AttachError, Memory};
 #[cfg(not(loom))]
-pub use private::{Private, flag, state};
+pub use private::{Private, STATE_OFFSET, flag, state};
 #[cfg(not(loom))]
 pub use receive::Receive;
 #[cfg(not(loom))]

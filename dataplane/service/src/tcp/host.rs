@@ -130,6 +130,8 @@ pub struct Host<C> {
     by_id: HashMap<([u8; 16], u32), u64>,
     /// Arrivals by claim.
     arrivals: BTreeMap<u64, VecDeque<Arrival>>,
+    /// Claims at which somebody has arrived since the last look.
+    news: VecDeque<u64>,
     active: Vec<u64>,
     /// Those whose application is gone, and until when they may take; in the order of that.
     leaving: VecDeque<(u64, u64)>,
@@ -149,6 +151,7 @@ impl<C: Channel> Host<C> {
             applications: Slots::default(),
             by_id: HashMap::new(),
             arrivals: BTreeMap::new(),
+            news: VecDeque::new(),
             active: Vec::new(),
             leaving: VecDeque::new(),
             events: Vec::new(),
@@ -268,9 +271,9 @@ impl<C: Channel> Host<C> {
         self.arrivals.get_mut(&claim)?.pop_front()
     }
 
-    /// Whether connections wait at a listener.
-    pub fn has_arrivals(&self, claim: u64) -> bool {
-        self.arrivals.get(&claim).is_some_and(|waiting| !waiting.is_empty())
+    /// A listener at which somebody has arrived since this was last asked about it.
+    pub fn next_news(&mut self) -> Option<u64> {
+        self.news.pop_front()
     }
 
     /// Puts an arrival back, as the next one.
@@ -486,7 +489,11 @@ impl<C: Channel> Host<C> {
             queue.waiting += 1;
         }
         self.set_backlog(local.port());
-        self.arrivals.entry(claim).or_default().push_back(Arrival { flow, local, remote });
+        let waiting = self.arrivals.entry(claim).or_default();
+        waiting.push_back(Arrival { flow, local, remote });
+        if !self.news.contains(&claim) {
+            self.news.push_back(claim);
+        }
     }
 
     /// A connection that waits at a listener has ended.

@@ -1,0 +1,235 @@
+//! A channel over the memory of a connection ([`sietch_ring::stream`]) and a pair of placeholders.
+//!
+//! The service is one end of the stream, the application is the other, as if two applications had connected to one another: same memory, same doorbells,
+//! same rules against what the other writes. Whatever ends the service, the application gets a reset for it: its peer is gone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, sockopt};
+use sietch_protocol::socket_service::Name;
+use sietch_ring::Foreign;
+use sietch_ring::stream::{End, Geometry, Hangup, Memory, Names, STATE_OFFSET, Want, flag, state};
+
+use super::channel::{Channel, Departure, Wanted};
+
+/// More bytes than lie in a doorbell unless somebody writes them for fun; the rest is taken when it rings again.
+const RINGS: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Link {
+    end: End,
+    placeholder: OwnedFd,
+    common: OwnedFd,
+    /// The application's private page.
+    page: OwnedFd,
+    /// Bytes, or an end, were given to the application since it was rung.
+    gave: bool,
+    /// Bytes of it were taken.
+    took: bool,
+    departed: bool,
+}
+
+/// What an application is handed, and how it is known again.
+#[derive(Debug)]
+pub struct Handout {
+    /// Its placeholder.
+    pub placeholder: OwnedFd,
+    /// The number of the placeholder.
+    pub cookie: u64,
+}
+
+/// Both ends of a connection that was just made.
+#[derive(Debug)]
+pub struct Made {
+    /// The service's.
+    pub link: Link,
+    /// The application's, to be handed over with [`Link::memory`].
+    pub handout: Handout,
+}
+
+/// The two names as they lie in a private page.
+pub fn names(local: SocketAddr, peer: SocketAddr) -> Names {
+    let (local, peer) = (Name::from(local), Name::from(peer));
+    Names { local: local.bytes, peer: peer.bytes, local_length: local.length, peer_length: peer.length }
+}
+
+impl Link {
+    /// Memory and placeholders for a connection of an application at `local` with the peer `remote`. With `connecting` it is end 0 and not there
+    /// yet; else it is end 1, which accepts.
+    ///
+    /// # Errors
+    /// No memory or descriptors.
+    pub fn make(
+        geometry: Geometry,
+        local: SocketAddr,
+        remote: SocketAddr,
+        connecting: bool,
+    ) -> io::Result<Made> {
+        let (own, other) = (names(local, remote), names(remote, local));
+        let memory = Memory::create(geometry, if connecting { [own, other] } else { [other, own] })?;
+        let [zero, one] = memory.private;
+        let (page, service) = if connecting { (zero, one) } else { (one, zero) };
+        let (placeholder, given) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let end = End::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
+        // Until both sides have ended in peace, the end of this process is a reset.
+        end.abort_on_close(true);
+        let cookie = sockopt::socket_cookie(&given)?;
+        let link =
+            Self { end, placeholder, common: memory.common, page, gave: false, took: false, departed: false };
+        if connecting {
+            link.write_state(state::CONNECTING, 0)?;
+        }
+        Ok(Made { link, handout: Handout { placeholder: given, cookie } })
+    }
+
+    /// The common memory and the application's page.
+    pub fn memory(&self) -> [BorrowedFd<'_>; 2] {
+        [self.common.as_fd(), self.page.as_fd()]
+    }
+
+    /// What becomes readable when the application rings, and hangs up when it is gone.
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
+        self.placeholder.as_fd()
+    }
+
+    fn write_state(&self, state: u32, error: u32) -> io::Result<()> {
+        let mut words = [0; 8];
+        words[..4].copy_from_slice(&state.to_ne_bytes());
+        words[4..].copy_from_slice(&error.to_ne_bytes());
+        rustix::io::pwrite(&self.page, &words, STATE_OFFSET as u64)?;
+        Ok(())
+    }
+
+    /// Writes so many bytes to the application's doorbell.
+    fn wake(&self, times: u32) {
+        let bytes = [0; 16];
+        let count = (times as usize).min(bytes.len());
+        // Full means that enough lie there; gone is noticed by its hang-up.
+        let _ = send(&self.placeholder, &bytes[..count], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.placeholder.as_fd()
+    }
+}
+
+impl Channel for Link {
+    fn drain(&mut self, limit: usize, mut take: impl FnMut(Foreign<'_>) -> usize) -> usize {
+        let Some(mut receive) = self.end.receive() else { return 0 };
+        let mut total = 0;
+        while total < limit {
+            let (mut taken, mut offered) = (0, 0);
+            for piece in receive.pieces() {
+                let piece = piece.take(limit - total - offered);
+                if piece.is_empty() || taken < offered {
+                    continue;
+                }
+                offered += piece.len();
+                taken += take(piece).min(piece.len());
+            }
+            receive.consume(taken);
+            total += taken;
+            if taken < offered || offered == 0 {
+                break;
+            }
+        }
+        self.took |= total > 0;
+        total
+    }
+
+    fn has_sent(&self) -> bool {
+        self.end.readable() > 0
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end.finished_by_peer() && self.end.readable() == 0
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.departed && self.end.private().has(flag::RESET)
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) -> usize {
+        let Some(mut send) = self.end.send() else { return 0 };
+        let given = send.write(bytes);
+        self.gave |= given > 0;
+        given
+    }
+
+    fn has_room(&self) -> bool {
+        self.end.is_writable()
+    }
+
+    fn finish(&mut self) {
+        self.end.finish();
+        self.gave = true;
+    }
+
+    fn ring(&mut self) {
+        let gave = std::mem::take(&mut self.gave);
+        let took = std::mem::take(&mut self.took);
+        let data = if gave { self.end.ring_for_data() } else { 0 };
+        let room = if took { self.end.ring_for_room() } else { 0 };
+        if data + room > 0 {
+            self.wake(data + room);
+        }
+    }
+
+    fn arm(&mut self, wanted: Wanted) {
+        if wanted.data {
+            self.end.arm(Want::Data);
+        }
+        if wanted.room {
+            self.end.arm(Want::Room);
+        }
+    }
+
+    fn disarm(&mut self, wanted: Wanted) {
+        if wanted.data {
+            self.end.disarm(Want::Data);
+        }
+        if wanted.room {
+            self.end.disarm(Want::Room);
+        }
+    }
+
+    fn answer(&mut self) {
+        let _ = recv(&self.placeholder, &mut [0_u8; RINGS][..], RecvFlags::DONTWAIT);
+    }
+
+    fn departed(&mut self) -> Departure {
+        self.departed = true;
+        match self.end.hung_up() {
+            Hangup::Finished => Departure::Finished,
+            Hangup::Reset => Departure::Reset,
+        }
+    }
+
+    fn establish(&mut self) {
+        // A memfd of ours that is as long as it was.
+        let _ = self.write_state(state::ESTABLISHED, 0);
+        self.wake(1);
+    }
+
+    fn fail(&mut self, error: Errno) {
+        let _ = self.write_state(state::FAILED, error.raw_os_error().unsigned_abs());
+        self.wake(1);
+    }
+
+    fn break_off(&mut self, error: Errno) {
+        if error != Errno::CONNRESET {
+            let _ = self.write_state(state::ESTABLISHED, error.raw_os_error().unsigned_abs());
+        }
+        self.end.abort_on_close(true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use std::net::SocketAddr;
+
+use rustix::net::RecvFlags;
+
+use super::*;
+
+fn pair(connecting: bool) -> (Link, End, OwnedFd) {
+    let address = |last| SocketAddr::from(([10, 0, 0, last], 7000));
+    let made = Link::make(Geometry::default(), address(2), address(1), connecting).expect("memory");
+    let [common, page] = made.link.memory();
+    let end = End::attach(common, page).expect("it was just made");
+    (made.link, end, made.handout.placeholder)
+}
+
+/// Bytes that lie in a doorbell.
+fn rung(placeholder: &OwnedFd) -> usize {
+    recv(placeholder, &mut [0_u8; 64][..], RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
+}
+
+#[test]
+fn bytes_go_both_ways_and_who_sleeps_is_rung() {
+    let (mut link, end, placeholder) = pair(false);
+    assert_eq!(end.names().local_length, 16);
+    assert_eq!(end.send().expect("nobody else").write(b"from the application"), 20);
+    let mut taken = Vec::new();
+    let count = link.drain(12, |piece| {
+        taken.extend(piece.to_vec());
+        piece.len()
+    });
+    assert_eq!((count, &taken[..]), (12, &b"from the app"[..]));
+    assert!(link.has_sent());
+    // What is not taken stays.
+    assert_eq!(link.drain(100, |_| 0), 0);
+    assert_eq!(link.drain(100, |piece| piece.len()), 8);
+
+    end.arm(Want::Data);
+    assert_eq!(link.deliver(b"and back"), 8);
+    link.ring();
+    assert_eq!(rung(&placeholder), 1);
+    let mut bytes = [0; 16];
+    assert_eq!(end.receive().expect("nobody else").read(&mut bytes), 8);
+    link.finish();
+    assert!(end.ended());
+    end.finish();
+    assert!(link.has_ended());
+}
+
+#[test]
+fn a_full_ring_takes_the_rest_when_the_application_reads() {
+    let (mut link, end, placeholder) = pair(false);
+    let piece = vec![7; 1 << 20];
+    let mut given = 0;
+    // It grows while nothing is read.
+    while link.has_room() {
+        given += link.deliver(&piece);
+    }
+    assert!(given >= 4 << 20, "{given} bytes fit");
+    link.arm(Wanted { data: false, room: true });
+    let mut out = vec![0; given];
+    assert_eq!(end.receive().expect("nobody else").read(&mut out), given);
+    assert_eq!(end.ring_for_room(), 1);
+    assert!(link.has_room() && rung(&placeholder) == 0);
+}
+
+#[test]
+fn a_connection_comes_about_or_fails_on_the_applications_page() {
+    let (mut link, end, placeholder) = pair(true);
+    assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::CONNECTING);
+    link.establish();
+    assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::ESTABLISHED);
+    assert_eq!(rung(&placeholder), 1);
+    let (mut link, end, placeholder) = pair(true);
+    link.fail(Errno::CONNREFUSED);
+    assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::FAILED);
+    assert_eq!(end.private().take_error(), Errno::CONNREFUSED.raw_os_error() as u32);
+    assert_eq!(rung(&placeholder), 1);
+}
+
+#[test]
+fn the_end_of_the_service_is_a_reset_and_that_of_the_application_is_what_it_left() {
+    let (link, end, _placeholder) = pair(false);
+    drop(link);
+    assert_eq!(end.hung_up(), Hangup::Reset);
+
+    let (mut link, end, placeholder) = pair(false);
+    assert_eq!(link.deliver(b"unread"), 6);
+    drop((end, placeholder));
+    assert_eq!(link.departed(), Departure::Reset);
+    let (mut link, end, placeholder) = pair(false);
+    assert_eq!(end.send().expect("nobody else").write(b"the last"), 8);
+    drop((end, placeholder));
+    assert_eq!(link.departed(), Departure::Finished);
+    assert_eq!(link.drain(100, |piece| piece.len()), 8);
+}
+
+/// Whatever stands in the memory that the application writes, the service only ever loses this connection.
+#[test]
+fn scribbled_memory_costs_its_own_connection() {
+    let mut random = sietch_sim::Random::new(11);
+    for _ in 0..300 {
+        let (mut link, end, _placeholder) = pair(false);
+        assert_eq!(end.send().expect("nobody else").write(&[1; 1000]), 1000);
+        assert_eq!(link.deliver(&[2; 1000]), 1000);
+        let [common, _] = link.memory();
+        for _ in 0..random.between(1, 40) {
+            let mut bytes = [0; 8];
+            random.fill(&mut bytes);
+            let at = random.below(4096 / 8) * 8;
+            rustix::io::pwrite(common, &bytes, at).expect("it is long enough");
+        }
+        for _ in 0..8 {
+            let mut total = 0;
+            link.drain(64 << 10, |piece| {
+                total += piece.to_vec().len();
+                piece.len()
+            });
+            assert!(total <= 64 << 10);
+            link.deliver(&[3; 5000]);
+            link.ring();
+            link.arm(Wanted { data: true, room: true });
+            let _ = (link.has_sent(), link.has_ended(), link.has_room(), link.is_broken());
+            link.disarm(Wanted { data: true, room: true });
+        }
+        link.departed();
+    }
+}

@@ -1,0 +1,235 @@
+//! What applications ask of a VNIC, judged and answered.
+//!
+//! 1. Only applications of the VNIC's user are heard (and root's).
+//! 2. BIND reserves a name; the answer carries what holds it. LISTEN takes a reservation, or reserves and listens at once. CONNECT begins from a
+//!    reservation's port, or any.
+//! 3. A destination that is the host's loopback is not this VNIC's: the kernel has it.
+//! 4. ADOPT answers for placeholders of this VNIC: who has one may have its memory.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair, sockopt};
+use sietch_protocol::socket_service::{
+    Arrival, ArrivalKind, Name, ONLY_IPV6, Reply, ReplyKind, Request, RequestKind, SHARED_PORT, send_message,
+};
+use sietch_ring::stream::Memory;
+use zerocopy::IntoBytes as _;
+
+use super::{Asked, Device, Pair, Placeholder, Reservation, Token, Vnic};
+use crate::tcp::limits::BACKLOG;
+use crate::tcp::link::{Link, names};
+use crate::tcp::ports;
+
+/// Bytes that an arrival takes of a pair's buffer, roughly: its own, and the kernel's bookkeeping.
+const MESSAGE: usize = 1024;
+/// Arrivals in a pair; the others wait in the service, which can close them.
+const IN_PAIR: usize = 64;
+
+/// An answer, and what goes with it and is closed here.
+type Answer = (Reply, Vec<OwnedFd>);
+
+impl<Q: Device> Vnic<Q> {
+    pub(super) fn answer(&mut self, asked: Asked) {
+        let Asked { uid, request, kind, descriptors, socket } = asked;
+        let allowed = uid == self.access.uid || uid == 0;
+        let sent = descriptors.into_iter().flatten().next();
+        let answer = match kind {
+            _ if !allowed => Err(Errno::ACCESS),
+            RequestKind::Hello => Ok((Reply::new(ReplyKind::Here), Vec::new())),
+            RequestKind::Bind => self.bind(uid, &request),
+            RequestKind::Listen => self.listen(uid, &request, sent.as_ref()),
+            RequestKind::Connect => self.connect(uid, &request, sent.as_ref()),
+            RequestKind::Adopt => match sent {
+                Some(sent) => self.adopt(&sent),
+                None => Err(Errno::INVAL),
+            },
+            _ => Err(Errno::OPNOTSUPP),
+        };
+        let (reply, given) = answer.unwrap_or_else(|error| (Reply::refused(error), Vec::new()));
+        let borrowed: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
+        // Who does not wait for the answer has hung up: what was given hangs up too.
+        let _ = send_message(socket.as_fd(), reply.as_bytes(), &borrowed, SendFlags::DONTWAIT);
+    }
+
+    fn wanted(&mut self, uid: u32, request: &Request) -> Result<ports::Name, Errno> {
+        let local = request.local.address().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        Ok(ports::Name {
+            local,
+            v6_only: request.flags & ONLY_IPV6 != 0,
+            // As every server asks for; listeners exclude one another anyway.
+            reuse_address: true,
+            reuse_port: request.flags & SHARED_PORT != 0,
+            uid,
+            application: self.host.application(request.application, uid),
+        })
+    }
+
+    fn watch(&self, socket: &OwnedFd, token: Token) -> Result<(), Errno> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(token.word()), EventFlags::IN)
+    }
+
+    fn bind(&mut self, uid: u32, request: &Request) -> Result<Answer, Errno> {
+        let name = self.wanted(uid, request)?;
+        let claim = self.host.bind(name).map_err(ports::Refused::errno)?;
+        let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, own, given)))
+            .and_then(|(cookie, own, given)| {
+                self.watch(&own, Token::Reservation(claim))?;
+                Ok((cookie, own, given))
+            });
+        let (cookie, socket, given) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.host.release(claim);
+                return Err(error);
+            }
+        };
+        self.placeholders.insert(cookie, Placeholder::Reservation(claim));
+        self.reservations.insert(claim, Reservation { socket, cookie });
+        Ok((Reply { local: self.local_name(claim), ..Reply::new(ReplyKind::Bound) }, vec![given]))
+    }
+
+    fn local_name(&self, claim: u64) -> Name {
+        self.host.ports().get(claim).map_or(Name::NONE, |claim| claim.name.local.into())
+    }
+
+    /// The claim of a reservation that was sent along, if one was.
+    fn reserved(&self, sent: Option<&OwnedFd>) -> Option<u64> {
+        match self.placeholders.get(&sockopt::socket_cookie(sent?).ok()?) {
+            Some(Placeholder::Reservation(claim)) => Some(*claim),
+            _ => None,
+        }
+    }
+
+    fn listen(&mut self, uid: u32, request: &Request, sent: Option<&OwnedFd>) -> Result<Answer, Errno> {
+        let claim = match self.reserved(sent) {
+            Some(claim) => claim,
+            None => {
+                let name = self.wanted(uid, request)?;
+                self.host.bind(name).map_err(ports::Refused::errno)?
+            }
+        };
+        let opened = self.open(claim, request);
+        if opened.is_err() && !self.reservations.contains_key(&claim) {
+            self.host.release(claim);
+        }
+        let placeholder = opened?;
+        // The listener holds the name now.
+        self.give_up(claim);
+        Ok((Reply { local: self.local_name(claim), ..Reply::new(ReplyKind::Listening) }, vec![placeholder]))
+    }
+
+    /// Listens on a claim; the placeholder.
+    fn open(&mut self, claim: u64, request: &Request) -> Result<OwnedFd, Errno> {
+        let application =
+            self.host.ports().get(claim).map(|claim| claim.name.application).ok_or(Errno::NOENT)?;
+        let (pair, placeholder) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // The kernel doubles it.
+        let messages = (request.backlog.clamp(1, BACKLOG) as usize).min(IN_PAIR);
+        sockopt::set_socket_send_buffer_size(&pair, messages * MESSAGE / 2)?;
+        let cookie = sockopt::socket_cookie(&placeholder)?;
+        self.host.listen(claim, request.backlog).map_err(ports::Refused::errno)?;
+        self.watch(&pair, Token::Pair(claim))?;
+        self.placeholders.insert(cookie, Placeholder::Listener(claim));
+        self.pairs.insert(claim, Pair { socket: pair, cookie, application, full: false });
+        Ok(placeholder)
+    }
+
+    fn connect(&mut self, uid: u32, request: &Request, sent: Option<&OwnedFd>) -> Result<Answer, Errno> {
+        let remote = request.remote.address().ok_or(Errno::AFNOSUPPORT)?;
+        let address = remote.ip().to_canonical();
+        if address.is_loopback() {
+            return Ok((Reply::new(ReplyKind::NotOurs), Vec::new()));
+        }
+        let remote = SocketAddr::new(address, remote.port());
+        let from = match self.reserved(sent) {
+            Some(claim) => self.host.ports().get(claim).map(|claim| claim.name.local.port()),
+            None => request.local.address().map(|local| local.port()).filter(|port| *port != 0),
+        };
+        if from.is_some_and(|port| !self.host.ports().is_allowed(port)) {
+            return Err(Errno::ACCESS);
+        }
+        let application = self.host.application(request.application, uid);
+        if self.host.ports().is_ours(address) {
+            return self.connect_within(application, from, remote);
+        }
+        if !self.access.allows_peer(address) {
+            return Err(Errno::ACCESS);
+        }
+        let begun = self.host.begin(application, from, remote, self.now)?;
+        let made = match Link::make(self.geometry, begun.local, begun.remote, true) {
+            Ok(made) => made,
+            Err(_) => {
+                self.host.abandon(begun.flow);
+                return Err(Errno::NOBUFS);
+            }
+        };
+        let given = self.give(&made.link)?;
+        let reply = Reply {
+            local: begun.local.into(),
+            remote: begun.remote.into(),
+            ..Reply::new(ReplyKind::Connecting)
+        };
+        self.enter(begun.flow, application, made.link, made.handout.cookie)?;
+        let mut descriptors = vec![made.handout.placeholder];
+        descriptors.extend(given);
+        Ok((reply, descriptors))
+    }
+
+    /// Copies of the descriptors of a connection's memory.
+    fn give(&self, link: &Link) -> Result<Vec<OwnedFd>, Errno> {
+        link.memory().into_iter().map(|fd| fd.try_clone_to_owned().map_err(|_| Errno::MFILE)).collect()
+    }
+
+    /// Connects two applications of this VNIC.
+    fn connect_within(
+        &mut self,
+        application: u64,
+        from: Option<u16>,
+        remote: SocketAddr,
+    ) -> Result<Answer, Errno> {
+        let claim = self.own_listener(remote).ok_or(Errno::CONNREFUSED)?;
+        if !self.host.may_connect(application) {
+            return Err(Errno::NOBUFS);
+        }
+        let pair = self.pairs.get(&claim).filter(|pair| !pair.full).ok_or(Errno::CONNREFUSED)?;
+        let port = from.unwrap_or_else(|| {
+            self.next_port = self.next_port.wrapping_add(1);
+            32_768 + self.next_port % 28_000
+        });
+        let local = SocketAddr::new(remote.ip(), port);
+        let memory = Memory::create(self.geometry, [names(local, remote), names(remote, local)])
+            .map_err(|_| Errno::NOBUFS)?;
+        let (zero, one) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let arrival = Arrival::new(ArrivalKind::Stream, remote.into(), local.into());
+        let descriptors = [one.as_fd(), memory.common.as_fd(), memory.private[1].as_fd()];
+        send_message(pair.socket.as_fd(), arrival.as_bytes(), &descriptors, SendFlags::DONTWAIT)
+            .map_err(|_| Errno::CONNREFUSED)?;
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| Errno::MFILE);
+        let given = vec![zero, copy(&memory.common)?, copy(&memory.private[0])?];
+        let reply = Reply { local: local.into(), remote: remote.into(), ..Reply::new(ReplyKind::Connected) };
+        Ok((reply, given))
+    }
+
+    fn adopt(&mut self, sent: &OwnedFd) -> Result<Answer, Errno> {
+        let cookie = sockopt::socket_cookie(sent).map_err(|_| Errno::NOTSOCK)?;
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|_| Errno::MFILE);
+        match self.placeholders.get(&cookie).copied() {
+            Some(Placeholder::Connection(key)) => {
+                let Some(link) = self.host.channel(key) else {
+                    return Ok((Reply::new(ReplyKind::Unknown), Vec::new()));
+                };
+                let [common, page] = link.memory();
+                Ok((Reply::new(ReplyKind::Stream), vec![copy(common)?, copy(page)?]))
+            }
+            Some(Placeholder::Listener(claim)) => {
+                Ok((Reply { local: self.local_name(claim), ..Reply::new(ReplyKind::Listener) }, Vec::new()))
+            }
+            Some(Placeholder::Reservation(_)) | None => Ok((Reply::new(ReplyKind::Unknown), Vec::new())),
+        }
+    }
+}
