@@ -19,6 +19,7 @@ extern "C" fn child() {
 /// The constructor.
 pub fn begin() {
     real::resolve();
+    crate::wait::signals::resolve();
     context::begin();
     if context::get().is_some() {
         let before = sys::errno();

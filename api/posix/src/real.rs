@@ -77,6 +77,10 @@ calls! {
     getsockname = SYS_getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int;
     getpeername = SYS_getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int;
     ioctl = SYS_ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int;
+    ppoll = SYS_ppoll(descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
+    pselect = SYS_pselect6(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
+    epoll_pwait = SYS_epoll_pwait(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int;
+    epoll_pwait2 = SYS_epoll_pwait2(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
     fclose = SYS_close(file: *mut c_void) -> c_int;
     fdopen = SYS_getpid(fd: c_int, mode: *const c_char) -> *mut c_void;
 }

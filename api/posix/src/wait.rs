@@ -1,28 +1,90 @@
-//! Waiting: epoll, poll, select, and how long to look before sleeping.
+//! Waiting: epoll, poll, select, how long to look before sleeping, and signals.
+//!
+//! 1. Whatever sleeps sleeps in the kernel, on the program's own descriptors: an epoll is the kernel's epoll, and in it, or in the
+//!    array of a `ppoll`, stands the placeholder of each stream. A placeholder becomes readable when the peer rings, and hangs up when the last
+//!    holder of the peer's end is gone. Timeouts, masks and signals are therefore the kernel's.
+//! 2. The peer rings only for whom it finds *armed*. Arm, look once more, sleep: nothing is lost ([`look`]).
+//! 3. Whatever is awake looks at shared memory, and makes no system call as long as it finds something ([`epoll`], [`mod@poll`],
+//!    [`mod@select`]). The kernel is asked now and then, so that its own descriptors are never forgotten.
+//! 4. Between the two lies a while of looking, as long as experience says that it pays ([`mod@spin`]).
+//! 5. An epoll of kernel descriptors alone goes straight to the kernel, and so do listeners: their placeholders are readable when a
+//!    connection has come.
+//! 6. Who registers what is in [`interest`], the calls that change it in [`control`], epolls within epolls in [`nested`], and what happens
+//!    when descriptors are closed or change their nature in [`hooks`].
+//! 7. Handlers of the program end a wait also while it is only looking ([`signals`]).
+//!
+//! What differs from Linux: an epoll that parent and child of a fork both go on using knows in each process the registrations that this process has
+//! made or inherited; a thread that is cancelled while it waits goes on until the wait ends.
 
-use std::ffi::{c_int, c_void};
+pub mod calls;
+pub mod control;
+pub mod epoll;
+pub mod hooks;
+pub mod interest;
+pub mod kernel;
+pub mod look;
+pub mod nested;
+pub mod poll;
+pub mod select;
+pub mod signals;
+pub mod spin;
+
+use std::ffi::c_int;
+
+use sietch_ring::stream::End;
+
+pub use hooks::{closing, epoll_gone, replaced, watchers_gone};
+pub use signals::Section;
+pub use spin::{LONGEST, Spun};
 
 use crate::table::Held;
 
-/// The last reference to an epoll's description went.
-pub fn epoll_gone(_epoll: *mut c_void) {}
-
-/// The last reference to a description that had watchers went.
-pub fn watchers_gone(_watchers: *mut c_void) {}
-
-/// A descriptor of ours is about to be closed (its word has been taken from the table).
-pub fn closing(_fd: c_int, _held: &Held) {}
-
-/// Another file was put at a descriptor: a pending socket became a stream or a listener, or a listener was registered again.
-pub fn replaced(_fd: c_int, _held: &Held) {}
+/// Which of a description's waits: the reader's.
+pub const READER: usize = 0;
+/// The writer's.
+pub const WRITER: usize = 1;
 
 /// In the child of a fork, before anything else runs there.
-pub fn after_fork() {}
+pub fn after_fork() {
+    interest::recognise_child();
+}
 
 /// A new descriptor refers to what `old` refers to.
 pub fn duplicated(_old: c_int, _new: c_int, _held: &Held) {}
 
 /// Looks for a while until `ready` says so, no longer than it pays. `false`: time to sleep.
-pub fn spin(_held: &Held, _which: usize, mut ready: impl FnMut() -> bool) -> bool {
-    ready()
+pub fn spin(held: &Held, which: usize, ready: impl FnMut() -> bool) -> bool {
+    pause(held, which, None, ready).0 == Spun::Ready
 }
+
+/// As [`spin()`], for `most` nanoseconds at most, and says whether a handler ran that was installed without `SA_RESTART`
+/// ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops nothing and calls [`spin::Pause::ended`] when what it waited for has
+/// come; a timeout teaches nothing.
+pub fn pause<'a>(
+    held: &'a Held,
+    which: usize,
+    most: Option<u64>,
+    mut ready: impl FnMut() -> bool,
+) -> (Spun, spin::Pause<'a>) {
+    let pause = spin::Pause::begin(&held.spin[which & 1]);
+    let peer = held.end().and_then(End::peer_cpu);
+    let most = most.unwrap_or(LONGEST);
+    let breaking = signals::breaking();
+    let spun = loop {
+        match pause.look(peer, most, signals::count(), &mut ready) {
+            Spun::Interrupted if signals::breaking() == breaking => {}
+            spun => break spun,
+        }
+    };
+    if let Some(end) = held.end() {
+        end.set_cpu(spin::processor());
+    }
+    if spun != Spun::Ready {
+        return (spun, pause);
+    }
+    pause.over();
+    (spun, pause)
+}
+
+#[cfg(test)]
+mod tests;

@@ -283,6 +283,12 @@ impl End {
         waiters::disarm(self.waiters(want));
     }
 
+    /// How many wait at this end, for data and for room.
+    pub fn waiting(&self) -> u32 {
+        let data = self.waiters(Want::Data).load(Ordering::Relaxed);
+        data.saturating_add(self.waiters(Want::Room).load(Ordering::Relaxed))
+    }
+
     /// Whether more than one waits at this end: each may then take a wake-up that was meant for another, so none sleeps for longer than a slice.
     pub fn others_wait(&self) -> bool {
         let data = self.waiters(Want::Data).load(Ordering::Relaxed);

@@ -1,0 +1,259 @@
+//! The calls of the C library: what is ours here, what is not in the C library itself (whose functions are cancellation points).
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+use super::kernel::{Mask, Timeout, timespec as composed};
+use super::select::Sets;
+use super::{control, epoll, poll as polling, select as selecting, signals};
+use crate::sys::{self, Errno, give_int, set_errno};
+use crate::{context, real};
+
+/// `epoll_create1(2)`.
+pub fn epoll_create1(flags: c_int) -> c_int {
+    give_int(control::create(flags))
+}
+
+/// `epoll_create(2)`.
+pub fn epoll_create(size: c_int) -> c_int {
+    give_int(control::create_sized(size))
+}
+
+/// `epoll_ctl(2)`.
+///
+/// # Safety
+/// As `epoll_ctl(2)`.
+pub unsafe fn epoll_ctl(epfd: c_int, call: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    // SAFETY: the caller's promise.
+    give_int(unsafe { control::control(epfd, call, fd, event) })
+}
+
+/// `epoll_wait(2)` and `epoll_pwait(2)`.
+///
+/// # Safety
+/// As `epoll_pwait(2)`.
+pub unsafe fn epoll_pwait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    if !epoll::is_ours(epfd) {
+        // SAFETY: the caller's promise.
+        return unsafe { real::epoll_pwait(epfd, events, most, timeout, mask) };
+    }
+    // SAFETY: the caller's promise.
+    give_int(unsafe { epoll::wait(epfd, events, most, polling::milliseconds(timeout), mask.cast()) })
+}
+
+/// `epoll_pwait2(2)`.
+///
+/// # Safety
+/// As `epoll_pwait2(2)`.
+pub unsafe fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let time = unsafe { nanoseconds(timeout) };
+    let Some(time) = time.ok().filter(|_| epoll::is_ours(epfd)) else {
+        // SAFETY: the caller's promise; the C library refuses a time that is none.
+        return unsafe { real::epoll_pwait2(epfd, events, most, timeout, mask) };
+    };
+    // SAFETY: the caller's promise.
+    give_int(unsafe { epoll::wait(epfd, events, most, time, mask.cast()) })
+}
+
+/// A `timespec`, null for ever; an error for what the kernel refuses.
+///
+/// # Safety
+/// Null or readable.
+unsafe fn nanoseconds(time: *const timespec) -> Result<Timeout, Errno> {
+    // SAFETY: the caller's promise.
+    let Some(time) = (unsafe { time.as_ref() }) else { return Ok(None) };
+    let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    match (seconds, rest) {
+        (Ok(seconds), Ok(rest)) if rest < 1_000_000_000 => {
+            Ok(Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest)))
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// `poll(2)`.
+///
+/// # Safety
+/// As `poll(2)`.
+pub unsafe fn poll(descriptors: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let time = polling::milliseconds(timeout);
+    let until = time.map(composed);
+    let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the caller's promise.
+    unsafe { poll_or_real(descriptors, count, time, until, ptr::null()) }
+}
+
+/// `ppoll(2)`.
+///
+/// # Safety
+/// As `ppoll(2)`.
+pub unsafe fn ppoll(
+    descriptors: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { nanoseconds(timeout) } {
+        // SAFETY: the caller's promise.
+        Ok(time) => unsafe { poll_or_real(descriptors, count, time, timeout, mask) },
+        // SAFETY: the caller's promise; the C library refuses the time.
+        Err(_) => unsafe { real::ppoll(descriptors, count, timeout, mask) },
+    }
+}
+
+unsafe fn poll_or_real(
+    descriptors: *mut pollfd,
+    count: nfds_t,
+    time: Timeout,
+    until: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let entries = usize::try_from(count).unwrap_or(usize::MAX);
+    // SAFETY: the caller's promise.
+    if unsafe { polling::names_ours(descriptors, entries) } {
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { polling::poll(descriptors, entries, time, mask.cast()) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real::ppoll(descriptors, count, until, mask) }
+}
+
+/// `select(2)`: writes what is left of the time, as Linux does.
+///
+/// # Safety
+/// As `select(2)`.
+pub unsafe fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let time = match unsafe { timeout.as_ref() } {
+        None => None,
+        Some(time) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
+            (Ok(seconds), Ok(micros)) => {
+                Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000)))
+            }
+            _ => {
+                set_errno(libc::EINVAL);
+                return -1;
+            }
+        },
+    };
+    let began = if time.is_some_and(|time| time != 0) { sys::now() } else { 0 };
+    let until = time.map(composed);
+    let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the caller's promise.
+    let answer = unsafe { select_or_real(count, [read, write, except], time, until, ptr::null()) };
+    if let Some(time) = time
+        && time != 0
+    {
+        let left = time.saturating_sub(sys::now().saturating_sub(began));
+        // SAFETY: a time was given, so the pointer is good.
+        unsafe {
+            (*timeout).tv_sec = (left / 1_000_000_000).cast_signed();
+            (*timeout).tv_usec = (left % 1_000_000_000 / 1000).cast_signed();
+        }
+    }
+    answer
+}
+
+/// `pselect(2)`.
+///
+/// # Safety
+/// As `pselect(2)`.
+pub unsafe fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller's promise.
+    match unsafe { nanoseconds(timeout) } {
+        // SAFETY: the caller's promise.
+        Ok(time) => unsafe { select_or_real(count, sets, time, timeout, mask) },
+        // SAFETY: the caller's promise; the C library refuses the time.
+        Err(_) => unsafe { real::pselect(count, read, write, except, timeout, mask) },
+    }
+}
+
+unsafe fn select_or_real(
+    count: c_int,
+    sets: Sets,
+    time: Timeout,
+    until: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let mask_address: Mask = mask.cast();
+    // SAFETY: the caller's promise.
+    if unsafe { selecting::names_ours(count, sets) } {
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { selecting::select(count, sets, time, mask_address) });
+    }
+    let [read, write, except] = sets;
+    // SAFETY: the caller's promise.
+    unsafe { real::pselect(count, read, write, except, until, mask) }
+}
+
+/// `sigaction(2)`.
+///
+/// # Safety
+/// As `sigaction(2)`.
+pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: the caller's promise.
+    give_int(unsafe {
+        if context::get().is_some() {
+            signals::action(signal, new, old)
+        } else {
+            signals::real(signal, new, old)
+        }
+    })
+}
+
+fn give_handler(answer: Result<usize, Errno>) -> usize {
+    answer.unwrap_or_else(|errno| {
+        set_errno(errno);
+        libc::SIG_ERR
+    })
+}
+
+/// `signal(3)`, `bsd_signal(3)`.
+pub fn signal(signal: c_int, handler: usize) -> usize {
+    give_handler(signals::bsd_signal(signal, handler))
+}
+
+/// `sysv_signal(3)`.
+pub fn sysv_signal(signal: c_int, handler: usize) -> usize {
+    give_handler(signals::sysv_signal(signal, handler))
+}
+
+/// `sigset(3)`.
+pub fn sigset(signal: c_int, handler: usize) -> usize {
+    give_handler(signals::sigset(signal, handler))
+}
+
+/// `siginterrupt(3)`.
+pub fn siginterrupt(signal: c_int, on: c_int) -> c_int {
+    give_int(signals::interrupt(signal, on != 0))
+}

@@ -1,0 +1,371 @@
+//! `epoll_wait` and its like.
+//!
+//! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). What
+//!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] cools when the thread next sleeps; beyond [`HOT`] entries
+//!    whatever is not ready cools at once.
+//! 2. A call scans the list, beginning where the last scan ended. Who finds something returns it: no system call, no clock.
+//! 3. The kernel is asked without waiting when that was not done for [`KERNEL_EVERY`]: before the scan, so that its descriptors, listeners and
+//!    hang-ups get their turn however busy the streams are. What it reports of our own goes on the list; the rest is the program's.
+//! 4. Nothing found: look on for a while ([`super::spin`]), unless a mask is given (it has to apply from here on), the time is up, or the epoll is shared.
+//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests
+//!    back, and scan.
+//! 6. An epoll is *shared* from when a second thread waits in it, it was inherited by a fork, or somebody watches it from outside. What is
+//!    reported there is armed again at once, because the next to come may not be this thread.
+//! 7. Ready streams win over a signal, as ready descriptors do in the kernel.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+
+use super::hooks::interest_of;
+use super::interest::{Body, Interest, Locked, TAG, TAG_MASK, What, bit};
+use super::kernel::{Mask, Timeout};
+use super::look::{cycles, ticks};
+use super::spin::{self, LONGEST, Pause, Spun};
+use super::{control, kernel, look, signals};
+use crate::sys::Outcome;
+use crate::table::{self, Held, Kind};
+
+/// Entries of the list beyond which whatever is not ready cools at once: a scan of so many takes about a microsecond.
+pub const HOT: u32 = 256;
+/// Ticks of not being ready after which an entry cools when the thread sleeps: some 10 milliseconds, the time in which a connection that is in use is used again.
+pub const COLD: u32 = 400;
+/// Cycles between two questions to the kernel while streams are busy: some 50 microseconds, of which a question is a half percent.
+pub const KERNEL_EVERY: u64 = 1 << 17;
+/// The same while nothing is found.
+const KERNEL_EVERY_IDLE: u64 = 1 << 15;
+/// Nanoseconds of a sleep where others wait on the same sockets, whose wake-ups may be taken by one another.
+const SLICE: u64 = 20_000_000;
+/// Nanoseconds of a sleep with a socket that has shut down reading: the kernel's placeholder brings it no bytes, and it may wait for room.
+const DEAF_SLICE: u64 = 2_000_000;
+/// Entries at most (fs/eventpoll.c, `EP_MAX_EVENTS`).
+const MOST: usize = c_int::MAX as usize / size_of::<libc::epoll_event>();
+
+thread_local! {
+    /// What this thread has learnt about its waits.
+    static LEARNT: AtomicU64 = const { AtomicU64::new(0) };
+}
+
+/// Runs `with` what the calling thread has learnt about its waits.
+pub(super) fn learnt<R>(with: impl FnOnce(&AtomicU64) -> R) -> R {
+    LEARNT.with(with)
+}
+
+/// The program's array, filled from the front.
+#[derive(Debug)]
+pub(super) struct Output {
+    to: *mut libc::epoll_event,
+    room: usize,
+    filled: usize,
+}
+
+impl Output {
+    #[inline]
+    fn push(&mut self, events: u32, data: u64) {
+        debug_assert!(self.filled < self.room);
+        // SAFETY: the program's array has `room` entries; the entry may be unaligned.
+        unsafe { self.to.add(self.filled).write_unaligned(libc::epoll_event { events, u64: data }) };
+        self.filled += 1;
+    }
+
+    #[inline]
+    const fn is_full(&self) -> bool {
+        self.filled == self.room
+    }
+}
+
+impl Body {
+    /// Reports what is ready of the list, as far as there is room.
+    #[inline]
+    fn scan(&mut self, out: &mut Output, now: u32) {
+        let length = self.listed;
+        let mut position = if self.cursor < length { self.cursor } else { 0 };
+        let keep_armed = self.shared || self.sleepers != 0;
+        for _ in 0..length {
+            if out.is_full() {
+                break;
+            }
+            let number = self.at(position);
+            position += 1;
+            if position == length {
+                position = 0;
+            }
+            if keep_armed {
+                self.arm(number);
+            }
+            let (events, seen) = self.peek(number);
+            if events != 0 {
+                out.push(events, self.slot(number).data);
+                self.report(number, seen, now);
+                self.meet(number);
+            }
+        }
+        self.cursor = position;
+        if out.is_full() && self.sleepers != 0 {
+            self.pass_on();
+        }
+    }
+
+    /// Tells each other where they run.
+    #[inline]
+    fn meet(&mut self, number: u32) {
+        if let Some(end) = self.slot(number).held.as_ref().and_then(|held| held.end()) {
+            end.set_cpu(spin::processor());
+            self.peer = end.peer_cpu();
+        }
+    }
+
+    /// There was no room for everything, and others sleep: one of them gets the rest.
+    #[cold]
+    fn pass_on(&mut self) {
+        for position in 0..self.listed {
+            let number = self.at(position);
+            if self.peek(number).0 != 0 {
+                control::kick(self, number);
+                return;
+            }
+        }
+    }
+
+    /// Arms everything on the list and looks at it once more; what is not ready and not likely to be soon cools. Whether anything is ready.
+    pub(super) fn settle(&mut self, now: u32) -> bool {
+        let crowded = self.listed > HOT;
+        let mut ready = false;
+        let mut position = self.listed;
+        while position != 0 {
+            position -= 1;
+            let number = self.at(position);
+            self.arm(number);
+            if self.peek(number).0 != 0 {
+                ready = true;
+                continue;
+            }
+            let shared = self.shared;
+            let slot = self.slot(number);
+            let old = now.wrapping_sub(slot.ready_at) > COLD;
+            let deaf = slot.held.as_ref().and_then(|held| held.end()).is_some_and(look::is_deaf);
+            let cools = old || crowded || shared || slot.state & bit::SPENT != 0;
+            if cools && !deaf && slot.what == What::Stream {
+                self.take_off_list(number);
+            }
+        }
+        ready
+    }
+
+    /// Takes back what [`Body::settle`] asked for.
+    fn unsettle(&mut self) {
+        if self.shared || self.sleepers != 0 {
+            return;
+        }
+        for position in 0..self.listed {
+            let number = self.at(position);
+            self.disarm(number);
+        }
+    }
+
+    /// How long to sleep at most: others may take a wake-up that was meant for one of the list's sockets, or a socket cannot be rung.
+    fn slice(&mut self) -> Option<u64> {
+        let mut slice = None;
+        for position in 0..self.listed {
+            let number = self.at(position);
+            let Some(end) = self.slot(number).held.as_ref().and_then(|held| held.end()) else { continue };
+            if look::is_deaf(end) {
+                return Some(DEAF_SLICE);
+            }
+            if end.others_wait() {
+                slice = Some(SLICE);
+            }
+        }
+        slice
+    }
+
+    /// Sorts what the kernel has put behind `out`: ours on the list, the rest stays.
+    fn sort(&mut self, out: &mut Output, reported: usize) {
+        let first = out.filled;
+        for index in first..first + reported {
+            // SAFETY: the kernel has just written these entries, and nothing overtakes `index`.
+            let event = unsafe { out.to.add(index).read_unaligned() };
+            if event.u64 & TAG_MASK != TAG {
+                out.push(event.events, event.u64);
+            } else if let Some(number) = self.named(event.u64) {
+                self.kernel_says(number, event.events);
+            }
+        }
+    }
+}
+
+/// One call.
+struct Call {
+    interest: &'static Interest,
+    epfd: c_int,
+    out: Output,
+    timeout: Timeout,
+    mask: Mask,
+    /// Handlers that had run when it began.
+    seen: u32,
+}
+
+impl Call {
+    /// The kernel's epoll: what it has goes behind what there is.
+    fn kernel(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
+        let left = self.out.room - self.out.filled;
+        if left == 0 {
+            return Ok(0);
+        }
+        // SAFETY: the rest of the program's array.
+        unsafe {
+            let to = self.out.to.add(self.out.filled);
+            kernel::epoll_wait(self.epfd, to, c_int::try_from(left).unwrap_or(c_int::MAX), timeout, mask)
+        }
+    }
+
+    fn ask(&mut self, body: &mut Locked<'_>, now: u64, mask: Mask) -> Outcome {
+        body.asked = now;
+        let reported = self.kernel(Some(0), mask)?;
+        body.sort(&mut self.out, reported);
+        Ok(self.out.filled)
+    }
+
+    fn run(mut self) -> Outcome {
+        let interest = self.interest;
+        let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
+        if body.watched == 0 {
+            drop(body);
+            return self.kernel(self.timeout, self.mask);
+        }
+        body.epfd = self.epfd;
+        body.shared |= body.sleepers != 0;
+        let now = cycles();
+        let due = now.wrapping_sub(body.asked) > KERNEL_EVERY;
+        if due {
+            self.ask(&mut body, now, ptr::null())?;
+        }
+        if body.listed > HOT {
+            body.settle(ticks(now));
+        }
+        body.scan(&mut self.out, ticks(now));
+        if self.out.filled != 0 {
+            return Ok(self.out.filled);
+        }
+        if self.timeout == Some(0) {
+            if !due || !self.mask.is_null() {
+                self.ask(&mut body, now, self.mask)?;
+                body.scan(&mut self.out, ticks(now));
+            }
+            return Ok(self.out.filled);
+        }
+        let spins = self.mask.is_null() && !body.shared && body.listed != 0;
+        let peer = body.peer;
+        drop(body);
+        learnt(|word| {
+            let pause = Pause::begin(word);
+            if spins {
+                let most = self.timeout.unwrap_or(LONGEST);
+                let seen = self.seen;
+                match pause.look(peer, most, seen, || self.look()) {
+                    Spun::Ready => {
+                        pause.ended();
+                        return Ok(self.out.filled);
+                    }
+                    Spun::Interrupted => return Err(libc::EINTR),
+                    Spun::Sleep => {}
+                }
+            }
+            self.sleep(pause)
+        })
+    }
+
+    /// One look while spinning.
+    #[inline]
+    fn look(&mut self) -> bool {
+        let interest = self.interest;
+        let Some(mut body) = interest.lock() else { return false };
+        let now = cycles();
+        if now.wrapping_sub(body.asked) > KERNEL_EVERY_IDLE {
+            // An error will be met again by who sleeps.
+            let _ = self.ask(&mut body, now, ptr::null());
+        }
+        body.scan(&mut self.out, ticks(now));
+        self.out.filled != 0
+    }
+
+    /// Arms, looks once more, sleeps, and looks again, until there is something or the time is up.
+    fn sleep(&mut self, pause: Pause<'_>) -> Outcome {
+        let interest = self.interest;
+        let until = self.timeout.map(|timeout| pause.began().saturating_add(timeout));
+        loop {
+            let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
+            body.shared |= body.sleepers != 0;
+            let now = cycles();
+            if body.settle(ticks(now)) {
+                body.scan(&mut self.out, ticks(now));
+                body.unsettle();
+                if self.out.filled != 0 {
+                    pause.ended();
+                    return Ok(self.out.filled);
+                }
+            }
+            let slice = body.slice();
+            body.sleepers += 1;
+            drop(body);
+
+            let left = until.map(|until| until.saturating_sub(crate::sys::now()));
+            let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
+            let answer = self.kernel(if sliced { slice } else { left }, self.mask);
+
+            let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
+            body.sleepers = body.sleepers.saturating_sub(1);
+            body.asked = cycles();
+            body.unsettle();
+            body.sort(&mut self.out, answer.unwrap_or(0));
+            let now = ticks(body.asked);
+            body.scan(&mut self.out, now);
+            drop(body);
+            if self.out.filled != 0 {
+                pause.ended();
+                return Ok(self.out.filled);
+            }
+            match answer {
+                Err(errno) => return Err(errno),
+                Ok(0) if !sliced => return Ok(0),
+                Ok(_) if left == Some(0) => return Ok(0),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// `epoll_wait(2)`, `epoll_pwait(2)`, `epoll_pwait2(2)`.
+///
+/// # Safety
+/// `events` is writable for `most` entries, or for the kernel to refuse; `mask` is null or a signal set.
+pub unsafe fn wait(
+    epfd: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
+    let room = usize::try_from(most).unwrap_or(0);
+    let refused = !(1..=MOST).contains(&room) || events.is_null();
+    if !refused
+        && let Some(held) = table::find(epfd)
+        && let Some(interest) = with_streams(&held)
+    {
+        let out = Output { to: events, room, filled: 0 };
+        return Call { interest, epfd, out, timeout, mask, seen: signals::count() }.run();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { kernel::epoll_wait(epfd, events, most, timeout, mask) }
+}
+
+/// The interest of an epoll in which some of ours were registered.
+fn with_streams(held: &Held) -> Option<&'static Interest> {
+    if held.kind() == Kind::Epoll { interest_of(held) } else { None }
+}
+
+/// Whether a descriptor is an epoll in which some of ours were registered: if not, its waits are the kernel's.
+#[inline]
+pub fn is_ours(epfd: c_int) -> bool {
+    table::is_ours(epfd) && table::find(epfd).is_some_and(|held| with_streams(&held).is_some())
+}

@@ -1,0 +1,95 @@
+//! What happens to registrations when descriptors are closed, or become what they were not.
+//!
+//! 1. A description counts its registrations in this process ([`count_watch`]), so that the close of what is registered nowhere
+//!    costs one load.
+//! 2. The close of the last descriptor of a description takes its registrations out of every epoll, as the kernel does. The close of
+//!    one of several leaves them, as the kernel does: they go on reporting with the data that they were given.
+//! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor: the kernel drops its
+//!    registrations with the old file. They were remembered ([`What::Native`]) and are made again here, with the program's data for
+//!    a listener and as a placeholder for a stream. The same goes for a listener that is registered again after the
+//!    service's death.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use super::control;
+use super::interest::{self, Body, Interest, What};
+use crate::table::{Held, Kind};
+
+/// Counts a registration of a description, or one less.
+pub(super) fn count_watch(held: &Held, more: bool) {
+    let _ = held.watchers.fetch_update(AcqRel, Acquire, |now| {
+        let count = if more { now.addr() + 1 } else { now.addr().saturating_sub(1) };
+        Some(ptr::without_provenance_mut(count))
+    });
+}
+
+/// The interest of an epoll, if it has one.
+#[inline]
+pub(super) fn interest_of(held: &Held) -> Option<&'static Interest> {
+    // SAFETY: null, or an interest, which is never unmapped.
+    unsafe { held.epoll.load(Acquire).cast::<Interest>().as_ref() }
+}
+
+/// The last reference to an epoll's description went.
+pub fn epoll_gone(epoll: *mut c_void) {
+    // SAFETY: null, or the interest that belonged to it.
+    if let Some(interest) = unsafe { epoll.cast::<Interest>().as_ref() } {
+        interest.give_back();
+    }
+}
+
+/// The last reference to a description that is registered somewhere went: that cannot be, registrations are references.
+pub fn watchers_gone(_watchers: *mut c_void) {}
+
+/// A descriptor of ours is about to be closed; its word has been taken from the table.
+#[inline]
+pub fn closing(fd: c_int, held: &Held) {
+    if !held.watchers.load(Acquire).is_null() && held.descriptors() == 0 {
+        forget(fd, held);
+    }
+}
+
+#[cold]
+fn forget(fd: c_int, held: &Held) {
+    for interest in interest::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        if let Some(number) = body.find(fd, held) {
+            body.remove(number);
+        }
+    }
+    if held.watchers.load(Acquire).is_null() {
+        return;
+    }
+    // Registered by other descriptors, which were closed before.
+    for interest in interest::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        for number in body.numbers() {
+            if registers(&mut body, number, held) {
+                body.remove(number);
+            }
+        }
+    }
+}
+
+fn registers(body: &mut Body, number: u32, held: &Held) -> bool {
+    let slot = body.slot(number);
+    slot.what != What::Nothing && slot.held.as_ref().is_some_and(|other| other.number() == held.number())
+}
+
+/// Another file was put at a descriptor: a pending socket became a stream or a listener, or a listener was registered again.
+pub fn replaced(fd: c_int, held: &Held) {
+    if held.watchers.load(Acquire).is_null() {
+        return;
+    }
+    for interest in interest::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        let Some(number) = body.find(fd, held) else { continue };
+        if held.kind() == Kind::Stream && body.slot(number).what == What::Native {
+            body.becomes(number, What::Stream);
+        }
+        let _ = control::register(&body.epoll_and_slot(number));
+        control::announce(&mut body, number);
+    }
+}

@@ -1,0 +1,516 @@
+//! What the library remembers of an epoll: which of our sockets are registered there, and with what.
+//!
+//! 1. An [`Interest`] is one mapping: a head, the first registration of each descriptor, the *list* and the registrations
+//!    ([`Slot`], a cache line each). Address space is reserved for every descriptor that the process may open; pages
+//!    come when they are touched. It is made when the first of our sockets is registered: an epoll of kernel descriptors has none.
+//! 2. Interests are never unmapped, but used again: whoever walks [`each`] needs no lock for it.
+//! 3. A slot holds a reference to its description, so the connection's memory stays mapped while it may be looked at. The close
+//!    of the last descriptor takes the slots out (`hooks`), as the kernel takes out registrations of a file that is gone.
+//! 4. The lock is for the few instructions of a change or of a scan, never held asleep, always within a
+//!    [`Section`]: handlers of the program wait for the end of it. Its word is the holder's mark, so that a handler that came in by
+//!    another way (installed with a raw system call) gets an error instead of waiting for the thread that it interrupted.
+//! 5. After a fork the child's locks are free and its interests are shared: the parent may use the kernel's epoll too. A child
+//!    recognises itself by a page that the kernel wipes on fork.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+
+use super::look::Seen;
+use super::signals::{self, Section};
+use super::spin;
+use crate::table::{DESCRIPTORS, Held};
+
+/// Upper 40 bits of the kernel's data for what is ours: no address of a program (not canonical) and no small number.
+pub const TAG: u64 = 0x5ce7_c4a1_7e00_0000;
+/// The bits of [`TAG`]; the others are the slot's number.
+pub const TAG_MASK: u64 = !0x00ff_ffff;
+
+/// Slots of an epoll at most: what 24 bits would hold is more than a process has memory maps for (a connection takes two).
+pub const SLOTS: usize = 1 << 18;
+
+/// Bytes before the arrays.
+const HEAD: usize = 4096;
+
+/// Looks at a taken lock between two yields.
+const SPINS: u32 = 100;
+
+/// What a slot registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum What {
+    /// Nothing: on the free list.
+    Nothing = 0,
+    /// A socket that the kernel watches with the program's own data, remembered because it may become a stream.
+    Native = 1,
+    /// An end of a connection.
+    Stream = 2,
+    /// Another epoll.
+    Nested = 3,
+}
+
+/// Bits of [`Slot::state`].
+pub mod bit {
+    /// On the list.
+    pub const LISTED: u8 = 1;
+    /// Counted as a waiter for data.
+    pub const DATA: u8 = 2;
+    /// Counted as a waiter for room.
+    pub const ROOM: u8 = 4;
+    /// Registered or modified and not reported since: an edge by itself.
+    pub const NEW: u8 = 8;
+    /// One-shot and reported.
+    pub const SPENT: u8 = 16;
+    /// The kernel says that a nested epoll is readable.
+    pub const KERNEL: u8 = 32;
+}
+
+/// A registration. A cache line.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slot {
+    /// What is registered; none on the free list.
+    pub held: Option<Held>,
+    /// The program's data.
+    pub data: u64,
+    /// What an edge-triggered registration compares with.
+    pub seen: Seen,
+    /// As the program gave them.
+    pub events: u32,
+    /// The descriptor that it was registered by.
+    pub fd: c_int,
+    /// `End::rung` when it was armed.
+    pub rung: u32,
+    /// Next slot of the same descriptor, or of the free list, plus one.
+    pub next: u32,
+    /// Where it is on the list.
+    pub position: u32,
+    /// When it was last ready, in ticks ([`super::look::ticks`]).
+    pub ready_at: u32,
+    /// See [`What`].
+    pub what: What,
+    /// See [`bit`].
+    pub state: u8,
+}
+
+const _: () = assert!(size_of::<Slot>() == 128 || size_of::<Slot>() == 64);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Interest {
+    owner: AtomicUsize,
+    next: AtomicPtr<Interest>,
+    taken: AtomicU32,
+    body: UnsafeCell<Body>,
+}
+
+const _: () = assert!(size_of::<Interest>() <= HEAD);
+
+/// What the lock protects.
+#[derive(Debug)]
+pub struct Body {
+    /// A descriptor of the epoll.
+    pub epfd: c_int,
+    /// Threads that sleep in the kernel's epoll.
+    pub sleepers: u32,
+    /// Several threads or processes wait in it, or another epoll or poll watches it: everything stays armed.
+    pub shared: bool,
+    /// Streams and nested epolls that are registered.
+    pub watched: u32,
+    /// Nested epolls among them.
+    pub nested: u32,
+    /// Slots on the list.
+    pub listed: u32,
+    /// Where the next scan begins.
+    pub cursor: u32,
+    /// When the kernel was last asked, in cycles.
+    pub asked: u64,
+    /// Where the peer of what was last reported was seen.
+    pub peer: Option<u32>,
+    /// Slots that were ever used.
+    used: u32,
+    /// The free list, plus one.
+    free: u32,
+    first: &'static mut [u32],
+    list: &'static mut [u32],
+    slots: &'static mut [Slot],
+}
+
+// SAFETY: `body` is only reached through `Locked`, which holds the lock.
+unsafe impl Sync for Interest {}
+
+static ALL: AtomicPtr<Interest> = AtomicPtr::new(ptr::null_mut());
+
+/// Every interest that ever was, in use or not.
+pub fn each() -> impl Iterator<Item = &'static Interest> {
+    let mut at = ALL.load(Acquire);
+    std::iter::from_fn(move || {
+        // SAFETY: interests are never unmapped; the list only grows.
+        let now = unsafe { at.as_ref() }?;
+        at = now.next.load(Acquire);
+        now.taken.load(Acquire).ne(&0).then_some(Some(now)).or(Some(None))
+    })
+    .flatten()
+}
+
+impl Interest {
+    /// An empty one for the epoll behind `epfd`.
+    pub fn take(epfd: c_int) -> Option<&'static Self> {
+        let mut at = ALL.load(Acquire);
+        // SAFETY: interests are never unmapped.
+        while let Some(old) = unsafe { at.as_ref() } {
+            if old.taken.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
+                old.lock()?.epfd = epfd;
+                return Some(old);
+            }
+            at = old.next.load(Acquire);
+        }
+        Self::map(epfd)
+    }
+
+    fn map(epfd: c_int) -> Option<&'static Self> {
+        let descriptors = descriptors();
+        let slots = descriptors.min(SLOTS);
+        let (first, list) = (HEAD, HEAD + 4 * descriptors);
+        let lines = (list + 4 * slots).next_multiple_of(128);
+        let length = lines + slots * size_of::<Slot>();
+        let start = map(length)?;
+        // SAFETY: all three are within the new mapping, apart from one another and aligned; zeroes are valid numbers and valid slots.
+        let (first, list, slots) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(start.add(first).cast().as_ptr(), descriptors),
+                std::slice::from_raw_parts_mut(start.add(list).cast().as_ptr(), slots),
+                std::slice::from_raw_parts_mut(start.add(lines).cast().as_ptr(), slots),
+            )
+        };
+        let body = Body {
+            epfd,
+            sleepers: 0,
+            shared: false,
+            watched: 0,
+            nested: 0,
+            listed: 0,
+            cursor: 0,
+            asked: 0,
+            peer: None,
+            used: 0,
+            free: 0,
+            first,
+            list,
+            slots,
+        };
+        let new = start.cast::<Self>();
+        // SAFETY: at the start of the mapping, which is aligned and long enough, and never unmapped.
+        let new = unsafe {
+            new.write(Self {
+                owner: AtomicUsize::new(0),
+                next: AtomicPtr::new(ptr::null_mut()),
+                taken: AtomicU32::new(1),
+                body: UnsafeCell::new(body),
+            });
+            new.as_ref()
+        };
+        let mut top = ALL.load(Acquire);
+        loop {
+            new.next.store(top, Relaxed);
+            match ALL.compare_exchange_weak(top, ptr::from_ref(new).cast_mut(), AcqRel, Acquire) {
+                Ok(_) => return Some(new),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Empties it and puts it aside for the next epoll.
+    pub fn give_back(&self) {
+        if let Some(mut body) = self.lock() {
+            for number in 0..body.used {
+                if body.slots[number as usize].what != What::Nothing {
+                    body.remove(number);
+                }
+            }
+            (body.shared, body.sleepers, body.asked, body.peer) = (false, 0, 0, None);
+        }
+        self.taken.store(0, Release);
+    }
+
+    /// Takes the lock; `None` in a handler that interrupted its holder.
+    #[inline]
+    pub fn lock(&self) -> Option<Locked<'_>> {
+        recognise_child();
+        let section = Section::enter();
+        let own = signals::thread_mark();
+        if self.owner.compare_exchange(0, own, Acquire, Relaxed).is_err() && !self.contend(own) {
+            return None;
+        }
+        Some(Locked { interest: self, _section: section })
+    }
+
+    #[cold]
+    fn contend(&self, own: usize) -> bool {
+        let mut turns: u32 = 0;
+        loop {
+            let owner = self.owner.load(Relaxed);
+            if owner == own {
+                return false;
+            }
+            if owner == 0 && self.owner.compare_exchange(0, own, Acquire, Relaxed).is_ok() {
+                return true;
+            }
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(SPINS) {
+                spin::give_way();
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// An interest whose lock the caller holds.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    interest: &'a Interest,
+    _section: Section,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Body;
+
+    #[inline]
+    fn deref(&self) -> &Body {
+        // SAFETY: the lock is held.
+        unsafe { &*self.interest.body.get() }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Body {
+        // SAFETY: the lock is held, and this is the only way to the body.
+        unsafe { &mut *self.interest.body.get() }
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.interest.owner.store(0, Release);
+    }
+}
+
+impl Body {
+    /// A registration.
+    #[inline]
+    pub fn slot(&mut self, number: u32) -> &mut Slot {
+        &mut self.slots[number as usize]
+    }
+
+    /// The slot that the kernel's data names, if it is in use.
+    pub fn named(&self, data: u64) -> Option<u32> {
+        let number = (data & !TAG_MASK) as u32;
+        (data & TAG_MASK == TAG && number < self.used && self.slots[number as usize].what != What::Nothing)
+            .then_some(number)
+    }
+
+    /// The slot on the list at a position.
+    #[inline]
+    pub fn at(&self, position: u32) -> u32 {
+        self.list[position as usize]
+    }
+
+    /// Numbers of slots that may be in use.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        0..self.used
+    }
+
+    /// The registration of a description by a descriptor. Those of descriptions that lost their last descriptor unseen are taken out.
+    pub fn find(&mut self, fd: c_int, held: &Held) -> Option<u32> {
+        let mut next = *self.first.get(fd.cast_unsigned() as usize)?;
+        let mut found = None;
+        while next != 0 {
+            let number = next - 1;
+            let slot = &self.slots[number as usize];
+            next = slot.next;
+            match &slot.held {
+                Some(other) if other.number() == held.number() => found = Some(number),
+                Some(other) if other.descriptors() != 0 => {}
+                _ => self.remove(number),
+            }
+        }
+        found
+    }
+
+    /// A new registration, on the list. `None`: no room.
+    pub fn insert(&mut self, what: What, fd: c_int, held: &Held, events: u32, data: u64) -> Option<u32> {
+        let index = usize::try_from(fd).ok().filter(|fd| *fd < self.first.len())?;
+        let number = if self.free != 0 {
+            self.free - 1
+        } else if (self.used as usize) < self.slots.len() {
+            self.used += 1;
+            self.used - 1
+        } else {
+            return None;
+        };
+        let first = self.first[index];
+        let slot = &mut self.slots[number as usize];
+        if self.free != 0 {
+            self.free = slot.next;
+        }
+        super::hooks::count_watch(held, true);
+        *slot = Slot {
+            held: Some(held.clone()),
+            data,
+            seen: Seen::default(),
+            events,
+            fd,
+            rung: 0,
+            next: first,
+            position: 0,
+            ready_at: 0,
+            what,
+            state: bit::NEW,
+        };
+        self.first[index] = number + 1;
+        self.count(what, true);
+        if what != What::Native {
+            self.put_on_list(number);
+        }
+        Some(number)
+    }
+
+    fn count(&mut self, what: What, more: bool) {
+        let add = |counter: &mut u32| *counter = if more { *counter + 1 } else { counter.saturating_sub(1) };
+        if matches!(what, What::Stream | What::Nested) {
+            add(&mut self.watched);
+        }
+        if what == What::Nested {
+            add(&mut self.nested);
+        }
+    }
+
+    /// A socket has become what it was not.
+    pub fn becomes(&mut self, number: u32, what: What) {
+        let before = self.slot(number).what;
+        self.count(before, false);
+        self.count(what, true);
+        let slot = self.slot(number);
+        (slot.what, slot.state) = (what, slot.state & bit::LISTED | bit::NEW);
+        if what != What::Native {
+            self.put_on_list(number);
+        }
+    }
+
+    /// Takes a registration out.
+    pub fn remove(&mut self, number: u32) {
+        self.take_off_list(number);
+        let free = self.free;
+        let slot = &mut self.slots[number as usize];
+        let (fd, next, what) = (slot.fd, slot.next, slot.what);
+        let held = slot.held.take();
+        (slot.what, slot.next) = (What::Nothing, free);
+        self.free = number + 1;
+        self.count(what, false);
+        if let Some(held) = &held {
+            super::hooks::count_watch(held, false);
+        }
+        let mut at = self.first[fd.cast_unsigned() as usize];
+        if at == number + 1 {
+            self.first[fd.cast_unsigned() as usize] = next;
+            return;
+        }
+        while at != 0 {
+            let slot = self.slot(at - 1);
+            at = slot.next;
+            if at == number + 1 {
+                slot.next = next;
+                return;
+            }
+        }
+    }
+
+    /// Puts a slot on the list: it will be looked at in every scan.
+    #[inline]
+    pub fn put_on_list(&mut self, number: u32) {
+        let position = self.listed;
+        let slot = &mut self.slots[number as usize];
+        if slot.state & bit::LISTED == 0 {
+            slot.state |= bit::LISTED;
+            slot.position = position;
+            self.list[position as usize] = number;
+            self.listed += 1;
+        }
+    }
+
+    /// Takes a slot off the list; the last takes its place.
+    pub fn take_off_list(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        if slot.state & bit::LISTED == 0 {
+            return;
+        }
+        slot.state &= !bit::LISTED;
+        let position = slot.position;
+        self.listed -= 1;
+        let last = self.list[self.listed as usize];
+        self.list[position as usize] = last;
+        self.slots[last as usize].position = position;
+    }
+}
+
+/// Descriptors that this process may ever have.
+fn descriptors() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the C library writes the limits there.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_max).unwrap_or(DESCRIPTORS).clamp(1024, DESCRIPTORS)
+}
+
+fn map(length: usize) -> Option<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping of its own.
+    let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+}
+
+/// A word of a page that the kernel wipes in a child of fork.
+static PARENT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// In a child of fork, the first time: frees the locks, and shares everything.
+#[inline]
+pub(super) fn recognise_child() {
+    // SAFETY: the page is never unmapped.
+    match unsafe { PARENT.load(Acquire).as_ref() } {
+        Some(word) if word.load(Relaxed) != 0 => {}
+        word => begin(word),
+    }
+}
+
+#[cold]
+fn begin(word: Option<&AtomicU32>) {
+    let Some(word) = word else {
+        let Some(page) = map(HEAD) else { return };
+        let word = page.cast::<AtomicU32>();
+        // SAFETY: a page of zeroes that is this function's until it is published.
+        unsafe {
+            libc::madvise(page.as_ptr().cast(), HEAD, libc::MADV_WIPEONFORK);
+            word.as_ref().store(1, Relaxed);
+        }
+        if PARENT.compare_exchange(ptr::null_mut(), word.as_ptr(), AcqRel, Relaxed).is_err() {
+            // SAFETY: another thread was first; nobody has seen this page.
+            unsafe { libc::munmap(page.as_ptr().cast(), HEAD) };
+        }
+        return;
+    };
+    if word.swap(1, AcqRel) != 0 {
+        return;
+    }
+    sietch_ring::stream::after_fork();
+    for interest in each() {
+        interest.owner.store(0, Release);
+        if let Some(mut body) = interest.lock() {
+            (body.shared, body.sleepers) = (true, 0);
+        }
+    }
+}

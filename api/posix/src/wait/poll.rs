@@ -1,0 +1,398 @@
+//! `poll`, `ppoll`, and what `select` is made of.
+//!
+//! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel as it is.
+//! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the program asked; ours are left out at first.
+//! 3. Look at shared memory. If something is ready, or no time was given, the kernel is asked without waiting (it decides about its own
+//!    descriptors and about hang-ups), and the call is done. Ready descriptors win over a signal, as in the kernel.
+//! 4. Nothing: look on for a while ([`super::spin`]), unless a mask is given, which has to apply from here on.
+//! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for, look once more, and sleep in the kernel on the placeholders
+//!    and everything else; afterwards take the requests back. If somebody else waits at the same end, its wake-up might be what lies there: the
+//!    bytes stay, the placeholder is asked for hang-ups only, and the sleep is cut in slices.
+//! 6. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end every sleep, and nothing else can come.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use sietch_ring::stream::{End, Want, flag};
+
+use super::epoll::learnt;
+use super::hooks::interest_of;
+use super::kernel::{Mask, Timeout};
+use super::look::{self, ALWAYS, INPUT, OUTPUT};
+use super::spin::{self, LONGEST, Pause, Spun};
+use super::{kernel, nested, signals};
+use crate::sys::{self, Outcome};
+use crate::table::{self, DESCRIPTORS, Held, Kind};
+
+/// Descriptors for which there is room on the stack: most programs' whole set. More are put in memory that is mapped for the call.
+const FEW: usize = 16;
+/// Nanoseconds of a sleep where others wait at the same end.
+const SLICE: u64 = 20_000_000;
+/// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
+const DEAF_SLICE: u64 = 2_000_000;
+/// Looks between two questions to the kernel while nothing is found: some ten microseconds.
+const LOOKS: u32 = 64;
+
+/// One of the descriptors: empty for the kernel's.
+#[derive(Debug, Default)]
+struct Ours {
+    held: Option<Held>,
+    rung: u32,
+    data: bool,
+    room: bool,
+}
+
+/// The program's array, ours, and the kernel's.
+#[derive(Debug)]
+struct Set<'a> {
+    asked: &'a mut [libc::pollfd],
+    ours: &'a mut [Ours],
+    kernel: &'a mut [libc::pollfd],
+    /// Whether any descriptor is the kernel's alone.
+    mixed: bool,
+    /// Where a peer was seen.
+    peer: Option<u32>,
+}
+
+/// `ppoll(2)`: also `poll(2)`, with the time in nanoseconds.
+///
+/// # Safety
+/// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a signal set.
+pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeout, mask: Mask) -> Outcome {
+    // SAFETY: the caller's promise.
+    if !unsafe { names_ours(descriptors, count) } {
+        // SAFETY: the caller's promise.
+        return unsafe { kernel::poll(descriptors, count, timeout, mask) };
+    }
+    // SAFETY: the caller's promise; not null, not empty.
+    let asked = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
+    let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
+    if count <= FEW {
+        let (mut ours, mut others): ([Ours; FEW], _) = (Default::default(), [empty; FEW]);
+        return all(asked, &mut ours[..count], &mut others[..count], timeout, mask);
+    }
+    let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>());
+    let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
+    let split = memory.start.cast::<Ours>();
+    // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of both.
+    let (ours, others) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(split, count),
+            std::slice::from_raw_parts_mut(split.add(count).cast::<libc::pollfd>(), count),
+        )
+    };
+    let answer = all(asked, ours, others, timeout, mask);
+    ours.iter_mut().for_each(|one| one.held = None);
+    answer
+}
+
+/// Memory for one call, without the heap.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Its first byte: a page of zeroes begins there.
+    pub start: *mut libc::c_void,
+    length: usize,
+}
+
+impl Memory {
+    /// So many bytes of zeroes.
+    pub fn map(length: usize) -> Option<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping of its own.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
+        (start != libc::MAP_FAILED).then(|| Self { start, length })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
+}
+
+/// Whether an array names a descriptor that may be ours: if not, the call is the kernel's.
+///
+/// # Safety
+/// `descriptors` is readable for `count` entries, or null.
+pub unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
+    if descriptors.is_null() || count == 0 || count > DESCRIPTORS {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(descriptors, count) }.iter().any(|one| table::is_ours(one.fd))
+}
+
+fn all(
+    asked: &mut [libc::pollfd],
+    ours: &mut [Ours],
+    kernel: &mut [libc::pollfd],
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
+    let mut any = false;
+    let mut mixed = false;
+    for ((one, our), other) in asked.iter().zip(ours.iter_mut()).zip(kernel.iter_mut()) {
+        our.held = table::find(one.fd).filter(is_watchable);
+        *other = libc::pollfd { fd: -1, events: one.events, revents: 0 };
+        if our.held.is_some() {
+            any = true;
+        } else {
+            other.fd = one.fd;
+            mixed |= one.fd >= 0;
+        }
+    }
+    if !any {
+        // SAFETY: a slice; the caller of `poll` promised the mask.
+        return unsafe { kernel::poll(asked.as_mut_ptr(), asked.len(), timeout, mask) };
+    }
+    Set { asked, ours, kernel, mixed, peer: None }.run(timeout, mask)
+}
+
+/// Streams, and epolls that hold some.
+fn is_watchable(held: &Held) -> bool {
+    match held.kind() {
+        Kind::Stream => true,
+        Kind::Epoll => {
+            interest_of(held).is_some_and(|interest| interest.lock().is_some_and(|body| body.watched != 0))
+        }
+        Kind::Pending | Kind::Listener | Kind::Free => false,
+    }
+}
+
+impl Set<'_> {
+    fn run(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
+        let seen = signals::count();
+        if self.look(false) != 0 {
+            return self.finish();
+        }
+        if timeout == Some(0) {
+            self.ask_for_hangups();
+            self.kernel(Some(0), mask)?;
+            return Ok(self.merge());
+        }
+        learnt(|word| {
+            let pause = Pause::begin(word);
+            if mask.is_null() {
+                let mut turns: u32 = 0;
+                let most = timeout.unwrap_or(LONGEST);
+                let peer = self.peer;
+                let spun = pause.look(peer, most, seen, || {
+                    turns = turns.wrapping_add(1);
+                    self.look(false) != 0
+                        || self.mixed
+                            && turns.is_multiple_of(LOOKS)
+                            && self.kernel(Some(0), ptr::null()).is_ok_and(|ready| ready != 0)
+                });
+                match spun {
+                    Spun::Ready => {
+                        pause.ended();
+                        return self.finish();
+                    }
+                    Spun::Interrupted => return Err(libc::EINTR),
+                    Spun::Sleep => {}
+                }
+            }
+            self.sleep(pause, timeout, mask)
+        })
+    }
+
+    /// Looks at ours: writes their events, and counts those that have some. `told`: what the kernel has just said counts too.
+    fn look(&mut self, told: bool) -> usize {
+        let mut ready = 0;
+        for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
+            let Some(held) = &our.held else { continue };
+            let wanted = events(one) | ALWAYS;
+            let said = told && other.revents != 0;
+            let now = match held.end() {
+                Some(end) => {
+                    look::ask_if_gone(one.fd, end);
+                    if said && other.revents & libc::POLLHUP != 0 {
+                        end.hung_up();
+                    }
+                    self.peer = self.peer.or(end.peer_cpu());
+                    look::readiness(end)
+                }
+                None if nested::is_ready(one.fd, held, said, false) => look::READ,
+                None => 0,
+            };
+            one.revents = (now & wanted) as i16;
+            ready += usize::from(one.revents != 0);
+        }
+        ready
+    }
+
+    /// The kernel's array goes to the kernel.
+    fn kernel(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
+        // SAFETY: a slice; the caller of `poll` promised the mask.
+        unsafe { kernel::poll(self.kernel.as_mut_ptr(), self.kernel.len(), timeout, mask) }
+    }
+
+    /// Something of ours is ready: what of the kernel's is ready as well belongs to the answer.
+    fn finish(&mut self) -> Outcome {
+        if self.mixed {
+            self.leave_ours_out();
+            self.kernel(Some(0), ptr::null())?;
+        }
+        Ok(self.merge())
+    }
+
+    fn leave_ours_out(&mut self) {
+        for (our, other) in self.ours.iter().zip(self.kernel.iter_mut()) {
+            if our.held.is_some() {
+                (other.fd, other.revents) = (-1, 0);
+            }
+        }
+    }
+
+    /// The answer: ours as shared memory says, the rest as the kernel says.
+    fn merge(&mut self) -> usize {
+        self.look(true);
+        let mut ready = 0;
+        for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter()) {
+            if our.held.is_none() {
+                one.revents = other.revents;
+            }
+            ready += usize::from(one.revents != 0);
+        }
+        ready
+    }
+
+    /// Ours are asked of the kernel for what only it knows.
+    fn ask_for_hangups(&mut self) {
+        for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
+            let Some(held) = &our.held else { continue };
+            let gone = held.end().is_some_and(is_gone);
+            other.fd = if gone { -1 } else { one.fd };
+            other.events = if held.kind() == Kind::Epoll { libc::POLLIN } else { 0 };
+        }
+    }
+
+    /// Arms ours, and puts their placeholders where the kernel watches them. How long to sleep at most.
+    fn arm(&mut self) -> Option<u64> {
+        self.ask_for_hangups();
+        let mut slice = None;
+        for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
+            let Some(held) = &our.held else { continue };
+            let Some(end) = held.end() else {
+                nested::is_ready(one.fd, held, false, true);
+                continue;
+            };
+            if is_gone(end) {
+                continue;
+            }
+            let undrained = look::undrained(held, end) != 0;
+            our.rung = end.rung();
+            (our.data, our.room) = (wants_data(one, end), events(one) & OUTPUT != 0);
+            if our.data {
+                end.arm(Want::Data);
+            }
+            if our.room {
+                end.arm(Want::Room);
+            }
+            let alone = !others_wait(end, our);
+            if undrained && alone {
+                look::take_bells(one.fd, held, end, 0);
+            }
+            if look::is_deaf(end) {
+                slice = Some(DEAF_SLICE);
+                continue;
+            }
+            if alone || !undrained {
+                other.events = libc::POLLIN;
+            }
+            if !alone {
+                slice = slice.or(Some(SLICE));
+            }
+        }
+        slice
+    }
+
+    fn disarm(&mut self) {
+        for our in self.ours.iter_mut() {
+            let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
+            if end.rung() == our.rung {
+                if our.data {
+                    end.disarm(Want::Data);
+                }
+                if our.room {
+                    end.disarm(Want::Room);
+                }
+            }
+            (our.data, our.room) = (false, false);
+        }
+    }
+
+    fn sleep(&mut self, pause: Pause<'_>, timeout: Timeout, mask: Mask) -> Outcome {
+        let until = timeout.map(|timeout| pause.began().saturating_add(timeout));
+        self.each_end(|end| end.set_cpu(spin::processor()));
+        loop {
+            let slice = self.arm();
+            if self.look(false) != 0 {
+                self.disarm();
+                pause.ended();
+                return self.finish();
+            }
+            let left = until.map(|until| until.saturating_sub(sys::now()));
+            let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
+            let answer = self.kernel(if sliced { slice } else { left }, mask);
+            self.disarm();
+            if answer.is_err() {
+                self.kernel.iter_mut().for_each(|other| other.revents = 0);
+            }
+            let ready = self.merge();
+            if ready != 0 {
+                pause.ended();
+                return Ok(ready);
+            }
+            match answer {
+                Err(errno) => return Err(errno),
+                Ok(0) if !sliced => return Ok(0),
+                Ok(_) if left == Some(0) => return Ok(0),
+                Ok(_) => self.silence(),
+            }
+        }
+    }
+
+    fn each_end(&self, each: impl Fn(&End)) {
+        self.ours.iter().filter_map(|our| our.held.as_ref().and_then(|held| held.end())).for_each(each);
+    }
+
+    /// Takes out the bytes that ended a sleep for nothing.
+    fn silence(&mut self) {
+        for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter()) {
+            if other.revents & libc::POLLIN != 0
+                && let Some(held) = &our.held
+                && let Some(end) = held.end()
+                && !others_wait(end, our)
+            {
+                look::take_bells(one.fd, held, end, 0);
+            }
+        }
+    }
+}
+
+/// What the program asked for, in the bits that epoll has for the same.
+fn events(one: &libc::pollfd) -> u32 {
+    u32::from(one.events.cast_unsigned())
+}
+
+fn is_gone(end: &End) -> bool {
+    end.private().has(flag::HUNG_UP)
+}
+
+/// Whether the peer's bytes or FIN change what is reported.
+fn wants_data(one: &libc::pollfd, end: &End) -> bool {
+    events(one) & INPUT != 0 || end.private().has(flag::SHUT_WR)
+}
+
+/// Whether others than the caller are counted as waiters.
+fn others_wait(end: &End, our: &Ours) -> bool {
+    end.waiting() > u32::from(our.data) + u32::from(our.room)
+}
+
+/// `poll(2)`'s time.
+pub fn milliseconds(time: c_int) -> Timeout {
+    u64::try_from(time).ok().map(|time| time * 1_000_000)
+}

@@ -1,0 +1,109 @@
+//! `select` and `pselect`, by way of [`super::poll`].
+//!
+//! 1. A call whose sets name none of ours goes to the kernel as it is ([`names_ours`]).
+//! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array, with the events that the kernel counts for that set
+//!    (fs/select.c). An entry that is no descriptor makes the call fail with EBADF.
+//! 3. Sets are bits, and as long as the first argument says, `FD_SETSIZE` or not.
+
+use std::ffi::c_int;
+
+use super::kernel::{Mask, Timeout};
+use super::poll::{self, Memory};
+use crate::sys::Outcome;
+use crate::table::{self, DESCRIPTORS};
+
+const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
+const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
+const EXCEPT: i16 = libc::POLLPRI;
+/// What makes a descriptor of each set count.
+const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::POLLERR, EXCEPT];
+const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];
+/// Descriptors for which there is room on the stack.
+const FEW: usize = 16;
+
+/// The three sets of a call; null for none.
+pub type Sets = [*mut libc::fd_set; 3];
+
+/// Whether a descriptor is in a set.
+///
+/// # Safety
+/// The set is null or has more than `fd` bits.
+unsafe fn has(set: *mut libc::fd_set, fd: usize) -> bool {
+    // SAFETY: the caller's promise.
+    !set.is_null() && unsafe { set.cast::<u64>().add(fd / 64).read() } & 1 << (fd % 64) != 0
+}
+
+/// Puts a descriptor in a set, or takes it out.
+///
+/// # Safety
+/// As [`has`].
+unsafe fn put(set: *mut libc::fd_set, fd: usize, yes: bool) {
+    if set.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let word = set.cast::<u64>().add(fd / 64);
+        let bit = 1 << (fd % 64);
+        word.write(if yes { word.read() | bit } else { word.read() & !bit });
+    }
+}
+
+fn bits(count: c_int) -> usize {
+    usize::try_from(count).unwrap_or(0).min(DESCRIPTORS)
+}
+
+/// Whether a call's sets name a descriptor that may be ours: if not, the call is the kernel's.
+///
+/// # Safety
+/// The sets are null or have `count` bits.
+pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
+    (0..bits(count)).any(|fd| {
+        // SAFETY: the caller's promise.
+        table::is_ours(fd as c_int) && sets.iter().any(|set| unsafe { has(*set, fd) })
+    })
+}
+
+/// `pselect(2)`: also `select(2)`, whose caller writes what is left of its time.
+///
+/// # Safety
+/// The sets are null or have `count` bits, or are for the kernel to refuse; `mask` is null or a signal set.
+pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> Outcome {
+    let bits = bits(count);
+    // SAFETY: the caller's promise.
+    let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
+    let total = (0..bits).filter(named).count();
+    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
+    let memory;
+    let entries = if total <= FEW {
+        &mut few[..total]
+    } else {
+        memory = Memory::map(total * size_of::<libc::pollfd>()).ok_or(libc::ENOMEM)?;
+        // SAFETY: a mapping of that size, page-aligned; zeroes are entries.
+        unsafe { std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total) }
+    };
+    for (entry, fd) in entries.iter_mut().zip((0..bits).filter(named)) {
+        let asks = sets.iter().zip(ASKS).fold(0, |events, (set, asks)| {
+            // SAFETY: the caller's promise.
+            if unsafe { has(*set, fd) } { events | asks } else { events }
+        });
+        *entry = libc::pollfd { fd: fd as c_int, events: asks, revents: 0 };
+    }
+    // SAFETY: a slice; the mask is the caller's promise.
+    unsafe { poll::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) }?;
+    if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+        return Err(libc::EBADF);
+    }
+    let mut ready = 0;
+    for entry in entries.iter() {
+        let fd = entry.fd.cast_unsigned() as usize;
+        for ((set, counts), asks) in sets.iter().zip(COUNTS).zip(ASKS) {
+            let asked = entry.events & asks == asks;
+            let yes = asked && entry.revents & counts != 0;
+            // SAFETY: the caller's promise.
+            unsafe { put(*set, fd, yes) };
+            ready += usize::from(yes);
+        }
+    }
+    Ok(ready)
+}

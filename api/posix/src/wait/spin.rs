@@ -1,0 +1,267 @@
+//! How long a call looks at shared memory before it sleeps.
+//!
+//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in latency, and costs the peer a system call
+//!    besides. Looking pays if the answer comes sooner than that, and is a waste if it does not.
+//! 2. So whoever waits learns from its pauses ([`Learnt`]). A pause that ended within [`LONGEST`] is one that looking could have bridged:
+//!    the budget becomes at least twice its length. A longer one halves the budget, down to [`SHORTEST`], and once it is there
+//!    and pauses stay long, to nothing: only every [`TRIAL`]th long pause is then begun by looking. So what is asked once a
+//!    second costs no more than it does on the kernel.
+//! 3. Two that wait for each other can put each other to sleep: each finds its pauses long because the other has to be woken. Hence
+//!    the trials, which look for the longest time: if one meets the answer, both are awake from then on.
+//! 4. Every [`YIELD_EVERY`] the processor is given away: where others are runnable (the very peer, maybe) they run at once; where
+//!    nobody is, that costs less than a microsecond.
+//! 5. Where the peer was last seen on the caller's own processor it cannot answer before the caller is gone from there, so there is
+//!    no looking at all; nor is there where the machine has one processor.
+//! 6. A signal handler that ran meanwhile ends the looking ([`super::signals::count`]), as it would have ended the sleep.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::signals;
+use crate::sys;
+
+/// The longest spin, in nanoseconds: five times what sleeping and waking cost.
+pub const LONGEST: u64 = 50_000;
+
+/// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
+pub const SHORTEST: u64 = 3_000;
+
+/// Nanoseconds between two yields: more than a round trip over shared memory to somebody who is awake.
+pub const YIELD_EVERY: u64 = 2_000;
+
+/// Long pauses between two trials of the longest spin.
+pub const TRIAL: u16 = 16;
+
+/// Long pauses in a row, all with the shortest budget, after which there is none but in trials.
+pub const HOPELESS: u16 = 4;
+
+/// Looks between two readings of the clock: a look at one socket takes some nanoseconds, the clock 25.
+const LOOKS: u32 = 8;
+
+/// What came of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spun {
+    /// What was waited for is there.
+    Ready,
+    /// It did not come in time: sleep.
+    Sleep,
+    /// A signal handler ran in this thread.
+    Interrupted,
+}
+
+/// What was learnt from the pauses of one place, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learnt {
+    /// Nanoseconds.
+    budget: u16,
+    /// Long pauses in a row.
+    long: u16,
+    /// During a trial: the budget to go back to, plus one.
+    kept: u16,
+    /// Whether anything was learnt yet.
+    begun: bool,
+}
+
+const NEW: Learnt = Learnt { budget: LONGEST as u16, long: 0, kept: 0, begun: true };
+const _: () = assert!(LONGEST < u16::MAX as u64);
+
+impl Learnt {
+    /// From its word; 0 is the beginning.
+    pub const fn of(word: u64) -> Self {
+        if word == 0 {
+            return NEW;
+        }
+        Self { budget: word as u16, long: (word >> 16) as u16, kept: (word >> 32) as u16, begun: true }
+    }
+
+    /// As a word, never 0.
+    pub const fn word(self) -> u64 {
+        (self.budget as u64) | (self.long as u64) << 16 | (self.kept as u64) << 32 | 1 << 63
+    }
+
+    /// Nanoseconds to look for in the next pause.
+    pub const fn budget(self) -> u64 {
+        if self.kept == 0 && self.budget as u64 <= SHORTEST && self.long >= HOPELESS {
+            return 0;
+        }
+        self.budget as u64
+    }
+
+    /// A pause of `pause` nanoseconds has ended, bridged or slept through.
+    pub fn ended(&mut self, pause: u64) {
+        let budget = u64::from(self.budget);
+        let next = if pause <= LONGEST {
+            (self.kept, self.long) = (0, 0);
+            // A slow decay, so that one short pause among long ones does not last.
+            (budget - budget / 8).max(pause * 2)
+        } else {
+            self.long = if self.long == u16::MAX { HOPELESS } else { self.long + 1 };
+            if self.kept != 0 {
+                let kept = u64::from(self.kept - 1);
+                self.kept = 0;
+                kept
+            } else if self.long.is_multiple_of(TRIAL) {
+                self.kept = (budget / 2) as u16 + 1;
+                LONGEST
+            } else {
+                budget / 2
+            }
+        };
+        self.budget = next.clamp(SHORTEST, LONGEST) as u16;
+    }
+}
+
+/// A pause that is under way, and the word that will learn from it.
+#[derive(Debug)]
+pub struct Pause<'a> {
+    word: &'a AtomicU64,
+    began: u64,
+}
+
+impl<'a> Pause<'a> {
+    /// Begins a pause: there is nothing yet.
+    pub fn begin(word: &'a AtomicU64) -> Self {
+        Self { word, began: sys::now() }
+    }
+
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub const fn began(&self) -> u64 {
+        self.began
+    }
+
+    /// Looks as long as it pays, and no longer than `most` nanoseconds. `seen` is what [`signals::count`] said when the call began.
+    #[inline]
+    pub fn look(&self, peer: Option<u32>, most: u64, seen: u32, mut ready: impl FnMut() -> bool) -> Spun {
+        let budget = Learnt::of(self.word.load(Relaxed)).budget().min(most);
+        if budget == 0 || processors() == 1 || peer.is_some_and(|peer| peer == processor()) {
+            return Spun::Sleep;
+        }
+        let mut yielded = self.began;
+        loop {
+            for _ in 0..LOOKS {
+                if ready() {
+                    return Spun::Ready;
+                }
+                std::hint::spin_loop();
+            }
+            if signals::count() != seen {
+                return Spun::Interrupted;
+            }
+            let now = sys::now();
+            if now.saturating_sub(self.began) >= budget {
+                return Spun::Sleep;
+            }
+            if now.saturating_sub(yielded) >= YIELD_EVERY {
+                yielded = now;
+                give_way();
+            }
+        }
+    }
+
+    /// It is over because what was waited for is there (a pause that a timeout or a signal ended teaches nothing).
+    pub fn ended(self) {
+        self.over();
+    }
+
+    /// As [`Pause::ended`], for who keeps it.
+    pub fn over(&self) {
+        let mut learnt = Learnt::of(self.word.load(Relaxed));
+        learnt.ended(sys::now().saturating_sub(self.began));
+        self.word.store(learnt.word(), Relaxed);
+    }
+}
+
+/// Gives the processor to whoever else is runnable.
+pub fn give_way() {
+    // SAFETY: touches no memory.
+    unsafe { sys::call(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// The processor that the caller runs on. Some nanoseconds: the C library reads it from the thread's restartable-sequence area.
+#[inline]
+pub fn processor() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::sched_getcpu() }.cast_unsigned()
+}
+
+/// Processors of the machine. Being pinned to one of several is no reason not to look.
+fn processors() -> u32 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    match COUNT.load(Relaxed) {
+        0 => {
+            // Read once; the C library opens a file of /sys for it and allocates nothing.
+            // SAFETY: touches no memory.
+            let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as u32;
+            COUNT.store(count, Relaxed);
+            count
+        }
+        count => count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pauses: impl IntoIterator<Item = u64>) -> Learnt {
+        let mut learnt = Learnt::of(0);
+        for pause in pauses {
+            learnt.ended(pause);
+            assert_eq!(Learnt::of(learnt.word()), learnt);
+        }
+        learnt
+    }
+
+    #[test]
+    fn short_pauses_are_bridged_with_room_to_spare() {
+        assert_eq!(after([1_000; 100]).budget(), SHORTEST);
+        assert_eq!(after([20_000; 100]).budget(), 40_000);
+    }
+
+    #[test]
+    fn whoever_is_asked_once_a_second_looks_in_few_pauses() {
+        let mut learnt = after([1_000_000_000; 40]);
+        let spent: u64 = (0..1600)
+            .map(|_| {
+                learnt.ended(1_000_000_000);
+                learnt.budget()
+            })
+            .sum();
+        assert!(spent <= 1600 / u64::from(TRIAL) * LONGEST, "{spent}");
+        assert!(spent > 0, "no trial: two sleepers would never find each other awake");
+    }
+
+    #[test]
+    fn a_trial_that_meets_the_answer_is_believed() {
+        let mut learnt = after([1_000_000; 17]);
+        learnt.ended(10_000);
+        assert!(learnt.budget() >= 20_000);
+    }
+
+    #[test]
+    fn a_handler_ends_the_looking() {
+        let word = AtomicU64::new(0);
+        let pause = Pause::begin(&word);
+        assert_eq!(pause.look(None, LONGEST, signals::count().wrapping_sub(1), || false), Spun::Interrupted);
+        assert_eq!(pause.look(None, LONGEST, signals::count(), || true), Spun::Ready);
+    }
+
+    #[test]
+    fn a_peer_on_the_own_processor_is_not_waited_for() {
+        // Pinned, so that the thread stays where it was seen.
+        std::thread::spawn(|| {
+            // SAFETY: a set of processors on the stack.
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(processor() as usize, &mut set);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+            }
+            let word = AtomicU64::new(0);
+            let looked =
+                Pause::begin(&word).look(Some(processor()), LONGEST, signals::count(), || panic!("looked"));
+            assert_eq!(looked, Spun::Sleep);
+        })
+        .join()
+        .expect("the thread");
+    }
+}

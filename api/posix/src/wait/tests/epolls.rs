@@ -1,0 +1,293 @@
+use super::*;
+
+#[test]
+fn level_triggered_readiness_is_reported_until_it_is_used_up() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 7);
+    assert_eq!(epoll.wait(0), []);
+    peer.send(b"hello");
+    assert_eq!(epoll.wait(-1), [(7, IN)]);
+    assert_eq!(epoll.wait(-1), [(7, IN)]);
+    stream.receive();
+    assert_eq!(epoll.wait(0), []);
+    epoll.modify(stream.0, IN | OUT, 8);
+    assert_eq!(epoll.wait(-1), [(8, OUT)]);
+}
+
+#[test]
+fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | RDHUP, 7);
+    std::thread::scope(|threads| {
+        for _ in 0..200 {
+            let waiter = threads.spawn(|| epoll.wait(-1));
+            until_asleep(&stream);
+            peer.send(b"hello");
+            assert_eq!(waiter.join().expect("the waiter"), [(7, IN)]);
+            assert_eq!(stream.receive(), 5);
+        }
+        stream.fill();
+        epoll.modify(stream.0, OUT, 8);
+        let waiter = threads.spawn(|| epoll.wait(-1));
+        until_asleep(&stream);
+        peer.receive();
+        assert_eq!(waiter.join().expect("the waiter"), [(8, OUT)]);
+        epoll.modify(stream.0, IN | RDHUP, 9);
+        let waiter = threads.spawn(|| epoll.wait(-1));
+        until_asleep(&stream);
+        peer.finish();
+        assert_eq!(waiter.join().expect("the waiter"), [(9, IN | RDHUP)]);
+    });
+}
+
+#[test]
+fn the_death_of_the_peer_wakes_and_is_a_reset_if_something_was_unread() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 7);
+    stream.end(|end| end.send().expect("free").write(b"never read"));
+    std::thread::scope(|threads| {
+        let waiter = threads.spawn(|| epoll.wait(-1));
+        until_asleep(&stream);
+        // As after SIGKILL: nothing is said, the kernel closes.
+        drop(peer);
+        assert_eq!(waiter.join().expect("the waiter"), [(7, IN | ERR | HUP)]);
+    });
+}
+
+#[test]
+fn a_close_is_a_fin_and_with_the_own_fin_a_hang_up() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | OUT | RDHUP, 7);
+    peer.finish();
+    peer.close();
+    assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP)]);
+    stream.end(End::finish);
+    assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP | HUP)]);
+    // Asked for nothing, it is told all the same, once the kernel was asked.
+    epoll.modify(stream.0, 0, 7);
+    assert_eq!(epoll.wait(-1), [(7, HUP)]);
+}
+
+#[test]
+fn edges_are_reported_once_each() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | OUT | RDHUP | EDGE, 7);
+    assert_eq!(epoll.wait(-1), [(7, OUT)]);
+    assert_eq!(epoll.wait(0), []);
+    peer.send(b"one");
+    assert_eq!(epoll.wait(-1), [(7, IN | OUT)]);
+    assert_eq!(epoll.wait(0), []);
+    peer.send(b"two");
+    assert_eq!(epoll.wait(-1), [(7, IN | OUT)], "more bytes are a new edge");
+    epoll.modify(stream.0, IN | OUT | RDHUP | EDGE, 8);
+    assert_eq!(epoll.wait(-1), [(8, IN | OUT)], "so is a modification");
+    stream.receive();
+    assert_eq!(epoll.wait(0), []);
+    peer.finish();
+    assert_eq!(epoll.wait(-1), [(8, IN | OUT | RDHUP)]);
+    assert_eq!(epoll.wait(0), []);
+}
+
+#[test]
+fn an_edge_of_room_is_seen_though_it_came_before_the_look() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, OUT | EDGE, 7);
+    assert_eq!(epoll.wait(-1), [(7, OUT)]);
+    for _ in 0..20 {
+        stream.fill();
+        assert_eq!(epoll.wait(0), []);
+        peer.receive();
+        assert_eq!(epoll.wait(-1), [(7, OUT)]);
+        assert_eq!(epoll.wait(0), []);
+        // Full and empty again while nobody looked.
+        stream.fill();
+        peer.receive();
+        assert_eq!(epoll.wait(-1), [(7, OUT)]);
+    }
+}
+
+#[test]
+fn sleepers_on_edges_are_woken() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | EDGE, 7);
+    std::thread::scope(|threads| {
+        for _ in 0..100 {
+            let waiter = threads.spawn(|| epoll.wait(-1));
+            until_asleep(&stream);
+            peer.send(b"x");
+            // Never read: only what comes new is an edge.
+            assert_eq!(waiter.join().expect("the waiter"), [(7, IN)]);
+        }
+    });
+}
+
+#[test]
+fn once_is_once_until_it_is_modified() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | ONCE, 7);
+    peer.send(b"x");
+    assert_eq!(epoll.wait(-1), [(7, IN)]);
+    peer.send(b"x");
+    peer.close();
+    assert_eq!(epoll.wait(0), [], "not even a hang-up");
+    epoll.modify(stream.0, IN | ONCE, 8);
+    assert_eq!(epoll.wait(-1)[0].0, 8);
+    assert_eq!(epoll.wait(0), []);
+}
+
+#[test]
+fn errors_are_those_of_the_kernel() {
+    let (stream, _peer) = pair();
+    let epoll = Epoll::new();
+    assert_eq!(epoll.remove(stream.0), Err(libc::ENOENT));
+    assert_eq!(epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN, 0), Err(libc::ENOENT));
+    epoll.add(stream.0, IN, 1);
+    assert_eq!(epoll.control(libc::EPOLL_CTL_ADD, stream.0, IN, 0), Err(libc::EEXIST));
+    assert_eq!(epoll.control(99, stream.0, IN, 0), Err(libc::EINVAL));
+    let exclusive = libc::EPOLLEXCLUSIVE as u32;
+    assert_eq!(epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN | exclusive, 0), Err(libc::EINVAL));
+    assert_eq!(epoll.remove(stream.0), Ok(0));
+    assert_eq!(epoll.control(libc::EPOLL_CTL_ADD, stream.0, IN | ONCE | exclusive, 0), Err(libc::EINVAL));
+    epoll.add(stream.0, IN | EDGE | exclusive, 1);
+    assert_eq!(epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN, 0), Err(libc::EINVAL));
+    assert_eq!(epoll.control(libc::EPOLL_CTL_ADD, epoll.0, IN, 0), Err(libc::EINVAL));
+    // SAFETY: no event: the kernel refuses it.
+    let nothing = unsafe { control::control(epoll.0, libc::EPOLL_CTL_ADD, stream.0, ptr::null()) };
+    assert_eq!(nothing, Err(libc::EFAULT));
+    let file = std::fs::File::open("/proc/self/exe").expect("a file");
+    assert_eq!(epoll.control(libc::EPOLL_CTL_ADD, file.as_raw_fd(), IN, 0), Err(libc::EPERM));
+    assert_eq!(epoll.control(libc::EPOLL_CTL_ADD, 1_000_000, IN, 0), Err(libc::EBADF));
+    assert_eq!(epoll.try_wait(0, 0), Err(libc::EINVAL));
+}
+
+#[test]
+fn closing_takes_registrations_out_and_a_duplicate_keeps_them() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    let other = crate::descriptor::dup(stream.0);
+    assert!(other >= 0);
+    epoll.add(stream.0, IN, 1);
+    epoll.add(other, IN, 2);
+    peer.send(b"x");
+    assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)]);
+    crate::descriptor::close(other);
+    assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)], "the description lives on, as in the kernel");
+    drop(stream);
+    assert_eq!(epoll.wait(0), []);
+    // The memory of the connection is gone with the last registration.
+    let held = table::find(epoll.0).expect("the epoll");
+    let body = super::super::hooks::interest_of(&held).expect("an interest").lock().expect("free");
+    assert_eq!(body.watched, 0);
+}
+
+#[test]
+fn one_stream_in_two_epolls_is_reported_by_both() {
+    let (stream, peer) = pair();
+    let (one, other) = (Epoll::new(), Epoll::new());
+    one.add(stream.0, IN, 1);
+    other.add(stream.0, IN, 2);
+    std::thread::scope(|threads| {
+        for _ in 0..50 {
+            let first = threads.spawn(|| one.wait(-1));
+            let second = threads.spawn(|| other.wait(-1));
+            while stream.end(End::waiting) < 2 {
+                std::thread::yield_now();
+            }
+            peer.send(b"x");
+            assert_eq!(first.join().expect("a waiter"), [(1, IN)]);
+            assert_eq!(second.join().expect("a waiter"), [(2, IN)]);
+            stream.receive();
+        }
+    });
+}
+
+#[test]
+fn kernel_descriptors_get_their_turn_beside_a_stream_that_is_always_ready() {
+    let (stream, peer) = pair();
+    let (reader, writer) = pipe();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 1);
+    epoll.add(reader.as_raw_fd(), IN, 2);
+    peer.send(b"x");
+    write(&writer);
+    assert!((0..1_000_000).any(|_| epoll.try_wait(1, 0).expect("a wait") == [(2, IN)]));
+    assert!((0..1_000_000).any(|_| epoll.try_wait(1, 0).expect("a wait") == [(1, IN)]));
+    stream.receive();
+    assert_eq!(epoll.wait(-1), [(2, IN)]);
+}
+
+#[test]
+fn a_socket_that_becomes_a_stream_keeps_its_registration() {
+    let epoll = Epoll::new();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let fd = OwnedFd::from(tcp).into_raw_fd();
+    let pending = table::describe(Kind::Pending, None).expect("a description");
+    assert!(table::put(fd, &pending));
+    epoll.add(fd, IN | RDHUP, 5);
+    assert_eq!(epoll.wait(0), []);
+
+    let (stream, peer) = pair();
+    let held = table::remove(stream.0).expect("a stream");
+    let memory =
+        Memory::create(Geometry { smallest: 12, largest: 14 }, [Names::default(); 2]).expect("memory");
+    let end =
+        |index: usize| End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
+    pending.become_stream(end(0)).expect("it was pending");
+    crate::sys::dup3(stream.0, fd, 0).expect("dup3");
+    super::super::replaced(fd, &pending);
+    crate::sys::close(stream.0).expect("close");
+    std::mem::forget(stream);
+    drop(held);
+    let peer = Peer { end: end(1), placeholder: peer.placeholder };
+    let stream = Stream(fd);
+    std::thread::scope(|threads| {
+        let waiter = threads.spawn(|| epoll.wait(-1));
+        until_asleep(&stream);
+        peer.send(b"x");
+        assert_eq!(waiter.join().expect("the waiter"), [(5, IN)]);
+    });
+}
+
+#[test]
+fn many_streams_of_which_one_is_active() {
+    // As many as the descriptors allow: each takes two, and two maps an end.
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limits are on the stack.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+    let count = 10_000.min((limit.rlim_cur as usize).saturating_sub(1000) / 2);
+    let epoll = Epoll::new();
+    let all: Vec<_> = (0..count)
+        .map(|number| {
+            let (stream, peer) = pair();
+            epoll.add(stream.0, IN, number as u64);
+            (stream, peer)
+        })
+        .collect();
+    assert_eq!(epoll.wait(0), []);
+    for active in (0..count).step_by(count / 50) {
+        for _ in 0..3 {
+            all[active].1.send(b"x");
+            assert_eq!(epoll.wait(-1), [(active as u64, IN)]);
+            all[active].0.receive();
+        }
+    }
+    all.iter().for_each(|(_, peer)| {
+        peer.send(b"x");
+    });
+    let mut seen = vec![false; count];
+    while seen.iter().any(|seen| !seen) {
+        epoll.wait(-1).iter().for_each(|(data, _)| seen[*data as usize] = true);
+    }
+}
