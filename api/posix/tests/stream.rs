@@ -96,7 +96,8 @@ fn an_empty_socket_says_so_to_who_will_not_wait() {
     let sent = write(b, &full).expect("room");
     assert!(sent < full.len() && write(b, &full) == Err(libc::EAGAIN));
     assert_eq!(read(a, sent + 1).map(|bytes| bytes.len()), Ok(sent));
-    (descriptor::close(a), descriptor::close(b));
+    descriptor::close(a);
+    descriptor::close(b);
 }
 
 #[test]
@@ -111,13 +112,14 @@ fn peeking_takes_nothing_and_waitall_waits_for_all() {
         write(a, b"ef").expect("room");
         assert_eq!(reader.join().expect("no panic"), Ok(b"abcdef".to_vec()));
     });
-    (descriptor::close(a), descriptor::close(b));
+    descriptor::close(a);
+    descriptor::close(b);
 }
 
 #[test]
 fn much_more_than_the_rings_hold_goes_through_between_threads_that_sleep() {
     let [a, b] = pair();
-    let sent: Vec<u8> = (0..3_000_000_u32).map(|index| (index * 7 >> 3) as u8).collect();
+    let sent: Vec<u8> = (0..3_000_000_u32).map(|index| ((index * 7) >> 3) as u8).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             assert_eq!(write(a, &sent), Ok(sent.len()));
@@ -229,7 +231,8 @@ fn a_receive_timeout_ends_a_call() {
     // SAFETY: a timeval.
     assert_eq!(unsafe { options_of::setsockopt(a, libc::SOL_SOCKET, libc::SO_RCVTIMEO, from, 16) }, 0);
     assert_eq!(read(a, 1), Err(libc::EAGAIN));
-    (descriptor::close(a), descriptor::close(b));
+    descriptor::close(a);
+    descriptor::close(b);
 }
 
 #[test]
@@ -261,7 +264,8 @@ fn options_are_told_back_and_wrong_ones_refused_as_the_kernel_does() {
     assert_eq!(option(a, libc::SOL_SOCKET, libc::SO_ACCEPTCONN), Ok(0));
     // As inherited by all who hold the end, not by the other.
     assert_eq!(option(b, libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(0));
-    (descriptor::close(a), descriptor::close(b));
+    descriptor::close(a);
+    descriptor::close(b);
 }
 
 #[test]
@@ -276,7 +280,8 @@ fn names_are_those_of_the_connection_and_cut_off_as_the_kernel_does() {
     // SAFETY: as above.
     assert_eq!(unsafe { socket::getsockname(a, out.as_mut_ptr().cast(), &raw mut length) }, 0);
     assert_eq!(out[..16], name(40_000)[..16]);
-    (descriptor::close(a), descriptor::close(b));
+    descriptor::close(a);
+    descriptor::close(b);
 }
 
 #[test]
@@ -331,7 +336,8 @@ fn several_messages_are_one_call() {
     let got = unsafe { message::recvmmsg(b, messages.as_mut_ptr(), 3, libc::MSG_WAITFORONE, none) };
     assert_eq!((got, messages[0].msg_len, messages[1].msg_len), (2, 4, 4));
     assert_eq!((&out[0], &out[1]), (b"abcd", b"efgh"));
-    (descriptor::close(a), descriptor::close(b));
+    descriptor::close(a);
+    descriptor::close(b);
 }
 
 #[test]
