@@ -280,18 +280,43 @@ fn combine(context: &mut Context<'_>, keys: &[&[u8]], operation: Operation) -> O
     Ok(())
 }
 
+/// The first set, if Redis takes the difference by removing the others from a copy of it and not by looking each member up in them. The result then has
+/// the encoding of all that the copy ever held.
+fn copied_for_difference(data: &mut Data<'_>, keys: &[&[u8]]) -> Result<Option<Vec<Vec<u8>>>, Fault> {
+    let (mut there, mut all) = (0, 0);
+    for key in keys {
+        if let Some(set) = read::<Set>(data, key)? {
+            there += 1;
+            all += set.len();
+        }
+    }
+    let Some(first) = read::<Set>(data, keys[0])? else { return Ok(None) };
+    let copied = !keys[1..].contains(&keys[0]) && first.len() * there / 2 > all;
+    Ok(copied.then(|| first.to_vec()))
+}
+
 fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -> Outcome {
     let destination = arguments[1];
     let members = members(&mut context.data, &arguments[2..], operation)?;
+    let copied = match operation {
+        Operation::Difference => copied_for_difference(&mut context.data, &arguments[2..])?,
+        _ => None,
+    };
     if members.is_empty() {
         if context.data.remove(destination).is_some() {
             context.data.effect_delete(destination);
         }
     } else {
         let mut set = Set::new(context.random.next());
-        members.iter().for_each(|member| {
+        for member in copied.iter().flatten() {
             set.insert(member);
-        });
+        }
+        for member in copied.iter().flatten() {
+            set.remove(member);
+        }
+        for member in &members {
+            set.insert(member);
+        }
         context.data.insert(destination, set.into_value());
         context.data.effect_rebuild(destination);
     }

@@ -58,6 +58,25 @@ impl Bench {
 }
 
 #[test]
+fn a_difference_has_the_encoding_that_redis_gives_it() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.ask(client, "SADD many a 1 2 3 4 5 6 7");
+    bench.ask(client, "SADD few a");
+    bench.ask(client, "SADD same a 8 9 10 11 12 13 14 15");
+    // Small sets are removed from a copy of a large one, which was no set of integers.
+    assert_eq!(bench.ask(client, "SDIFFSTORE to many few few"), ":7\r\n");
+    assert_eq!(bench.ask(client, "OBJECT ENCODING to"), "$9\r\nhashtable\r\n");
+    // Else what is left is found one by one.
+    assert_eq!(bench.ask(client, "SDIFFSTORE to many few"), ":7\r\n");
+    assert_eq!(bench.ask(client, "OBJECT ENCODING to"), "$6\r\nintset\r\n");
+    assert_eq!(bench.ask(client, "SDIFFSTORE to many same few"), ":7\r\n");
+    assert_eq!(bench.ask(client, "OBJECT ENCODING to"), "$6\r\nintset\r\n");
+    assert_eq!(bench.ask(client, "SDIFFSTORE to many few many"), ":0\r\n");
+    assert_eq!(bench.ask(client, "EXISTS to"), ":0\r\n");
+}
+
+#[test]
 fn strings_are_set_and_read() {
     let mut bench = Bench::new();
     let client = bench.connect();
