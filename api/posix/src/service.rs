@@ -104,6 +104,14 @@ pub fn connect(context: &Context, socket: c_int, remote: Name) -> Result<Connect
     }
 }
 
+/// Waits until the service has had a turn.
+///
+/// # Errors
+/// The service's absence.
+pub fn settle(context: &Context) -> Result<(), Errno> {
+    ask(context, &request(context, RequestKind::Hello), None, &mut Descriptors::default()).map(|_| ())
+}
+
 /// Gives a listening socket to the service; the placeholder. `flags` as in the protocol.
 ///
 /// # Errors

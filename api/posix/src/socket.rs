@@ -20,6 +20,10 @@ use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{local, options, real, receive, send, sleep, wait};
 
+/// How often a name that is taken is asked for again. The service takes what is ready in turns: what was closed before the first question is seen in
+/// its turn or in the one before the second's.
+const SETTLINGS: u32 = 2;
+
 /// `socket(2)`.
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let outcome = sys::socket(domain, kind, protocol);
@@ -186,7 +190,8 @@ pub fn kernel_nonblocking(fd: c_int) -> bool {
     sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
 }
 
-/// `bind(2)`: the kernel's. In host addressing the kernel gives out names.
+/// `bind(2)`: the kernel's. In host addressing the kernel gives out names. A name that is taken may be that of a listener of ours that was closed
+/// just now: the service, which holds its kernel socket too, is given the time to see that.
 ///
 /// # Safety
 /// As `bind(2)`.
@@ -198,7 +203,17 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
         }
     }
     // SAFETY: the caller's.
-    sys::give_int(unsafe { sys::ask(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) })
+    let ask = || unsafe { sys::ask(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) };
+    let mut outcome = ask();
+    for _ in 0..SETTLINGS {
+        match context::get() {
+            Some(context) if outcome == Err(libc::EADDRINUSE) && service::settle(context).is_ok() => {
+                outcome = ask();
+            }
+            _ => break,
+        }
+    }
+    sys::give_int(outcome)
 }
 
 /// `listen(2)`.

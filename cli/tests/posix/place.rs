@@ -147,7 +147,7 @@ impl Place {
         let mut place = Self { folder, sides, long, service: None, started: Cell::new(0) };
         if sides != Sides::KERNEL {
             let mut service = place.sietch();
-            service.arg("service");
+            service.args(["service", "--sockets-only"]);
             let service = place.start_command(service, "service", LONG_PATIENCE * 2);
             let socket = place.folder.join("run/sockets.sock");
             process::wait_for("the socket service", PATIENCE, || socket.exists().then_some(()));
