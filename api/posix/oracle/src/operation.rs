@@ -88,7 +88,7 @@ operations! {
     Recvmmsg = "recvmmsg" { fd: Slot, count: i64, length: i64, flags: MessageFlags }
     /// `sendmmsg`.
     Sendmmsg = "sendmmsg" { fd: Slot, count: i64, length: i64, flags: MessageFlags }
-    /// A call with a pointer to nothing.
+    /// A call with a null pointer.
     Fault = "fault" { call: Faulty, fd: Slot }
     /// `shutdown`.
     Shutdown = "shutdown" { fd: Slot, how: i64 }

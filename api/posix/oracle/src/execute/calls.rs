@@ -245,35 +245,20 @@ fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
     format!("0 len={length} value={value}{overrun}")
 }
 
-/// A call whose pointers lead nowhere.
+/// A call whose pointer is null.
 fn fault(call: Faulty, fd: i32) -> Returned {
-    let nowhere = std::ptr::without_provenance_mut::<libc::c_void>(8);
+    let nowhere = std::ptr::null_mut::<libc::c_void>();
     let mut storage = [0_u8; ROOM];
-    // SAFETY: nothing is mapped at the address `nowhere`, so that the kernel (and whoever stands in for it) must answer EFAULT or
-    // refuse the call for another reason; what is passed besides outlives each call.
+    // SAFETY: a null pointer leads nowhere, so that the kernel (and whoever stands in for it) must answer EFAULT or refuse the call
+    // for another reason; what is passed besides outlives each call.
     unsafe {
         match call.name() {
-            "read" => Returned::of_length(libc::read(fd, nowhere, 8)),
-            "write" => Returned::of_length(libc::write(fd, nowhere, 8)),
-            "recv" => Returned::of_length(libc::recv(fd, nowhere, 8, libc::MSG_DONTWAIT)),
-            "send" => Returned::of_length(libc::send(fd, nowhere, 8, libc::MSG_DONTWAIT)),
-            "recvfrom" => Returned::of_length(libc::recvfrom(
-                fd,
-                storage.as_mut_ptr().cast(),
-                0,
-                libc::MSG_DONTWAIT,
-                nowhere.cast(),
-                nowhere.cast(),
-            )),
-            "readv" => Returned::of_length(libc::readv(fd, nowhere.cast(), 2)),
             "sendmsg" => Returned::of_length(libc::sendmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),
             "recvmsg" => Returned::of_length(libc::recvmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),
             "bind" => Returned::of(libc::bind(fd, nowhere.cast(), 16)),
             "connect" => Returned::of(libc::connect(fd, nowhere.cast(), 16)),
-            "accept" => {
-                let mut length = 16;
-                Returned::of(libc::accept4(fd, nowhere.cast(), &raw mut length, libc::SOCK_NONBLOCK))
-            }
+            // An address without its length is an address that has none.
+            "accept" => Returned::of(libc::accept(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
             "getsockname" => Returned::of(libc::getsockname(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
             "getpeername" => Returned::of(libc::getpeername(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
             "getsockopt" => Returned::of(libc::getsockopt(

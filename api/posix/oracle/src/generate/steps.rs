@@ -445,13 +445,10 @@ impl Generator {
     }
 
     fn fault(&mut self) {
-        let fd = self.model.likely(&mut self.random, &SOCKETS);
-        let call = Faulty::named(self.random.one(Faulty::NAMES));
-        // These would wait for ever if nothing is there.
-        let waits = matches!(call.name(), "read" | "readv") && !self.model.at(fd).nonblocking;
-        if !waits {
-            self.main(Operation::Fault { call, fd });
-        }
+        let fd = self.model.likely(&mut self.random, &[Kind::Connected, Kind::Fresh]);
+        // Accepting needs a listener that is empty, or the connection is lost.
+        let call = Faulty::named(self.random.one(&Faulty::NAMES[..Faulty::NAMES.len() - 1]));
+        self.main(Operation::Fault { call, fd });
     }
 
     fn queues(&mut self) {

@@ -169,11 +169,11 @@ choice! {
 }
 
 choice! {
-    /// A call that is given a pointer to nothing.
+    /// A call that is given a null pointer where it wants an address, a structure or an option.
     Faulty {
-        "read" => 0, "write" => 1, "recv" => 2, "send" => 3, "readv" => 4, "sendmsg" => 5, "recvmsg" => 6, "bind" => 7,
-        "connect" => 8, "accept" => 9, "getsockname" => 10, "getpeername" => 11, "getsockopt" => 12, "setsockopt" => 13,
-        "epoll_ctl" => 14, "epoll_wait" => 15, "poll" => 16, "fionread" => 17, "socketpair" => 18, "recvfrom" => 19,
+        "sendmsg" => 0, "recvmsg" => 1, "bind" => 2, "connect" => 3, "getsockname" => 4, "getpeername" => 5,
+        "getsockopt" => 6, "setsockopt" => 7, "epoll_ctl" => 8, "epoll_wait" => 9, "poll" => 10, "fionread" => 11,
+        "socketpair" => 12, "accept" => 13,
     }
 }
 

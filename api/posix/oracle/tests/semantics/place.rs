@@ -1,0 +1,81 @@
+//! The two settings: the kernel, and the shim with a socket service in this process.
+//!
+//! The library is built anew by the first test that asks for it, into the folder that this test was built into: never is a stale one tested.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sietch_posix_oracle::session::Setting;
+use sietch_ring::stream::Geometry;
+use sietch_service::sockets::{Board, Options, Rules, run};
+
+/// The kernel's sockets.
+pub fn kernel() -> Setting {
+    Setting::plain(Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls")))
+}
+
+/// The shim.
+pub fn shim() -> Setting {
+    static SETTING: OnceLock<Setting> = OnceLock::new();
+    SETTING.get_or_init(start).clone()
+}
+
+fn start() -> Setting {
+    let library = library();
+    let socket = serve();
+    let variable = |name: &str, value: OsString| (OsString::from(name), value);
+    let environment = vec![
+        variable("LD_PRELOAD", library.into()),
+        variable("SIETCH_SOCKETS", socket.into()),
+        variable("SIETCH_APPLICATION", "00112233445566778899aabbccddeeff".into()),
+    ];
+    Setting { environment, ..kernel() }
+}
+
+/// Builds the library; where it lies.
+fn library() -> PathBuf {
+    let executor = Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls"));
+    let folder = executor.parent().expect("an executor in a folder");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--package", "sietch-posix-preload", "--locked"]);
+    command.arg("--target-dir").arg(folder.parent().expect("a target folder"));
+    if folder.file_name().is_some_and(|name| name == "release") {
+        command.arg("--release");
+    }
+    let status = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo");
+    assert!(status.success(), "the library cannot be built: {status}");
+    let library = folder.join("libsietch_posix.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// Starts a socket service that ends with this process; the path of its socket, which is removed with its folder by the next run.
+fn serve() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sockets");
+    // Of an earlier run; there may be none.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let socket = folder.join(format!("{}.sock", std::process::id()));
+    let listening =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .expect("a socket");
+    rustix::net::bind(&listening, &SocketAddrUnix::new(&socket).expect("a short path")).expect("a path");
+    rustix::net::listen(&listening, 1024).expect("a listener");
+    let options = Options {
+        socket: listening,
+        rules: Rules::default(),
+        geometry: Geometry { smallest: 14, largest: 22 },
+    };
+    std::thread::spawn(move || {
+        // Commands would come here: none ever does, and the service ends with the process.
+        let (_commands, orders) = channel();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        run(options, &orders, &bell, &Arc::new(Board::default())).expect("a service");
+    });
+    socket
+}
