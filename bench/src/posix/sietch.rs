@@ -38,7 +38,9 @@ impl Sietch {
         let program = copy(process::sietch_program()?)?;
         copy(process::preload_library()?)?;
         let daemon = folder.join(DAEMON);
-        let command = [program.as_os_str(), "--socket".as_ref(), daemon.as_os_str(), "service".as_ref()];
+        let socket = ["--socket".as_ref(), daemon.as_os_str()];
+        let command =
+            [&[program.as_os_str()], &socket[..], &["service".as_ref(), "--sockets-only".as_ref()]].concat();
         let mut service = Program::start("sietch service", &words(&command), log)?;
         let socket = folder.join(SOCKETS);
         service.wait_until(START, stop, || socket.exists())?;
