@@ -28,6 +28,9 @@ use crate::{context, options, real};
 /// Nanoseconds between two attempts to give a listener to a service that went away.
 const PATIENCE: u64 = 1_000_000_000;
 
+/// Attempts, a millisecond apart, to listen again on the name of a listener that was shut down just now.
+const RETRIES: u32 = 100;
+
 static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
 
 /// `accept4(2)`.
@@ -110,6 +113,8 @@ fn settle(held: &Held, arrival: &Arrival, received: &mut Descriptors, flags: c_i
         ArrivalKind::Stream => {
             let (new, end) = service::take_stream(received).map_err(|_| libc::ECONNABORTED)?;
             options::hand_on(held, &end);
+            // Until now the end of this connection would have been a reset: nobody had accepted it.
+            end.abort_on_close(options::of_end(&end, options::LINGER) == Some(1 << 32));
             if flags & libc::SOCK_NONBLOCK != 0 {
                 end.private().set(flag::NONBLOCKING);
             }
@@ -161,6 +166,7 @@ fn renew_now(fd: c_int, held: &Held) -> Result<(), Errno> {
         (Ok(placeholder), _) => {
             let _ = sys::close(kernel);
             replace(fd, held, placeholder);
+            options::set_accept_timeout(fd, held);
         }
         (Err(errno), Ok(())) => {
             context::say("a listener goes to the kernel until the socket service is back", errno);
@@ -174,6 +180,41 @@ fn renew_now(fd: c_int, held: &Held) -> Result<(), Errno> {
     }
     replaced(fd, held);
     Ok(())
+}
+
+/// `listen` on a listener that was shut down.
+pub fn start_again(fd: c_int, held: &Held) -> Outcome {
+    let context = context::get().ok_or(libc::EINVAL)?;
+    let (name, backlog) = (listener_name(held), held.facts.backlog.load(Relaxed));
+    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let mut tries = 0;
+    loop {
+        let kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
+        let listening = listen_again(kernel, held, &name, backlog);
+        if listening == Ok(()) {
+            match service::listen(context, kernel, name, backlog, 0) {
+                Ok(placeholder) => {
+                    let _ = sys::close(kernel);
+                    replace(fd, held, placeholder);
+                    options::set_accept_timeout(fd, held);
+                }
+                Err(_) => {
+                    held.facts.flags.fetch_or(facts::FALLEN, AcqRel);
+                    replace(fd, held, kernel);
+                }
+            }
+            held.facts.flags.fetch_and(!facts::STOPPED, AcqRel);
+            replaced(fd, held);
+            return Ok(0);
+        }
+        let _ = sys::close(kernel);
+        tries += 1;
+        // The service may not have let go of the name yet.
+        if tries == RETRIES {
+            return listening.map(|()| 0);
+        }
+        let _ = sys::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    }
 }
 
 fn listen_again(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result<(), Errno> {

@@ -11,9 +11,10 @@ use libc::{off_t, size_t, ssize_t};
 use crate::data::{Found, find};
 use crate::end::{End, Want};
 use crate::receive::is_nonblocking;
+use crate::sleep::{self, Rest};
 use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::Held;
-use crate::{options, real, send, sleep};
+use crate::{options, real, send};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
@@ -133,7 +134,8 @@ fn step(
         if nonblocking {
             return Err(libc::EAGAIN);
         }
-        sleep::until(out, held, end, Want::Room, deadline, || sleep::set_up(end) && sleep::room_ready(end))?;
+        let rest = Rest { want: Want::Room, deadline, restart: true };
+        sleep::until(out, held, end, rest, || sleep::set_up(end) && sleep::room_ready(end))?;
     }
 }
 

@@ -9,33 +9,69 @@ use std::net::{IpAddr, SocketAddr};
 
 use sietch_protocol::socket_service::Name;
 
-use crate::sys::{self, address, address_mut, signed};
+use crate::sys::{self, Errno, address, address_mut, signed};
 
-/// Reads a `sockaddr` that the program gave. None: neither IPv4 nor IPv6, or too short.
+/// Copies what a program points at, which may be nothing.
 ///
-/// # Safety
-/// `from` may be read for `length` bytes.
-pub unsafe fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
-    if from.is_null() || (length as usize) < 16 {
+/// # Errors
+/// `EFAULT`.
+#[allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "an address of a program, which may be any; only a sandbox makes this code read it"
+)]
+pub fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
+    let own = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let foreign = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: to.len() };
+    // SAFETY: touches no memory.
+    let process = unsafe { sys::call(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
+    let arguments = [process, address(&raw const own), 1, address(&raw const foreign), 1, 0];
+    // SAFETY: the kernel writes `to.len()` bytes to `to`; what it reads it judges itself.
+    match unsafe { sys::ask(libc::SYS_process_vm_readv, arguments) } {
+        Ok(bytes) if bytes == to.len() => Ok(()),
+        Ok(_) | Err(libc::EFAULT) => Err(libc::EFAULT),
+        // A sandbox forbids the call: then as any function of the C library.
+        Err(_) if !from.is_null() => {
+            // SAFETY: the caller of the C library's function promised it.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+            Ok(())
+        }
+        Err(_) => Err(libc::EFAULT),
+    }
+}
+
+/// Reads a `sockaddr` that the program gave. None: neither IPv4 nor IPv6, too short, or not there.
+///
+/// The unspecified address is put as the loopback address that Linux takes it for.
+pub fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
+    if (length as usize) < 16 {
         return None;
     }
-    // SAFETY: the caller's; at least sixteen bytes, of any alignment.
-    let family = c_int::from(unsafe { from.cast::<u16>().read_unaligned() });
-    let bytes = match family {
-        libc::AF_INET => 16,
-        libc::AF_INET6 if length >= 28 => 28,
-        // The kernel takes an IPv6 name without the scope.
-        libc::AF_INET6 if length >= 24 => 24,
-        _ => return None,
-    };
-    let mut name = Name { bytes: [0; 28], length: if family == libc::AF_INET { 16 } else { 28 } };
-    // SAFETY: the caller's: `bytes <= length`.
-    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), name.bytes.as_mut_ptr(), bytes) };
-    if family == libc::AF_INET {
-        // Padding, which some programs leave uninitialised.
-        name.bytes[8..16].fill(0);
+    let mut bytes = [0; 28];
+    // The kernel takes an IPv6 name without the scope.
+    let there = (length as usize).min(28);
+    copy_in(from.cast(), bytes.get_mut(..there)?).ok()?;
+    let family = c_int::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    match family {
+        libc::AF_INET => {
+            // Padding, which some programs leave uninitialised.
+            bytes[8..].fill(0);
+            if bytes[4..8] == [0; 4] {
+                bytes[4..8].copy_from_slice(&[127, 0, 0, 1]);
+            }
+            Some(Name { bytes, length: 16 })
+        }
+        libc::AF_INET6 if there >= 24 => {
+            match (Name { bytes, length: 28 }).address().map(|name| name.ip()) {
+                Some(IpAddr::V6(ip)) if ip.is_unspecified() => bytes[23] = 1,
+                Some(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_unspecified()) => {
+                    bytes[20..24].copy_from_slice(&[127, 0, 0, 1]);
+                }
+                _ => {}
+            }
+            Some(Name { bytes, length: 28 })
+        }
+        _ => None,
     }
-    Some(name)
 }
 
 /// Whether packets to this name stay on this host.

@@ -119,8 +119,7 @@ pub unsafe fn recvmmsg(
         message.msg_len = got as c_uint;
         Ok(got)
     };
-    // The end of the stream fills no more messages.
-    sys::give_int(each(count, receive, |got| got == 0 || until.is_some_and(|until| sys::now() >= until)))
+    sys::give_int(each(count, receive, |_| until.is_some_and(|until| sys::now() >= until)))
 }
 
 /// Goes through messages until one fails: how many were done, or the error of the first.

@@ -18,7 +18,7 @@ use crate::end::{End, flag, state};
 use crate::receive;
 use crate::socket;
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
-use crate::table::{Held, Kind};
+use crate::table::{Held, Kind, facts};
 
 /// How an option's value looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,10 +195,26 @@ pub unsafe fn set(
         })? as u64,
     };
     word(held, place).store(SET | encoded & !SET, Release);
-    if let Some(end) = held.end() {
-        apply(end);
+    match held.end() {
+        Some(end) => apply(end),
+        None if place == RECEIVE_TIMEOUT => set_accept_timeout(fd, held),
+        None => {}
     }
     Ok(0)
+}
+
+/// Gives a listener's placeholder the time-out that accept has, whose sleep is the kernel's.
+pub fn set_accept_timeout(fd: c_int, held: &Held) {
+    let word = held.facts.options[RECEIVE_TIMEOUT].load(Relaxed);
+    if word & SET == 0 {
+        return;
+    }
+    let nanoseconds = (word & !SET).cast_signed();
+    let time =
+        libc::timeval { tv_sec: nanoseconds / 1_000_000_000, tv_usec: nanoseconds % 1_000_000_000 / 1000 };
+    let (from, length) = ((&raw const time).cast(), size_of_val(&time) as socklen_t);
+    // SAFETY: a time.
+    let _ = unsafe { kernel_set(fd, SOL_SOCKET, libc::SO_RCVTIMEO, from, length) };
 }
 
 /// Linux doubles what is asked for and keeps it between a minimum and twice `net.core.[rw]mem_max` (212992 unless it was changed).
@@ -277,7 +293,10 @@ pub unsafe fn get(
         (SOL_SOCKET, libc::SO_TYPE) => return give_number(libc::SOCK_STREAM),
         (SOL_SOCKET, libc::SO_PROTOCOL) => return give_number(IPPROTO_TCP),
         (SOL_SOCKET, libc::SO_DOMAIN) => return give_number(held.facts.domain.load(Relaxed).cast_signed()),
-        (SOL_SOCKET, libc::SO_ACCEPTCONN) => return give_number(c_int::from(listening)),
+        (SOL_SOCKET, libc::SO_ACCEPTCONN) => {
+            let stopped = held.facts.flags.load(Acquire) & facts::STOPPED != 0;
+            return give_number(c_int::from(listening && !stopped));
+        }
         (SOL_SOCKET, libc::SO_COOKIE | libc::SO_NETNS_COOKIE) => return from_kernel(fd),
         (SOL_SOCKET, libc::SO_PEERNAME) => {
             let Some((name, bytes)) = socket::peer_of(held) else { return Err(libc::ENOTCONN) };
@@ -411,7 +430,8 @@ pub fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
     }
 }
 
-fn with_kernel_socket(held: &Held, act: impl FnOnce(c_int) -> Outcome) -> Outcome {
+/// Does something with a fresh kernel's socket of the same family.
+pub fn with_kernel_socket(held: &Held, act: impl FnOnce(c_int) -> Outcome) -> Outcome {
     let domain = held.facts.domain.load(Relaxed).cast_signed();
     let kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
     let kernel = c_int::try_from(kernel).unwrap_or(-1);

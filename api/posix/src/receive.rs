@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::Acquire;
 
 use libc::iovec;
 
-use crate::end::{End, Want, flag, state};
+use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
 use crate::options;
-use crate::sleep;
+use crate::sleep::{self, Rest};
 use crate::sys::{Errno, Outcome};
 use crate::table::Held;
 
@@ -147,7 +147,10 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
         }
         deadline = deadline.or_else(|| options::deadline(end, options::RECEIVE_TIMEOUT));
         let ready = || sleep::data_ready(end, seen);
-        match sleep::until(fd, held, end, Want::Data, deadline, ready) {
+        let rest = Rest { want: Want::Data, deadline, restart: done == 0 && length != 0 };
+        match sleep::until(fd, held, end, rest, ready) {
+            // Linux sleeps once for a receive of nothing, and whatever wakes it ends it.
+            Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
             Ok(()) => {}
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
@@ -168,7 +171,7 @@ fn nothing(end: &End) -> Option<Outcome> {
         return None;
     }
     // A reset that comes after FIN is for writers: the reader has had its end.
-    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP {
+    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_TO_NOBODY != 0 {
         return Some(Ok(0));
     }
     if let Some(errno) = take_error(end) {

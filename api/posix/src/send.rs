@@ -13,7 +13,7 @@ use libc::iovec;
 use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
 use crate::options;
 use crate::receive::{is_nonblocking, take_error, total};
-use crate::sleep;
+use crate::sleep::{self, Rest};
 use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
 
@@ -84,7 +84,8 @@ pub fn may_send(fd: c_int, end: &End, flags: c_int) -> Result<bool, Errno> {
             _ => Err(broken(flags)),
         };
     }
-    if private.set(SENT_TO_NOBODY) & SENT_TO_NOBODY == 0 {
+    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got FIN).
+    if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
         private.error.store(libc::EPIPE.cast_unsigned(), std::sync::atomic::Ordering::Release);
         return Ok(true);
     }
@@ -138,7 +139,8 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
         }
         deadline = deadline.or_else(|| options::deadline(end, options::SEND_TIMEOUT));
         let ready = || sleep::set_up(end) && (!connected || sleep::room_ready(end));
-        match sleep::until(fd, held, end, Want::Room, deadline, ready) {
+        let rest = Rest { want: Want::Room, deadline, restart: done == 0 };
+        match sleep::until(fd, held, end, rest, ready) {
             Ok(()) => {}
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),

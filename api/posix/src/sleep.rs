@@ -15,10 +15,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::end::{End, Want, flag, state};
 use crate::sys::{self, Errno};
 use crate::table::Held;
-use crate::wait;
+use crate::wait::{self, Spun, signals};
 
 /// Longest sleep where another sleeper may take the byte that was meant for this one.
 const SLICE: u64 = 20_000_000;
+
+/// Longest sleep of a writer: another thread may shut down writing, which the placeholder does not show.
+const ROOM_SLICE: u64 = 50_000_000;
 
 /// Longest sleep of a writer that has shut down reading: its placeholder carries no bytes to it any more.
 const DEAF_SLICE: u64 = 2_000_000;
@@ -81,7 +84,19 @@ pub fn set_up(end: &End) -> bool {
     end.private().state.load(Acquire) != state::CONNECTING
 }
 
-/// Sleeps until `ready`, or something that is worth another look (so the caller looks again). `deadline`: of the monotonic clock.
+/// How a call sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    /// What it waits for.
+    pub want: Want,
+    /// When it gives up, of the monotonic clock.
+    pub deadline: Option<u64>,
+    /// Whether a handler that was installed with SA_RESTART lets it go on. Linux does so for calls that have done nothing yet and have no
+    /// time-out.
+    pub restart: bool,
+}
+
+/// Sleeps until `ready`, or something that is worth another look (so the caller looks again).
 ///
 /// # Errors
 /// `EINTR`; `EAGAIN` at the deadline; `EBADF` if the descriptor was closed meanwhile.
@@ -89,12 +104,19 @@ pub fn until(
     fd: c_int,
     held: &Held,
     end: &End,
-    want: Want,
-    deadline: Option<u64>,
+    rest: Rest,
     mut ready: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
-    if wait::spin(held, usize::from(want == Want::Room), &mut ready) {
-        return Ok(());
+    let Rest { want, deadline, restart } = rest;
+    let restart = restart && deadline.is_none();
+    let handled = Handled::now();
+    let which = if want == Want::Data { wait::READER } else { wait::WRITER };
+    let (spun, pause) = wait::pause(held, which, None, &mut ready);
+    match spun {
+        Spun::Ready => return Ok(()),
+        Spun::Interrupted => return Err(libc::EINTR),
+        Spun::Sleep if handled.interrupts(restart) => return Err(libc::EINTR),
+        Spun::Sleep => {}
     }
     drain(fd, held, end);
     end.arm(want);
@@ -103,21 +125,43 @@ pub fn until(
         return Ok(());
     }
     let deaf = end.private().has(flag::SHUT_RD);
-    let slept = if deadline.is_none() && !deaf && !end.others_wait() {
-        sleep_in_receive(fd, end)
-    } else {
-        sleep_in_poll(fd, end, deadline, deaf)
-    };
+    let natively = want == Want::Data && restart && !deaf && !end.others_wait();
+    let slept = if natively { sleep_in_receive(fd, end) } else { sleep_in_poll(fd, end, rest, deaf) };
     match slept {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            end.disarm(want);
-            Ok(())
+        Ok(true) => {}
+        Ok(false) => end.disarm(want),
+        Err(libc::EINTR) if !natively && !handled.interrupts(restart) && handled.happened() => {
+            end.disarm(want)
         }
         Err(errno) => {
             end.disarm(want);
-            Err(errno)
+            return Err(errno);
         }
+    }
+    if ready() {
+        pause.ended();
+    }
+    Ok(())
+}
+
+/// How many handlers of the program had run in this thread.
+struct Handled {
+    all: u32,
+    breaking: u32,
+}
+
+impl Handled {
+    fn now() -> Self {
+        Self { all: signals::count(), breaking: signals::breaking() }
+    }
+
+    fn happened(&self) -> bool {
+        signals::count() != self.all
+    }
+
+    /// Whether one has run since that ends a call.
+    fn interrupts(&self, restart: bool) -> bool {
+        if restart { signals::breaking() != self.breaking } else { self.happened() }
     }
 }
 
@@ -131,30 +175,35 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
         }
         Ok(_) => Ok(true),
         // Somebody has set O_NONBLOCK by a way that we did not see.
-        Err(libc::EAGAIN) => sleep_in_poll(fd, end, None, false),
+        Err(libc::EAGAIN) => {
+            sleep_in_poll(fd, end, Rest { want: Want::Data, deadline: None, restart: true }, false)
+        }
         Err(errno) => Err(errno),
     }
 }
 
-fn sleep_in_poll(fd: c_int, end: &End, deadline: Option<u64>, deaf: bool) -> Result<bool, Errno> {
-    let longest = if deaf { DEAF_SLICE } else { SLICE };
-    let slice = match deadline {
-        None => longest,
-        Some(deadline) => {
-            let left = deadline.saturating_sub(sys::now());
-            if left == 0 {
-                return Err(libc::EAGAIN);
-            }
-            if deaf || end.others_wait() { left.min(longest) } else { left }
-        }
+fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool) -> Result<bool, Errno> {
+    let longest = match rest.want {
+        _ if deaf => DEAF_SLICE,
+        Want::Room => ROOM_SLICE,
+        Want::Data if end.others_wait() => SLICE,
+        Want::Data => u64::MAX,
     };
-    let events = if deaf { 0 } else { libc::POLLIN };
-    let mut entry = [libc::pollfd { fd, events, revents: 0 }];
-    let timeout = libc::timespec {
+    let left = match rest.deadline {
+        None => u64::MAX,
+        Some(deadline) => match deadline.saturating_sub(sys::now()) {
+            0 => return Err(libc::EAGAIN),
+            left => left,
+        },
+    };
+    let slice = left.min(longest);
+    let timeout = (slice != u64::MAX).then(|| libc::timespec {
         tv_sec: (slice / 1_000_000_000).cast_signed(),
         tv_nsec: (slice % 1_000_000_000).cast_signed(),
-    };
-    if sys::poll(&mut entry, Some(timeout))? == 0 {
+    });
+    let events = if deaf { 0 } else { libc::POLLIN };
+    let mut entry = [libc::pollfd { fd, events, revents: 0 }];
+    if sys::poll(&mut entry, timeout)? == 0 {
         return Ok(false);
     }
     let seen = entry[0].revents;

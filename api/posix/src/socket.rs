@@ -16,9 +16,10 @@ use sietch_protocol::socket_service::{self as protocol, Name};
 use crate::context::{self, Context};
 use crate::end::{End, Want, flag, state};
 use crate::service::{self, Connected};
+use crate::sleep::{self, Rest};
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{local, options, real, receive, send, sleep, wait};
+use crate::{accept, local, options, real, receive, send, wait};
 
 /// How often a name that is taken is asked for again. The service takes what is ready in turns: what was closed before the first question is seen in
 /// its turn or in the one before the second's.
@@ -196,14 +197,27 @@ pub fn kernel_nonblocking(fd: c_int) -> bool {
 /// # Safety
 /// As `bind(2)`.
 pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int {
-    if let Some(held) = table::find(fd) {
-        match held.kind() {
-            Kind::Stream | Kind::Listener => return sys::give_int(Err(libc::EINVAL)),
-            _ => {}
-        }
-    }
+    let ours = table::find(fd).filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
+    let outcome = match ours {
+        // SAFETY: the caller's.
+        None => unsafe { bind_patiently(fd, name, length) },
+        // It has a name already: EINVAL, unless the new one is wrong in itself, which a fresh socket finds out.
+        Some(held) => options::with_kernel_socket(&held, |kernel| {
+            // SAFETY: the caller's.
+            match unsafe { kernel_bind(kernel, name, length) } {
+                Ok(_) | Err(libc::EADDRINUSE) => Err(libc::EINVAL),
+                wrong => wrong,
+            }
+        }),
+    };
+    sys::give_int(outcome)
+}
+
+/// # Safety
+/// As `bind(2)`.
+unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
     // SAFETY: the caller's.
-    let ask = || unsafe { sys::ask(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) };
+    let ask = || unsafe { kernel_bind(fd, name, length) };
     let mut outcome = ask();
     for _ in 0..SETTLINGS {
         match context::get() {
@@ -213,7 +227,14 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
             _ => break,
         }
     }
-    sys::give_int(outcome)
+    outcome
+}
+
+/// # Safety
+/// As `bind(2)`.
+unsafe fn kernel_bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
+    // SAFETY: the caller's.
+    unsafe { sys::ask(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) }
 }
 
 /// `listen(2)`.
@@ -229,7 +250,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         Kind::Listener => {
             held.facts.backlog.store(backlog.cast_unsigned(), Relaxed);
             if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
-                return sys::give_int(Err(libc::EINVAL));
+                return sys::give_int(accept::start_again(fd, held));
             }
             // SAFETY: the descriptor is open for the time of the call.
             let _ = protocol::relisten(
@@ -260,6 +281,7 @@ pub fn hand_over(context: &Context, fd: c_int, held: &Held, backlog: u32, flags:
     set_listener_name(held, &name);
     held.facts.backlog.store(backlog, Relaxed);
     replace(fd, held, placeholder);
+    options::set_accept_timeout(fd, held);
     held.become_listener();
     replaced(fd, held);
     Ok(())
@@ -276,13 +298,11 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
     let Some((held, context)) = found.as_ref().zip(context::get()) else { return kernel() };
     match held.kind() {
         Kind::Pending => {}
-        // SAFETY: the caller's.
-        Kind::Stream => return sys::give_int(unsafe { connect_again(fd, held, to, length) }),
+        Kind::Stream => return sys::give_int(connect_again(fd, held, to, length)),
         Kind::Listener => return sys::give_int(Err(libc::EISCONN)),
         _ => return kernel(),
     }
-    // SAFETY: the caller's.
-    let remote = unsafe { local::name(to, length) };
+    let remote = local::name(to, length);
     if let Some(remote) = remote
         && family_fits(held, &remote)
         && (context.vnic().is_some() || local::is_local(&remote))
@@ -329,7 +349,8 @@ fn finish_connect(fd: c_int, held: &Held, made: service::Made) -> Outcome {
 fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
     let deadline = options::deadline(end, options::SEND_TIMEOUT);
     while !sleep::set_up(end) {
-        match sleep::until(fd, held, end, Want::Data, deadline, || sleep::set_up(end)) {
+        let rest = Rest { want: Want::Data, deadline, restart: true };
+        match sleep::until(fd, held, end, rest, || sleep::set_up(end)) {
             Ok(()) => {}
             // A later connect of this descriptor hears how it went.
             Err(errno) => {
@@ -351,17 +372,15 @@ fn connected(end: &End) -> Outcome {
     }
 }
 
-/// # Safety
-/// `to` may be read for `length` bytes.
-unsafe fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t) -> Outcome {
+fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t) -> Outcome {
     let Some(end) = held.end() else { return Err(libc::EBADF) };
-    if (length as usize) < 2 {
+    let mut family = [0; 2];
+    if (length as usize) < family.len() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller's.
-    if !to.is_null() && c_int::from(unsafe { to.cast::<u16>().read_unaligned() }) == libc::AF_UNSPEC {
-        // To dissolve a connection and use the socket again is the only thing that a placeholder cannot do.
-        return Err(libc::EOPNOTSUPP);
+    local::copy_in(to.cast(), &mut family)?;
+    if c_int::from(u16::from_ne_bytes(family)) == libc::AF_UNSPEC {
+        return dissolve(fd, held, end);
     }
     if !sleep::set_up(end) {
         if end.private().has(flag::NONBLOCKING) {
@@ -373,6 +392,28 @@ unsafe fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: soc
         return connected(end);
     }
     Err(libc::EISCONN)
+}
+
+/// Connects to nobody: the connection is reset, and a fresh kernel's socket takes its place.
+fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
+    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
+    let Some(fresh) = table::describe(Kind::Pending, None) else {
+        let _ = sys::close(kernel);
+        return Err(libc::ENOBUFS);
+    };
+    fresh.facts.domain.store(domain.cast_unsigned(), Relaxed);
+    end.abort_on_close(true);
+    end.closing();
+    replace(fd, held, kernel);
+    for fd in 0..table::highest() {
+        if table::refers_to(fd, held) {
+            drop(table::remove(fd));
+            wait::closing(fd, held);
+            table::put(fd, &fresh);
+        }
+    }
+    Ok(0)
 }
 
 /// `shutdown(2)`.
@@ -408,7 +449,7 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
     if end.may_be_gone() {
         sleep::ask_whether_gone(fd, end);
     }
-    let over = private.flags.load(Acquire) & flag::RESET != 0
+    let over = private.has(flag::RESET)
         || private.state.load(Acquire) == state::FAILED
         || (private.has(flag::SHUT_WR) && (end.finished_by_peer() || private.has(flag::HUNG_UP)));
     if over {

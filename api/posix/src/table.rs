@@ -402,14 +402,14 @@ pub fn highest_below(last: u32) -> std::ops::Range<c_int> {
     0..highest().min(c_int::try_from(last).map_or(c_int::MAX, |last| last.saturating_add(1)))
 }
 
+/// Whether a descriptor refers to a description.
+pub fn refers_to(fd: c_int, held: &Held) -> bool {
+    entry(fd).is_some_and(|entry| entry.load(Acquire) == held.identity())
+}
+
 /// Calls `each` for every descriptor that refers to a description.
 pub fn each_of(held: &Held, mut each: impl FnMut(c_int)) {
-    let identity = held.identity();
-    for fd in 0..highest() {
-        if entry(fd).is_some_and(|entry| entry.load(Acquire) == identity) {
-            each(fd);
-        }
-    }
+    (0..highest()).filter(|fd| refers_to(*fd, held)).for_each(&mut each);
 }
 
 #[cfg(test)]

@@ -269,6 +269,7 @@ impl Service {
         let (own, accepted) = (connection.names, connection.accepted);
         let names = [registry::names(own.local, own.peer), registry::names(accepted.local, accepted.peer)];
         let memory = Memory::create(self.geometry, names)?;
+        memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
         self.registry.insert(id, memory, cookies);
         match self.hand_over(listener, Waiting::Stream(id, second)) {

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::layout::{Geometry, MAGIC, Names, PRIVATE, moved};
-use super::private::Private;
+use super::layout::{Common, Direction, Geometry, MAGIC, Names, PRIVATE, Producer, moved, tail};
+use super::private::{Private, flag};
 
 /// Nothing about the size may change: a mapping of it never faults.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -58,6 +58,20 @@ impl Memory {
         let [first, second] = names;
         let private = [private(0, sizes, first, start)?, private(1, sizes, second, start)?];
         Ok(Self { common, private })
+    }
+
+    /// Lets the end of end 1 be a reset until who accepts it says otherwise (`End::abort_on_close(false)`): a connection that waits in a queue that
+    /// goes away has been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves.
+    ///
+    /// # Errors
+    /// Those of `pwrite(2)`.
+    pub fn reset_until_accepted(&self) -> io::Result<()> {
+        use std::mem::offset_of;
+        let flags = flag::ABORT_ON_CLOSE.to_ne_bytes();
+        write(&self.private[1], offset_of!(Private, flags), &flags)?;
+        let direction = offset_of!(Common, directions) + size_of::<Direction>();
+        let at = direction + offset_of!(Direction, producer) + offset_of!(Producer, tail);
+        write(&self.common, at, &tail::word(0, tail::ABORT).to_ne_bytes())
     }
 }
 
