@@ -7,6 +7,8 @@
 //! 3. A stream goes to the kernel as its placeholder, edge-triggered, with [`TAG`] and its slot's number as data; a nested epoll likewise.
 //!    The kernel decides whether that is possible at all (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and
 //!    files. What the placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before.
+//!    A stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and put in with every request
+//!    (as `ae` of Redis does) cost no system call for it. Not so where the epoll is shared with others, who would not know.
 //! 4. A change may make something ready for a thread that sleeps in this epoll already. It is armed, looked at, and if it is ready
 //!    the kernel is made to report it ([`announce`]): its placeholder is watched for room too, of which there always is.
 
@@ -59,7 +61,7 @@ impl Body {
         let slot = self.slot(number);
         let event = match slot.what {
             What::Native | What::Nothing => libc::epoll_event { events: slot.events, u64: slot.data },
-            What::Stream | What::Nested => {
+            What::Stream | What::Dormant | What::Nested => {
                 let events = INPUT_EDGE | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: TAG | u64::from(number) }
             }
@@ -129,7 +131,16 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
     let Some(mut body) = epoll.lock() else { return Err(libc::EDEADLK) };
     body.epfd = epfd;
     let known = body.find(fd, &target);
+    let dormant = known.filter(|number| body.slot(*number).what == What::Dormant);
     match call {
+        libc::EPOLL_CTL_DEL | libc::EPOLL_CTL_MOD if dormant.is_some() => Err(libc::ENOENT),
+        libc::EPOLL_CTL_DEL if what == What::Stream && known.is_some() && !body.shared => {
+            if let Some(number) = known {
+                body.disarm(number);
+                body.becomes(number, What::Dormant);
+            }
+            Ok(0)
+        }
         libc::EPOLL_CTL_DEL => {
             // SAFETY: the caller's promise.
             let answer = unsafe { kernel::epoll_ctl(epfd, call, fd, event) };
@@ -144,6 +155,7 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
             let event = unsafe { event.read_unaligned() };
             let to = Change { call, fd, what, target: &target, event };
             match known {
+                Some(number) if dormant.is_some() => to.revive(&mut body, number),
                 Some(number) if call == libc::EPOLL_CTL_MOD => to.modify(&mut body, number),
                 // The kernel refuses it: it knows the same registration.
                 Some(_) => register_new(epfd, &to, None),
@@ -216,7 +228,7 @@ impl Change<'_> {
         let refused = match self.what {
             What::Stream => self.call == libc::EPOLL_CTL_MOD || events & !WITH_EXCLUSIVE != 0,
             What::Nested => true,
-            What::Native | What::Nothing => false,
+            What::Native | What::Nothing | What::Dormant => false,
         };
         if exclusive && refused { Err(libc::EINVAL) } else { Ok(0) }
     }
@@ -244,6 +256,24 @@ impl Change<'_> {
             announce(body, number);
         }
         answer
+    }
+
+    /// ADD of what the kernel still has.
+    fn revive(&self, body: &mut Locked<'_>, number: u32) -> Outcome {
+        self.check()?;
+        let (events, data) = (self.event.events, self.event.u64);
+        let shared = body.shared;
+        let slot = body.slot(number);
+        if shared || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
+            // SAFETY: no event is read.
+            let _ = unsafe { kernel::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, self.fd, ptr::null()) };
+            body.remove(number);
+            return self.add(body);
+        }
+        (slot.events, slot.data, slot.ready_at) = (events, data, ticks(look::cycles()));
+        body.becomes(number, What::Stream);
+        announce(body, number);
+        Ok(0)
     }
 
     fn modify(&self, body: &mut Locked<'_>, number: u32) -> Outcome {

@@ -229,14 +229,11 @@ impl Call {
     fn run(mut self) -> Outcome {
         let interest = self.interest;
         let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
-        if body.watched == 0 {
-            drop(body);
-            return self.kernel(self.timeout, self.mask);
-        }
         body.epfd = self.epfd;
         body.shared |= body.sleepers != 0;
         let now = cycles();
-        let due = now.wrapping_sub(body.asked) > KERNEL_EVERY;
+        // Without streams the kernel is asked once, by who sleeps.
+        let due = body.watched != 0 && now.wrapping_sub(body.asked) > KERNEL_EVERY;
         if due {
             self.ask(&mut body, now, ptr::null())?;
         }

@@ -50,6 +50,8 @@ pub enum What {
     Stream = 2,
     /// Another epoll.
     Nested = 3,
+    /// A stream that the program has taken out; the kernel still has its placeholder, so that it comes back without a system call.
+    Dormant = 4,
 }
 
 /// Bits of [`Slot::state`].
@@ -397,8 +399,10 @@ impl Body {
         self.count(what, true);
         let slot = self.slot(number);
         (slot.what, slot.state) = (what, slot.state & bit::LISTED | bit::NEW);
-        if what != What::Native {
+        if matches!(what, What::Stream | What::Nested) {
             self.put_on_list(number);
+        } else {
+            self.take_off_list(number);
         }
     }
 

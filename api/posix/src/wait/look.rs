@@ -306,7 +306,7 @@ impl Body {
     pub fn kernel_says(&mut self, number: u32, events: u32) {
         let slot = self.slot(number);
         match slot.what {
-            What::Stream => {
+            What::Stream | What::Dormant => {
                 if let Some(held) = slot.held.as_ref()
                     && let Some(end) = held.end()
                 {
@@ -314,6 +314,9 @@ impl Body {
                         end.hung_up();
                     }
                     drain(slot.fd, held, end);
+                }
+                if slot.what == What::Dormant {
+                    return;
                 }
             }
             What::Nested => slot.state |= bit::KERNEL,

@@ -169,6 +169,31 @@ fn errors_are_those_of_the_kernel() {
 }
 
 #[test]
+fn what_is_taken_out_and_put_in_again_is_as_if_it_were_new() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    for turn in 0..20 {
+        epoll.add(stream.0, IN | if turn % 3 == 0 { EDGE } else { 0 }, turn);
+        peer.send(b"x");
+        assert_eq!(epoll.wait(-1), [(turn, IN)]);
+        assert_eq!(epoll.remove(stream.0), Ok(0));
+        assert_eq!(epoll.wait(0), []);
+        assert_eq!(epoll.remove(stream.0), Err(libc::ENOENT));
+        assert_eq!(epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN, 0), Err(libc::ENOENT));
+    }
+    let exclusive = libc::EPOLLEXCLUSIVE as u32;
+    epoll.add(stream.0, IN | exclusive, 30);
+    assert_eq!(epoll.wait(-1), [(30, IN)]);
+    assert_eq!(epoll.remove(stream.0), Ok(0));
+    // Gone while nobody watched.
+    peer.close();
+    assert_eq!(epoll.wait(0), []);
+    epoll.add(stream.0, IN | RDHUP, 31);
+    stream.receive();
+    assert_eq!(epoll.wait(-1), [(31, IN | RDHUP)]);
+}
+
+#[test]
 fn closing_takes_registrations_out_and_a_duplicate_keeps_them() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
