@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{self, Finished, Process};
 
@@ -73,10 +73,6 @@ pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load:
         eprintln!("SKIPPED {name}: needs {missing}");
         return;
     }
-    if sides != Sides::KERNEL && std::env::var_os("SIETCH_POSIX_READY").is_none() {
-        eprintln!("SKIPPED {name}: needs the socket service, and SIETCH_POSIX_READY to say that it is there");
-        return;
-    }
     let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("SIETCH_SIM_SEEDS").filter(|_| long).unwrap_or(1);
     let seconds = number("SIETCH_SIM_SECONDS").filter(|_| long).unwrap_or(0);
@@ -89,6 +85,7 @@ pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load:
             let place = Place::new(&name, sides, long);
             load(&place);
             place.account();
+            place.close();
         });
     }
     println!("{name}: {round} rounds in {} ms", started.elapsed().as_millis());
@@ -132,6 +129,8 @@ pub struct Place {
     sides: Sides,
     pub long: bool,
     service: Option<Process>,
+    /// The service's descriptors before anybody came.
+    descriptors: usize,
     /// Programs started so far, for the names of their logs.
     started: Cell<u32>,
 }
@@ -144,13 +143,16 @@ impl Place {
         for each in ["logs", "run"] {
             std::fs::create_dir_all(folder.join(each)).unwrap();
         }
-        let mut place = Self { folder, sides, long, service: None, started: Cell::new(0) };
+        let mut place = Self { folder, sides, long, service: None, descriptors: 0, started: Cell::new(0) };
         if sides != Sides::KERNEL {
             let mut service = place.sietch();
             service.args(["service", "--sockets-only"]);
             let service = place.start_command(service, "service", LONG_PATIENCE * 2);
             let socket = place.folder.join("run/sockets.sock");
             process::wait_for("the socket service", PATIENCE, || socket.exists().then_some(()));
+            // It is there before it is served.
+            process::wait_for("its thread", PATIENCE, || service.printed().contains('/').then_some(()));
+            place.descriptors = descriptors(service.pid());
             place.service = Some(service);
         }
         place
@@ -283,9 +285,26 @@ impl Place {
         } else {
             assert!(octets > NEXT_TO_NOTHING, "only {octets} bytes went through the kernel's loopback");
         }
-        if let Some(service) = &self.service {
-            kill_process(service.pid(), Signal::CONT).expect("the service runs");
+    }
+
+    /// When all programs have ended the service is well, complains of nothing and has given everything back.
+    fn close(mut self) {
+        let Some(mut service) = self.service.take() else { return };
+        service.must_run();
+        let others = || process::own_processes().into_iter().filter(|pid| *pid != service.pid());
+        others().for_each(|pid| kill_process(pid, Signal::KILL).unwrap_or_default());
+        self.wait_for("the ends of all programs", || others().next().is_none().then_some(()));
+        if self.long {
+            // It looks for connections that are gone every ten seconds.
+            self.wait_for("the service to close what they had", || {
+                (descriptors(service.pid()) <= self.descriptors).then_some(())
+            });
         }
+        service.must_run();
+        let said = service.complained();
+        assert!(!said.contains("WARN") && !said.contains("ERROR") && !said.contains("panicked"), "{said}");
+        // Ended with everything else.
+        self.service = Some(service);
     }
 }
 
@@ -303,6 +322,11 @@ impl Drop for Place {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// Open descriptors of a process.
+fn descriptors(pid: Pid) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("it runs").count()
 }
 
 /// The ends of all logs.

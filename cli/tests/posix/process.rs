@@ -62,6 +62,11 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned()
     }
 
+    /// What it has written to standard error so far.
+    pub fn complained(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.complaints).unwrap()).into_owned()
+    }
+
     /// Panics if it has ended.
     pub fn must_run(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
