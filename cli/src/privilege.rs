@@ -77,11 +77,16 @@ pub fn follow(parent: i32) -> Result<(), Error> {
     let signal = Some(rustix::process::Signal::TERM);
     rustix::process::set_parent_process_death_signal(signal).map_err(at("following the supervisor"))?;
     // It may have ended before the request; then its child has another parent by now.
-    if rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()) == parent {
+    if is_parent(parent) {
         return Ok(());
     }
     let source = io::Error::other(format!("process {parent} has ended"));
     Err(Error::Privilege { step: "following the supervisor", source })
+}
+
+/// Whether the supervisor still runs: an orphan has another parent.
+pub fn is_parent(parent: i32) -> bool {
+    rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()) == parent
 }
 
 fn at(step: &'static str) -> impl Fn(rustix::io::Errno) -> Error {

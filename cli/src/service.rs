@@ -20,13 +20,20 @@ pub fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Result<(),
     let socket = socket.or_else(|| std::env::var_os(sietch::SOCKET_VARIABLE).map(PathBuf::from));
     let options = sietch_daemon::Options {
         configuration: arguments.control.config,
-        socket,
+        socket: socket.clone(),
         data: arguments.control.data,
         uplink: arguments.control.uplink,
         without_network: arguments.without_network,
         ready: arguments.parent.map(|_| readiness()).transpose()?,
     };
-    sietch_daemon::run(options).map_err(|cause| Error::Daemon(Box::new(cause)))
+    sietch_daemon::run(options).map_err(|cause| Error::Daemon(Box::new(cause)))?;
+    if let (Some(parent), Some(socket)) = (arguments.parent, socket)
+        && !privilege::is_parent(parent)
+    {
+        // `up` was killed, and its service core with it, which has no right to this folder.
+        let _ = std::fs::remove_file(crate::paths::sockets_beside(&socket));
+    }
+    Ok(())
 }
 
 /// Runs the store until it is told to stop.

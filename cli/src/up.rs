@@ -1,15 +1,13 @@
 //! `sietch up`: daemon, service core and store, from start to clean end.
 //!
 //! 1. Only one at a time: the record beside the socket is claimed first ([`instance`]).
-//! 2. The daemon is started and waited for; then, if `sietch.toml` has VNICs of the switch or areas on a volume of extents, the service core for them; then the store. The
+//! 2. The daemon is started and waited for; then the service core, for programs under `sietch run`, VNICs of the switch and areas on volumes of extents; then the store. The
 //!    last two run as unprivileged users when this is root. A daemon that runs already (under systemd, say) is used as it is, its service core is not
 //!    ours to start, and both are left alone at the end.
 //! 3. What became of them is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. Whatever ends before its time is started again ([`supervisor`]). The store goes on without its
 //!    daemon, and notices no restart of it.
-//! 5. When `sietch.toml` is read again (`sietch reload`) and needs a service core for the first time, one is started. One that nobody needs any
-//!    more goes on: grants stand as they were given.
-//! 6. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service core, then the daemon (it removes its devices),
+//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service core, then the daemon (it removes its devices),
 //!    then the record is removed. If this process is killed, the kernel asks its children to do the same.
 
 mod banner;
@@ -42,8 +40,7 @@ struct Plan {
     settings: Settings,
     /// Whom the store becomes, when this is root.
     account: Option<Account>,
-    /// Whether a service core is needed, and whom it becomes.
-    core: bool,
+    /// Whom the service core becomes.
     service_account: Option<Account>,
     /// Whether the store's area is behind the storage broker: it ends with the service core, and the store begins anew.
     brokered: bool,
@@ -109,7 +106,6 @@ impl Plan {
         }
         Ok(Self {
             account: root.then_some(Account { uid, gid: uid }),
-            core: wants_core(&configuration),
             brokered,
             service_account: root
                 .then_some(Account { uid: configuration.service_uid, gid: configuration.service_uid }),
@@ -158,12 +154,6 @@ impl Plan {
         line.extend(["--parent".into(), std::process::id().to_string().into()]);
         line
     }
-}
-
-/// Whether there is anything that a service core serves.
-fn wants_core(configuration: &Configuration) -> bool {
-    let behind_broker = |volume: &Volume| volume.kind == VolumeKind::Extents;
-    !configuration.ports.is_empty() || configuration.volumes.iter().any(behind_broker)
 }
 
 fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {

@@ -5,27 +5,23 @@
 //! 2. A start that fails is tried again [`STARTS`] times with growing pauses: what an earlier, killed `up` left may
 //!    still be going away. After that its error is the end of `up`.
 //! 3. A child that had served and ends is started again without limit, at most every [`RESTART_PAUSE`].
-//! 4. A connection to our own daemon tells when it has read `sietch.toml` again: what is needed then and does not run is started.
-//! 5. The end: store, service core, daemon, record. A second signal, or a child that takes longer than its grace, is met
+//! 4. The end: store, service core, daemon, record. A second signal, or a child that takes longer than its grace, is met
 //!    with SIGKILL: the log is built for that.
 
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use sietch::Ready;
-use sietch_daemon::Configuration;
-use sietch_protocol::{CallError, Connection, Notice};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use sietch_protocol::{CallError, Connection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::child::Child;
 use super::instance::{Claim, Record};
-use super::{Plan, banner, detach, wants_core};
+use super::{Plan, banner, detach};
 use crate::administration;
 use crate::error::Error;
 use crate::output;
+use crate::paths;
 use crate::style::Palette;
 
 /// Attempts at a start. With the pauses between them about two seconds.
@@ -49,8 +45,7 @@ const DAEMON_GRACE: Duration = Duration::from_secs(10);
 /// Runs what `plan` says until a signal arrives.
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
-    let mut supervisor =
-        Supervisor { plan, claim, daemon: Daemon::None, service: None, store: None, watch: None };
+    let mut supervisor = Supervisor { plan, claim, daemon: Daemon::None, service: None, store: None };
     let outcome = tokio::select! {
         outcome = supervisor.serve(detached) => outcome,
         () = signals.next() => Ok(()),
@@ -103,42 +98,6 @@ struct Supervisor {
     daemon: Daemon,
     service: Option<Child>,
     store: Option<(Child, Ready)>,
-    /// Tells of reloads.
-    watch: Option<Watch>,
-}
-
-/// A connection to the daemon that notices come through.
-struct Watch {
-    connection: Connection,
-    readable: AsyncFd<OwnedFd>,
-}
-
-impl Watch {
-    fn new(mut connection: Connection) -> Result<Self, Error> {
-        connection.attend(Vec::new())?;
-        let failed = |source| Error::Start { what: "event loop", source };
-        let descriptor = connection.as_fd().try_clone_to_owned().map_err(failed)?;
-        // Deprecated because an `AsRawFd` may change its answer; an `OwnedFd` does not. What replaces it is unsafe.
-        #[allow(deprecated)]
-        let readable = AsyncFd::with_interest(descriptor, Interest::READABLE).map_err(failed)?;
-        Ok(Self { connection, readable })
-    }
-
-    /// Returns when `sietch.toml` was read again; an error when the daemon has gone.
-    async fn reloaded(&mut self) -> Result<(), CallError> {
-        loop {
-            let mut seen = false;
-            while let Some((notice, _)) = self.connection.take_notice()? {
-                seen |= matches!(notice, Notice::Reloaded);
-            }
-            if seen {
-                return Ok(());
-            }
-            let mut ready = self.readable.readable().await.map_err(|_| CallError::Closed)?;
-            // Before the next look: what comes after that look makes it ready again.
-            ready.clear_ready();
-        }
-    }
 }
 
 impl Supervisor {
@@ -151,16 +110,8 @@ impl Supervisor {
             detach::serve_alone(&self.plan.data.join("up.log"))?;
         }
         loop {
-            if self.watch.is_none() && matches!(self.daemon, Daemon::Ours(_)) {
-                // Without one a reload is missed, and nothing else.
-                self.watch = self.watch().await.ok();
-            }
-            let Self { plan, daemon, service, store, watch, .. } = self;
+            let Self { plan, daemon, service, store, .. } = self;
             let gone = tokio::select! {
-                () = reloaded(watch) => {
-                    self.read_again().await;
-                    continue;
-                }
                 how = store_ended(store) => {
                     *store = None;
                     format!("the store ended ({how})")
@@ -172,10 +123,10 @@ impl Supervisor {
                         child.terminate();
                         child.wait_or_kill(STORE_GRACE).await;
                     }
-                    format!("the service core ended ({how}), and its ports and areas with it")
+                    format!("the service core ended ({how}), and its ports and areas with it; programs under `sietch run` go on")
                 }
                 how = daemon_ended(daemon) => {
-                    (*daemon, *watch) = (Daemon::None, None);
+                    *daemon = Daemon::None;
                     format!("the daemon ended ({how}); the store goes on")
                 }
             };
@@ -183,31 +134,6 @@ impl Supervisor {
             tokio::time::sleep(RESTART_PAUSE).await;
             self.bring_up().await?;
             say("all is up again");
-        }
-    }
-
-    async fn watch(&self) -> Result<Watch, Error> {
-        let socket = self.plan.socket.clone();
-        let connected = tokio::task::spawn_blocking(move || administration::connect(&socket)).await;
-        Watch::new(
-            connected.unwrap_or_else(|cause| Err(Error::Start { what: "request", source: cause.into() }))?,
-        )
-    }
-
-    /// Starts what the new `sietch.toml` needs. What cannot be started is said; what runs goes on.
-    async fn read_again(&mut self) {
-        // The daemon has just read it: what it refuses is no news of a reload.
-        let Ok(configuration) = Configuration::load(&self.plan.configuration) else { return };
-        if self.plan.core || !wants_core(&configuration) {
-            return;
-        }
-        self.plan.core = true;
-        match self.bring_up().await {
-            Ok(()) => say("sietch.toml now needs a service core, and it is up"),
-            Err(cause) => {
-                self.plan.core = false;
-                say(&format!("sietch.toml now needs a service core, which does not start: {cause}"));
-            }
         }
     }
 
@@ -232,7 +158,7 @@ impl Supervisor {
         if matches!(self.daemon, Daemon::None) {
             self.start_daemon().await?;
         }
-        if self.plan.core && self.service.is_none() && matches!(self.daemon, Daemon::Ours(_)) {
+        if self.service.is_none() && matches!(self.daemon, Daemon::Ours(_)) {
             self.start_service().await?;
         }
         if self.store.is_none() {
@@ -334,6 +260,8 @@ impl Supervisor {
         if let Some(mut service) = self.service.take() {
             service.terminate();
             service.wait_or_kill(SERVICE_GRACE).await;
+            // Nobody listens there any more. Who asked it goes to the kernel, as without it.
+            let _ = std::fs::remove_file(paths::sockets_beside(&self.plan.socket));
         }
         if matches!(self.daemon, Daemon::Ours(_)) && self.ask(Connection::shutdown).await.is_err() {
             // It does not answer; a signal means the same to it.
@@ -362,15 +290,6 @@ impl Supervisor {
             child.terminate();
             child.wait_or_kill(Duration::from_secs(1)).await;
         }
-    }
-}
-
-async fn reloaded(watch: &mut Option<Watch>) {
-    let Some(open) = watch else { return std::future::pending().await };
-    if open.reloaded().await.is_err() {
-        // The daemon has gone, or lets nobody in: its end is seen elsewhere.
-        *watch = None;
-        std::future::pending().await
     }
 }
 
