@@ -10,12 +10,15 @@
 //! 5. It keeps the memory's descriptors ([`registry`]), so that a program can have them again after `exec` or `SCM_RIGHTS`, until
 //!    both placeholders are gone.
 //! 6. One thread ([`run`]) sleeps until somebody asks. Each application's share of a turn, and of everything else, is bounded ([`limits`]).
+//! 7. An administrator may list and revoke ([`administration`]), and a new service takes everything over from the old one.
 //!
 //! What a request does not get here, it gets from the kernel: every limit, and the end of this service, mean that new connections are the kernel's.
 //! `docs/spec/sockets.md` is the reference.
 
+pub mod administration;
 mod closer;
 mod counters;
+mod handover;
 mod kernel;
 pub mod limits;
 mod listeners;
@@ -30,4 +33,4 @@ pub use counters::Counters;
 pub use rules::{Action, Rule, Rules};
 pub use sietch_ring::stream::Geometry;
 
-pub use run::{Board, Command, Options, Shown, run};
+pub use run::{Board, Command, Options, Shown, Source, run};

@@ -228,3 +228,28 @@ fn ipv6_and_ipv4_clients_come_to_one_listener() {
     }
     assert_eq!(rustix::net::sockopt::socket_type(&placeholder), Ok(SocketType::SEQPACKET));
 }
+
+#[test]
+fn a_successor_takes_everything_over_and_nobody_is_refused() {
+    let mut place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 300);
+    // More than a pair holds, so that some wait in the service, of both kinds.
+    let clients: Vec<_> = (0..120).map(|_| connect(&place, address)).collect();
+    assert!(clients.iter().all(|(reply, _)| reply.kind() == ReplyKind::Connected));
+    let kernels = TcpStream::connect(address).unwrap();
+    place.succeed();
+    // Established ones are known, waiting ones arrive in their order, new ones are served.
+    let own = clients[7].1[0].as_ref().unwrap();
+    let (reply, _) = place.call(&request(RequestKind::Adopt), &[own.as_fd()]).unwrap();
+    assert_eq!((reply.kind(), reply.local), (ReplyKind::Stream, clients[7].0.local));
+    for (reply, _) in &clients {
+        assert_eq!(arrival(&placeholder).0.peer, reply.local);
+    }
+    assert_eq!(arrival(&placeholder).0.peer.address(), kernels.local_addr().ok());
+    let (reply, _later) = connect(&place, address);
+    assert_eq!(reply.kind(), ReplyKind::Connected);
+    assert!(clients.iter().all(|(earlier, _)| earlier.local != reply.local));
+    arrival(&placeholder);
+    drop((clients, placeholder));
+    place.until(|shown| shown.listeners == 0 && shown.connections <= 1);
+}

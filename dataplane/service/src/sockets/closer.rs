@@ -4,22 +4,27 @@
 //! asking that application, and a TCP socket may linger. So:
 //!
 //! 1. A socket is told not to linger, and closed here.
-//! 2. Anything else is closed by a thread of its own. If [`limits::CLOSERS`] of them hang, what comes then is not closed at all: whoever does that
-//!    pays with his own requests, for a request with such a descriptor is refused.
+//! 2. Anything else is closed by threads that come when there is something to close and go when there is not. If [`limits::CLOSERS`] of them hang, it
+//!    waits; if [`limits::UNCLOSED`] wait, what comes then is not closed at all. Whoever does that gets nothing for it: a request with such a
+//!    descriptor is refused.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::sockopt;
 
 use super::limits;
 
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<OwnedFd>,
+    threads: usize,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Closer {
-    hanging: Arc<AtomicUsize>,
-}
+pub(super) struct Closer(Arc<Mutex<Queue>>);
 
 impl Closer {
     /// Closes without waiting for anybody.
@@ -29,23 +34,45 @@ impl Closer {
             let _ = sockopt::set_socket_linger(&descriptor, None);
             return;
         }
-        if self.hanging.fetch_add(1, Ordering::AcqRel) >= limits::CLOSERS {
-            self.hanging.fetch_sub(1, Ordering::AcqRel);
+        let mut queue = self.queue();
+        if queue.waiting.len() >= limits::UNCLOSED {
             tracing::warn!(
-                "a descriptor that is no socket is left open: {} threads hang in closing others",
-                limits::CLOSERS
+                "a descriptor that is no socket stays open: {} wait to be closed",
+                limits::UNCLOSED
             );
             std::mem::forget(descriptor);
             return;
         }
-        let hanging = Arc::clone(&self.hanging);
-        let started = std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(move || {
-            drop(descriptor);
-            hanging.fetch_sub(1, Ordering::AcqRel);
-        });
-        if started.is_err() {
-            // The closure, and the descriptor in it, went with the attempt.
-            self.hanging.fetch_sub(1, Ordering::AcqRel);
+        queue.waiting.push_back(descriptor);
+        if queue.threads >= limits::CLOSERS {
+            return;
         }
+        queue.threads += 1;
+        let own = self.clone();
+        let work = move || while own.close_one() {};
+        if std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(work).is_err() {
+            // The next one finds it waiting.
+            queue.threads -= 1;
+        }
+    }
+
+    /// Whether there was one.
+    fn close_one(&self) -> bool {
+        let mut queue = self.queue();
+        match queue.waiting.pop_front() {
+            Some(descriptor) => {
+                drop(queue);
+                drop(descriptor);
+                true
+            }
+            None => {
+                queue.threads -= 1;
+                false
+            }
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

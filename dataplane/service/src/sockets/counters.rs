@@ -29,11 +29,13 @@ pub struct Counters {
     pub swept: u64,
     /// Listeners that closed.
     pub closed: u64,
+    /// Applications that were revoked.
+    pub revoked: u64,
 }
 
 impl Counters {
     /// Names and values, for a page of metrics.
-    pub fn entries(&self) -> [(&'static str, u64); 13] {
+    pub fn entries(&self) -> [(&'static str, u64); 14] {
         [
             ("asked.listen", self.asked_listen),
             ("asked.connect", self.asked_connect),
@@ -48,6 +50,7 @@ impl Counters {
             ("denied", self.denied),
             ("swept", self.swept),
             ("closed", self.closed),
+            ("revoked", self.revoked),
         ]
     }
 }

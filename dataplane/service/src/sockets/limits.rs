@@ -50,6 +50,9 @@ pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
 /// Of the former so many are tried before the latter: a search through all of them would be felt.
 pub const PROBES: usize = 64;
 
-/// Threads that may hang in closing a descriptor that an application sent and that is no socket (a file of a file system that the application itself
-/// serves). Beyond it, such descriptors stay open.
+/// Threads that may hang in closing a descriptor that an application sent and that is no socket: a file of a file system that the application itself
+/// serves is closed when that application pleases.
 pub const CLOSERS: usize = 16;
+
+/// Descriptors that wait for such a thread.
+pub const UNCLOSED: usize = 1024;

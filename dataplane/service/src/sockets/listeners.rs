@@ -21,7 +21,7 @@ use zerocopy::IntoBytes as _;
 
 use super::run::{Service, Token};
 use super::table::{ConnectionId, ListenerId};
-use super::{kernel, limits};
+use super::{administration, kernel, limits};
 
 /// A listener's descriptors, and who waits.
 #[derive(Debug)]
@@ -257,7 +257,10 @@ impl Service {
         for waiting in open.waiting {
             if let Waiting::Stream(connection, _) = waiting {
                 self.table.disconnect(connection);
-                self.registry.remove(connection);
+                if let Some(entry) = self.registry.remove(connection) {
+                    // Whoever connected sees a reset, not an end. A page that cannot be written says less.
+                    let _ = administration::cut(&entry.memory);
+                }
             }
         }
         if let Some(kernel) = open.kernel {

@@ -45,7 +45,7 @@ impl From<Reply> for Answer {
 }
 
 impl Answer {
-    fn with(reply: Reply, descriptor: OwnedFd) -> Self {
+    pub fn with(reply: Reply, descriptor: OwnedFd) -> Self {
         let mut answer = Self::from(reply);
         answer.own[0] = Some(descriptor);
         answer
@@ -98,6 +98,8 @@ impl Service {
                 let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
                 Reply { limit, ..Reply::new(ReplyKind::Here) }.into()
             }
+            (RequestKind::List, None) => self.list(caller),
+            (RequestKind::Revoke, None) => self.revoke(caller, request),
             (_, first) => {
                 first.into_iter().for_each(|first| self.closer.close(first));
                 Answer::refused(Errno::OPNOTSUPP)

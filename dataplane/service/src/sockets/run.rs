@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::socket_service::{
-    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, Request, receive_message, send_message,
+    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, Request, RequestKind, receive_message, send_message,
 };
 use sietch_ring::stream::Geometry;
 use sietch_socket::kernel::unreceived;
@@ -29,6 +29,7 @@ use zerocopy::IntoBytes as _;
 
 use super::closer::Closer;
 use super::counters::Counters;
+use super::handover;
 use super::limits;
 use super::listeners::Open;
 use super::registry::Registry;
@@ -43,12 +44,21 @@ const REST: Duration = Duration::from_millis(50);
 /// What is needed to serve.
 #[derive(Debug)]
 pub struct Options {
-    /// A listening Unix SEQPACKET socket.
-    pub socket: OwnedFd,
+    /// Where programs ask.
+    pub socket: Source,
     /// Who may what.
     pub rules: Rules,
     /// Sizes of connections' rings.
     pub geometry: Geometry,
+}
+
+/// Where the socket comes from on which programs ask.
+#[derive(Debug)]
+pub enum Source {
+    /// A listening Unix SEQPACKET socket.
+    New(OwnedFd),
+    /// A connection to a service that answered [`sietch_protocol::socket_service::ReplyKind::Handover`]: its socket, and all that it has.
+    Predecessor(OwnedFd),
 }
 
 /// What the service is told.
@@ -56,6 +66,8 @@ pub struct Options {
 pub enum Command {
     /// Other rules from now on; what is there stays.
     Rules(Rules),
+    /// Look now which connections are gone.
+    Sweep,
     /// End the loop.
     Stop,
 }
@@ -136,7 +148,9 @@ struct Asking {
 #[derive(Debug)]
 pub(super) struct Service {
     epoll: OwnedFd,
-    server: OwnedFd,
+    pub server: OwnedFd,
+    /// A successor has everything, or it was told to stop.
+    over: bool,
     asking: BTreeMap<u64, Asking>,
     /// Requests by user.
     users: BTreeMap<u32, usize>,
@@ -157,22 +171,28 @@ pub(super) struct Service {
 }
 
 /// Serves until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable when a command was
-/// sent; `board` shows what there is.
+/// sent; `board` shows what there is. Returns as well when a successor has taken everything over.
 ///
 /// # Errors
 /// Those of the start, and of epoll itself.
 pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board: &Board) -> io::Result<()> {
-    let mut service = Service::new(options)?;
+    let Options { socket, rules, geometry } = options;
+    let mut service = match socket {
+        Source::New(socket) => Service::new(socket, rules, geometry)?,
+        Source::Predecessor(predecessor) => {
+            let socket = handover::begin(predecessor.as_fd())?;
+            let mut service = Service::new(socket, rules, geometry)?;
+            service.inherit(predecessor.as_fd())?;
+            service
+        }
+    };
     service.add(&service.server, Token::Server, EventFlags::IN)?;
     service.add(bell, Token::Bell, EventFlags::IN)?;
     let mut events = Vec::with_capacity(256);
     loop {
-        loop {
-            match commands.try_recv() {
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
-                Ok(Command::Rules(rules)) => service.rules = rules,
-                Err(TryRecvError::Empty) => break,
-            }
+        service.obey(commands);
+        if service.over {
+            return Ok(());
         }
         let now = Instant::now();
         service.tend(now);
@@ -185,11 +205,16 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
             Err(error) => return Err(error.into()),
         }
         for event in &events {
+            if service.over {
+                return Ok(());
+            }
             let Event { flags, data } = *event;
             match Token::of(data.u64()) {
                 Some(Token::Server) => service.welcome(),
                 Some(Token::Bell) => {
                     let _ = rustix::io::read(bell, &mut [0_u8; 64]);
+                    // Before what was asked after the command.
+                    service.obey(commands);
                 }
                 Some(Token::Request(number)) => service.read(number),
                 Some(Token::Pair(id)) => service.attend(id, flags),
@@ -201,11 +226,12 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
 }
 
 impl Service {
-    fn new(options: Options) -> io::Result<Self> {
-        super::kernel::do_not_wait(&options.socket)?;
+    fn new(socket: OwnedFd, rules: Rules, geometry: Geometry) -> io::Result<Self> {
+        super::kernel::do_not_wait(&socket)?;
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            server: options.socket,
+            server: socket,
+            over: false,
             asking: BTreeMap::new(),
             users: BTreeMap::new(),
             last: 0,
@@ -216,12 +242,23 @@ impl Service {
             open: BTreeMap::new(),
             closer: Closer::default(),
             watchdog: Watchdog::start()?,
-            rules: options.rules,
-            geometry: options.geometry,
+            rules,
+            geometry,
             counters: Counters::default(),
             message_size: message_size()?,
             most_connections: raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS) / 3,
         })
+    }
+
+    fn obey(&mut self, commands: &Receiver<Command>) {
+        loop {
+            match commands.try_recv() {
+                Ok(Command::Rules(rules)) => self.rules = rules,
+                Ok(Command::Sweep) => self.sweep_now(),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return self.over = true,
+                Err(TryRecvError::Empty) => return,
+            }
+        }
     }
 
     /// Takes new requests.
@@ -279,6 +316,15 @@ impl Service {
         };
         let parsed = Request::parse(bytes.get(..length).unwrap_or_default());
         let answer = match parsed {
+            Ok((_, RequestKind::Succeed)) if self.is_privileged(caller) => {
+                match self.hand_everything(&socket) {
+                    Ok(()) => self.over = true,
+                    Err(error) => {
+                        tracing::warn!("a successor took nothing over, and this service goes on: {error}")
+                    }
+                }
+                return;
+            }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
             _ => {
                 received.into_iter().flatten().for_each(|sent| self.closer.close(sent));

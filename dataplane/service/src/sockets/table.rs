@@ -201,6 +201,23 @@ impl Table {
         Ok(id)
     }
 
+    /// Enters a listener that a predecessor had, with its number and without judging it.
+    pub fn restore_listener(&mut self, id: ListenerId, listener: Listener) {
+        self.last = self.last.max(id);
+        self.applications.entry(listener.application).or_default().listeners += 1;
+        self.ports.entry((listener.namespace, listener.name.port())).or_default().push(id);
+        self.listeners.insert(id, listener);
+    }
+
+    /// The same for a connection.
+    pub fn restore_connection(&mut self, id: ConnectionId, connection: Connection) {
+        self.last = self.last.max(id);
+        self.applications.entry(connection.client).or_default().connections += 1;
+        self.applications.entry(connection.server).or_default().accepted += 1;
+        self.pairs.insert(pair(&connection), id);
+        self.connections.insert(id, connection);
+    }
+
     /// Takes a listener out. Its connections go on.
     pub fn close(&mut self, id: ListenerId) -> Option<Listener> {
         let listener = self.listeners.remove(&id)?;
@@ -218,9 +235,7 @@ impl Table {
     /// Takes a connection out; its names are free.
     pub fn disconnect(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.connections.remove(&id)?;
-        let Names { local, peer } = connection.names;
-        let form = |name: SocketAddr| (name.ip().to_canonical(), name.port());
-        self.pairs.remove(&(connection.namespace, form(local), form(peer)));
+        self.pairs.remove(&pair(&connection));
         self.less(connection.client, |holding| holding.connections -= 1);
         self.less(connection.server, |holding| holding.accepted -= 1);
         Some(connection)
@@ -292,6 +307,12 @@ impl Table {
         self.cursors[usize::from(port < limits::FIRST_EPHEMERAL)] = port.wrapping_add(1);
         Some(port)
     }
+}
+
+/// What makes a connection different from all others.
+fn pair(connection: &Connection) -> Pair {
+    let form = |name: SocketAddr| (name.ip().to_canonical(), name.port());
+    (connection.namespace, form(connection.names.local), form(connection.names.peer))
 }
 
 /// All ports from `first` to `last`, beginning with `start` where it is one of them.

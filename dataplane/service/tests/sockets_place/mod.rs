@@ -15,10 +15,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{
-    Arrival, Descriptors, Incoming, Reply, ReplyKind, Request, RequestKind, call, receive_arrival,
+    Arrival, Descriptors, Incoming, Reply, ReplyKind, Request, RequestKind, call, call_on, receive_arrival,
 };
 use sietch_ring::stream::Geometry;
-use sietch_service::sockets::{Board, Command, Options, Rules, Shown, run};
+use sietch_service::sockets::{Board, Command, Options, Rules, Shown, Source, run};
 
 /// How long something that happens at once may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,9 +60,36 @@ impl Place {
         let board = Arc::new(Board::default());
         let shown = Arc::clone(&board);
         let geometry = Geometry { smallest: 14, largest: 22 };
-        let options = Options { socket: listening, rules, geometry };
+        let options = Options { socket: Source::New(listening), rules, geometry };
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         Self { folder, socket, commands, bell, board, thread: Some(thread) }
+    }
+
+    /// Lets another service take everything over from this one, which ends.
+    pub fn succeed(&mut self) {
+        let flags = SocketFlags::CLOEXEC;
+        let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .expect("a descriptor");
+        rustix::net::connect(&predecessor, &SocketAddrUnix::new(&self.socket).expect("a path"))
+            .expect("it serves");
+        let mut received = Descriptors::default();
+        let reply = call_on(predecessor.as_fd(), &request(RequestKind::Succeed), &[], &mut received)
+            .expect("it may succeed itself");
+        assert_eq!(reply.kind(), ReplyKind::Handover);
+        let (commands, orders) = channel();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
+        let own = bell.try_clone().expect("a descriptor");
+        let board = Arc::new(Board::default());
+        let shown = Arc::clone(&board);
+        let options = Options {
+            socket: Source::Predecessor(predecessor),
+            rules: Rules::default(),
+            geometry: Geometry { smallest: 14, largest: 22 },
+        };
+        let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
+        let before = self.thread.replace(thread).expect("it runs");
+        before.join().expect("no panic").expect("it handed everything over");
+        (self.commands, self.bell, self.board) = (commands, bell, board);
     }
 
     pub fn tell(&self, command: Command) {
@@ -100,7 +127,7 @@ impl Place {
                 return shown;
             }
             assert!(start.elapsed() < PATIENCE, "{shown:?}");
-            std::thread::yield_now();
+            self.tell(Command::Sweep);
         }
     }
 }

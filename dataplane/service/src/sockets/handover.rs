@@ -1,0 +1,255 @@
+//! One service gives everything to the next: a new release, with nothing refused and nothing lost.
+//!
+//! 1. The successor asks with [`RequestKind::Succeed`]; only the service's own user and root may. The answer is [`ReplyKind::Handover`], and then pieces
+//!    follow on the same connection, each a JSON text with its descriptors ([`Piece`]): the socket on which programs ask, the listeners with what
+//!    waits at them, the connections.
+//! 2. The successor says that it has all. Before that the predecessor changes nothing: if the successor fails, it goes on.
+//! 3. Then the predecessor's loop ends. Programs that asked meanwhile wait in the socket's queue, which both hold.
+//!
+//! Numbers stay what they were. Text, because both ends may be of different releases: an unknown piece or version is refused by name.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags};
+use serde::{Deserialize, Serialize};
+use sietch_protocol::socket_service::{
+    Arrival, Descriptors, Reply, ReplyKind, receive_message, send_message,
+};
+use sietch_ring::stream::Memory;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use super::listeners::{Open, Waiting};
+use super::run::Service;
+use super::table::{Application, Connection, ConnectionId, Listener, ListenerId, Names};
+
+/// The version of the pieces.
+const VERSION: u32 = 1;
+/// Bytes of a piece at most.
+const PIECE: usize = 4096;
+/// How long one side waits for the other's next piece.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One message. The descriptors are named beside each.
+#[derive(Debug, Serialize, Deserialize)]
+enum Piece {
+    /// The listening socket of the service.
+    Begin { version: u32 },
+    /// The service's end of the pair; the kernel's listening socket, if there is one.
+    Listener {
+        id: ListenerId,
+        uid: u32,
+        application: [u8; 16],
+        namespace: u64,
+        name: SocketAddr,
+        only_ipv6: bool,
+        backlog: u32,
+        pid: i32,
+        cookie: u64,
+    },
+    /// The common memory and both private pages.
+    Connection {
+        id: ConnectionId,
+        client: (u32, [u8; 16]),
+        server: (u32, [u8; 16]),
+        namespace: u64,
+        names: [SocketAddr; 2],
+        accepted: [SocketAddr; 2],
+        cookies: [u64; 2],
+    },
+    /// The accepting end's placeholder, which waits at a listener.
+    WaitingStream { listener: ListenerId, id: ConnectionId },
+    /// A socket of the kernel, which waits at a listener.
+    WaitingKernel { listener: ListenerId, arrival: Vec<u8> },
+    /// That was all.
+    End,
+    /// The successor has all of it.
+    Taken,
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the hand-over between two services: {what}; start the new one without --succeed"),
+    )
+}
+
+fn send(to: BorrowedFd<'_>, piece: &Piece, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let text = serde_json::to_vec(piece)?;
+    loop {
+        match send_message(to, &text, descriptors, SendFlags::empty()) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            // So many are in flight; the successor is taking them.
+            Err(rustix::io::Errno::TOOMANYREFS) => std::thread::yield_now(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn receive(from: BorrowedFd<'_>, received: &mut Descriptors) -> io::Result<Piece> {
+    let mut bytes = [0; PIECE];
+    loop {
+        match receive_message(from, &mut bytes, received, RecvFlags::empty()) {
+            Ok((0, _)) => return Err(broken("the other side has gone")),
+            Ok((length, true)) => {
+                return Ok(serde_json::from_slice(bytes.get(..length).unwrap_or_default())?);
+            }
+            Ok(_) => return Err(broken("descriptors were lost, of which too few are free")),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn wait_for_peer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(socket)?;
+    rustix::fs::fcntl_setfl(socket, flags - rustix::fs::OFlags::NONBLOCK)?;
+    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?;
+    set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE))?;
+    Ok(())
+}
+
+/// Takes the descriptors of a piece.
+fn take<const COUNT: usize>(received: &mut Descriptors) -> io::Result<[OwnedFd; COUNT]> {
+    let found: Vec<OwnedFd> = received.iter_mut().filter_map(Option::take).collect();
+    <[OwnedFd; COUNT]>::try_from(found).map_err(|_| broken("a piece came without its descriptors"))
+}
+
+/// The socket on which programs ask, from a predecessor that has answered [`ReplyKind::Handover`].
+pub(super) fn begin(predecessor: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    wait_for_peer(predecessor)?;
+    let mut received = Descriptors::default();
+    match receive(predecessor, &mut received)? {
+        Piece::Begin { version: VERSION } => {
+            let [socket] = take(&mut received)?;
+            Ok(socket)
+        }
+        Piece::Begin { version } => Err(broken(&format!("its version {version} is not {VERSION}"))),
+        _ => Err(broken("it does not begin")),
+    }
+}
+
+impl Service {
+    /// Gives everything to a successor; whether it has taken it.
+    pub(super) fn hand_everything(&self, to: &OwnedFd) -> io::Result<()> {
+        let to = to.as_fd();
+        wait_for_peer(to)?;
+        send_message(to, Reply::new(ReplyKind::Handover).as_bytes(), &[], SendFlags::empty())?;
+        send(to, &Piece::Begin { version: VERSION }, &[self.server.as_fd()])?;
+        for (id, found) in self.table.connections() {
+            let Some(entry) = self.registry.get(id) else { continue };
+            let piece = Piece::Connection {
+                id,
+                client: (found.client.uid, found.client.id),
+                server: (found.server.uid, found.server.id),
+                namespace: found.namespace,
+                names: [found.names.local, found.names.peer],
+                accepted: [found.accepted.local, found.accepted.peer],
+                cookies: entry.cookies,
+            };
+            let [first, second] = &entry.memory.private;
+            send(to, &piece, &[entry.memory.common.as_fd(), first.as_fd(), second.as_fd()])?;
+        }
+        for (id, found) in self.table.listeners() {
+            let Some(open) = self.open.get(&id) else { continue };
+            let piece = Piece::Listener {
+                id,
+                uid: found.application.uid,
+                application: found.application.id,
+                namespace: found.namespace,
+                name: found.name,
+                only_ipv6: found.only_ipv6,
+                backlog: found.backlog,
+                pid: found.pid,
+                cookie: open.cookie,
+            };
+            let descriptors: Vec<_> =
+                std::iter::once(open.pair.as_fd()).chain(open.kernel.as_ref().map(AsFd::as_fd)).collect();
+            send(to, &piece, &descriptors)?;
+            for waiting in &open.waiting {
+                match waiting {
+                    Waiting::Stream(connection, placeholder) => {
+                        let piece = Piece::WaitingStream { listener: id, id: *connection };
+                        send(to, &piece, &[placeholder.as_fd()])?;
+                    }
+                    Waiting::Kernel(arrival, socket) => {
+                        let arrival = arrival.as_bytes().to_vec();
+                        send(to, &Piece::WaitingKernel { listener: id, arrival }, &[socket.as_fd()])?;
+                    }
+                }
+            }
+        }
+        send(to, &Piece::End, &[])?;
+        match receive(to, &mut Descriptors::default())? {
+            Piece::Taken => Ok(()),
+            _ => Err(broken("the successor says something else than that it has all")),
+        }
+    }
+
+    /// Takes everything from a predecessor, behind [`begin`].
+    pub(super) fn inherit(&mut self, from: BorrowedFd<'_>) -> io::Result<()> {
+        let mut received = Descriptors::default();
+        loop {
+            match receive(from, &mut received)? {
+                Piece::Connection { id, client, server, namespace, names, accepted, cookies } => {
+                    let [common, first, second] = take(&mut received)?;
+                    let application = |(uid, id)| Application { uid, id };
+                    let names_of = |[local, peer]: [SocketAddr; 2]| Names { local, peer };
+                    let connection = Connection {
+                        client: application(client),
+                        server: application(server),
+                        namespace,
+                        names: names_of(names),
+                        accepted: names_of(accepted),
+                    };
+                    self.table.restore_connection(id, connection);
+                    self.registry.insert(id, Memory { common, private: [first, second] }, cookies);
+                }
+                Piece::Listener {
+                    id,
+                    uid,
+                    application,
+                    namespace,
+                    name,
+                    only_ipv6,
+                    backlog,
+                    pid,
+                    cookie,
+                } => {
+                    let mut descriptors = received.iter_mut().filter_map(Option::take);
+                    let pair = descriptors.next().ok_or(broken("a listener came without its pair"))?;
+                    let kernel = descriptors.next();
+                    let application = Application { uid, id: application };
+                    let listener = Listener { application, namespace, name, only_ipv6, backlog, pid };
+                    self.table.restore_listener(id, listener);
+                    self.open_listener(id, Open { pair, cookie, kernel, waiting: VecDeque::new() })?;
+                }
+                Piece::WaitingStream { listener, id } => {
+                    let [placeholder] = take(&mut received)?;
+                    self.restore_waiting(listener, Waiting::Stream(id, placeholder));
+                }
+                Piece::WaitingKernel { listener, arrival } => {
+                    let [socket] = take(&mut received)?;
+                    let arrival =
+                        Arrival::read_from_bytes(&arrival).map_err(|_| broken("an arrival is none"))?;
+                    self.restore_waiting(listener, Waiting::Kernel(arrival, socket));
+                }
+                Piece::End => break,
+                Piece::Begin { .. } | Piece::Taken => return Err(broken("a piece is out of its order")),
+            }
+        }
+        send(from, &Piece::Taken, &[])
+    }
+
+    fn restore_waiting(&mut self, listener: ListenerId, waiting: Waiting) {
+        if let Some(open) = self.open.get_mut(&listener) {
+            open.waiting.push_back(waiting);
+            self.watch(listener);
+        }
+    }
+}

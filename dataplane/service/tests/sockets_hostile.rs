@@ -1,0 +1,505 @@
+//! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and what they had comes back.
+//!
+//! Each test counts the descriptors of this process, in which the service runs: they run one after the other.
+
+mod sockets_place;
+
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, kill_process};
+use sietch_protocol::socket_service::{
+    Descriptors, REQUEST_BYTES, ReplyKind, RequestKind, call, receive_message, relisten, send_message,
+};
+use sietch_service::sockets::{Action, Rule, Rules, limits};
+use zerocopy::IntoBytes as _;
+
+use sockets_place::{Place, arrival, client, connect, listen, request};
+
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
+}
+
+/// Everything that clients made is gone, and the service has as many descriptors as before.
+fn assert_returns(place: &Place, before: usize) {
+    let empty = |shown: &sietch_service::sockets::Shown| {
+        shown.listeners == 0 && shown.connections == 0 && shown.applications == 0 && descriptors() <= before
+    };
+    place.until(empty);
+}
+
+/// A pseudo-random sequence (xorshift): which one does not matter, that it is the same each time does.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % sides
+    }
+}
+
+fn open(place: &Place) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .expect("a descriptor");
+    rustix::net::connect(&socket, &SocketAddrUnix::new(&place.socket).expect("a path")).expect("it serves");
+    socket
+}
+
+#[test]
+fn requests_that_are_none_cost_their_sender_alone() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let mut dice = Dice(0x5eed);
+    for round in 0..2000 {
+        let mut bytes = vec![0; dice.throw(2 * REQUEST_BYTES)];
+        bytes.iter_mut().for_each(|byte| *byte = dice.throw(256) as u8);
+        let mut good = request(RequestKind::Connect);
+        good.kind = dice.throw(14) as u16;
+        // Half of them begin as a request does, a quarter are one but for a few bytes.
+        let keep = [0, 8, 8, REQUEST_BYTES][round % 4].min(bytes.len());
+        bytes[..keep].copy_from_slice(&good.as_bytes()[..keep]);
+        if keep == REQUEST_BYTES {
+            bytes.truncate(keep);
+            for _ in 0..dice.throw(3) {
+                let at = dice.throw(REQUEST_BYTES);
+                bytes[at] = dice.throw(256) as u8;
+            }
+        }
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        let sent: Vec<BorrowedFd<'_>> = vec![null.as_fd(); dice.throw(4)];
+        let socket = open(&place);
+        if !bytes.is_empty() {
+            send_message(socket.as_fd(), &bytes, &sent, SendFlags::empty()).expect("the queue is empty");
+        }
+        if round % 3 == 0 {
+            // An answer, or the end.
+            rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).expect("it is open");
+            let _ = receive_message(
+                socket.as_fd(),
+                &mut [0; 512],
+                &mut Descriptors::default(),
+                RecvFlags::empty(),
+            );
+        }
+    }
+    assert_returns(&place, before);
+}
+
+#[test]
+fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    place.shown();
+    let before = descriptors();
+    {
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let connected = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let (one, other) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        let path =
+            rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).expect("a folder");
+        let idle = client(AddressFamily::INET);
+        let wrong: Vec<(RequestKind, BorrowedFd<'_>)> = vec![
+            (RequestKind::Listen, idle.as_fd()),
+            (RequestKind::Listen, connected.as_fd()),
+            (RequestKind::Listen, udp.as_fd()),
+            (RequestKind::Connect, listening.as_fd()),
+            (RequestKind::Connect, connected.as_fd()),
+            (RequestKind::Connect, udp.as_fd()),
+        ];
+        let never = [
+            one.as_fd(),
+            other.as_fd(),
+            reader.as_fd(),
+            writer.as_fd(),
+            null.as_fd(),
+            memory.as_fd(),
+            path.as_fd(),
+        ];
+        let both = [RequestKind::Listen, RequestKind::Connect];
+        let never = never.into_iter().flat_map(|sent| both.map(|kind| (kind, sent)));
+        for (kind, sent) in wrong.into_iter().chain(never) {
+            let mut asked = request(kind);
+            asked.remote = address.into();
+            let (reply, _) = place.call(&asked, &[sent]).expect("an answer");
+            assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?} {sent:?}");
+            // More than were asked for, and none.
+            let (reply, _) = place.call(&asked, &[sent, sent]).expect("an answer");
+            assert_eq!(reply.kind(), ReplyKind::Refused);
+        }
+        let (reply, _) = place.call(&request(RequestKind::Listen), &[]).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Refused);
+    }
+    place.until(|_| descriptors() <= before);
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    arrival(&placeholder);
+}
+
+#[test]
+fn silent_requests_keep_nobody_else_out_for_long() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    // As many as one user may have, and more: those are turned away at once.
+    let silent: Vec<OwnedFd> = (0..limits::REQUESTS_PER_USER + 50).map(|_| open(&place)).collect();
+    let mut received = Descriptors::default();
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = place.socket.as_os_str().as_bytes();
+    // A program of the same user goes to the kernel meanwhile; the kernel's word for it is an error number, not silence.
+    assert!(call(path, &request(RequestKind::Hello), &[], &mut received).is_err());
+    // They have their time, and then the others.
+    drop(silent.into_iter().take(1));
+    while call(path, &request(RequestKind::Hello), &[], &mut received).is_err() {
+        std::thread::yield_now();
+    }
+    place.until(|shown| shown.counters.turned_away >= 50);
+    assert_returns(&place, before);
+}
+
+#[test]
+fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 50);
+    let (other, elsewhere) = listen(&place, "127.0.0.1:0", 50);
+    let mut kept = Vec::new();
+    let mut kernels = 0;
+    for _ in 0..10_000 {
+        let (reply, descriptors) = connect(&place, address);
+        match reply.kind() {
+            ReplyKind::Connected => kept.push(descriptors),
+            ReplyKind::NotOurs => kernels += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((kept.len(), kernels), (51, 10_000 - 51));
+    // What waits belongs to those who wait: when they have gone, what they left is still to be accepted, as in the kernel.
+    assert_eq!(connect(&place, elsewhere).0.kind(), ReplyKind::Connected);
+    arrival(&other);
+    drop((kept, placeholder, other));
+    assert_returns(&place, before);
+}
+
+#[test]
+fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 4096);
+    let clients: Vec<TcpStream> =
+        (0..150).map(|_| TcpStream::connect(address).expect("the kernel has room")).collect();
+    let held = place
+        .until(|shown| shown.counters.handed_over >= u64::from(limits::IN_PAIR) / 2)
+        .counters
+        .handed_over;
+    assert!(held <= u64::from(limits::IN_PAIR) + 1, "{held} were taken from the kernel");
+    // All of them are there when somebody accepts, in their order.
+    for client in &clients {
+        let (arrival, _) = arrival(&placeholder);
+        assert_eq!(arrival.peer.address(), client.local_addr().ok());
+    }
+    drop((clients, placeholder));
+    assert_returns(&place, before);
+}
+
+#[test]
+fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let (good, address) = listen(&place, "127.0.0.1:0", 16);
+    relisten(good.as_fd(), 2).expect("room");
+    let (bad, _) = listen(&place, "127.0.0.1:0", 16);
+    let null = std::fs::File::open("/dev/null").expect("it is there");
+    send_message(bad.as_fd(), &[7; 40], &[null.as_fd()], SendFlags::empty()).expect("room");
+    place.until(|shown| shown.listeners == 1);
+    let (bad, _) = listen(&place, "127.0.0.1:0", 16);
+    let message = sietch_protocol::socket_service::Relisten::new(5);
+    send_message(bad.as_fd(), message.as_bytes(), &[null.as_fd()], SendFlags::empty()).expect("room");
+    place.until(|shown| shown.listeners == 1);
+    // The good one has its new backlog.
+    let kinds: Vec<ReplyKind> = (0..4).map(|_| connect(&place, address).0.kind()).collect();
+    assert_eq!(kinds[2..], [ReplyKind::Connected, ReplyKind::NotOurs]);
+    drop((good, bad, null));
+    assert_returns(&place, before);
+}
+
+#[test]
+fn an_application_that_takes_connections_away_from_under_accept_loses_its_listener_and_holds_nobody_up() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = kernel.local_addr().expect("bound");
+    let placeholder = place.listen_on(&kernel, 16);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // It waits in `accept` itself, on a socket that it keeps making one that waits.
+        let thief = kernel.try_clone().expect("descriptors");
+        let over = &stop;
+        scope.spawn(move || {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = thief.set_nonblocking(false);
+                let _ = rustix::net::accept(&thief);
+            }
+        });
+        for _ in 0..300 {
+            // Refused once the listener is gone.
+            let _ = TcpStream::connect(address);
+            let (reply, _) = place.call(&request(RequestKind::Hello), &[]).expect("it answers");
+            assert_eq!(reply.kind(), ReplyKind::Here);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let _ = rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both);
+    });
+    drop(placeholder);
+}
+
+#[test]
+fn a_socket_of_another_namespace_finds_nobody_here() {
+    let name = "a_socket_of_another_namespace_finds_nobody_here";
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(|| {
+            #[allow(
+                deprecated,
+                reason = "the other is unsafe: another thread may rely on what is unshared; here none does"
+            )]
+            let unshared = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET);
+            if unshared.is_err() {
+                eprintln!("SKIPPED {name}: needs root");
+                return;
+            }
+            assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+            // And a listener of there has the same name without being in anybody's way.
+            let socket = client(AddressFamily::INET);
+            rustix::net::bind(&socket, &address).expect("an empty namespace");
+            rustix::net::listen(&socket, 5).expect("bound");
+            let there = place.listen_on(&socket, 5);
+            assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+            arrival(&there);
+        });
+        tried.join().expect("it passes");
+    });
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    arrival(&placeholder);
+}
+
+#[test]
+fn rules_decide_at_connection_set_up() {
+    let _turn = one_at_a_time();
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = free.local_addr().expect("bound").port();
+    let deny =
+        |action| Rules(vec![Rule { allow: false, action: Some(action), uid: None, ports: port..=port }]);
+    let place = Place::with(deny(Action::Listen));
+    let (reply, _) = place.call(&request(RequestKind::Listen), &[free.as_fd()]).expect("an answer");
+    assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
+    place.tell(sietch_service::sockets::Command::Rules(deny(Action::Connect)));
+    let placeholder = place.listen_on(&free, 16);
+    let (reply, _) = connect(&place, SocketAddr::from(([127, 0, 0, 1], port)));
+    assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
+    place.until(|shown| shown.counters.denied == 2);
+    drop(placeholder);
+}
+
+/// Where [`application`] finds the service, and a listener to connect to.
+const SERVICE: &str = "SIETCH_HOSTILE_SERVICE";
+const TARGET: &str = "SIETCH_HOSTILE_TARGET";
+
+/// Not a test: what the others start, kill and stop. It listens, connects to itself and to the target, accepts, and lets go, for ever.
+#[test]
+fn application() {
+    let Some(path) = std::env::var_os(SERVICE) else { return };
+    let target: SocketAddr = std::env::var(TARGET).expect("both are set").parse().expect("an address");
+    let ask = |kind, remote: Option<SocketAddr>, sent: &OwnedFd| {
+        let mut asked = request(kind);
+        asked.application = [9; 16];
+        asked.backlog = 8;
+        asked.remote = remote.map_or(asked.remote, Into::into);
+        let mut received = Descriptors::default();
+        use std::os::unix::ffi::OsStrExt as _;
+        let reply = call(path.as_bytes(), &asked, &[sent.as_fd()], &mut received);
+        (reply, received)
+    };
+    println!("READY");
+    let mut held = std::collections::VecDeque::new();
+    loop {
+        let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let own = kernel.local_addr().expect("bound");
+        let (_, listening) = ask(RequestKind::Listen, None, &kernel.into());
+        for _ in 0..4 {
+            held.push_back(ask(RequestKind::Connect, Some(own), &client(AddressFamily::INET)).1);
+            held.push_back(ask(RequestKind::Connect, Some(target), &client(AddressFamily::INET)).1);
+        }
+        let mut received = Descriptors::default();
+        if let Some(placeholder) = &listening[0] {
+            let _ = receive_message(placeholder.as_fd(), &mut [0; 128], &mut received, RecvFlags::DONTWAIT);
+        }
+        held.push_back(received);
+        held.push_back(listening);
+        while held.len() > 40 {
+            held.pop_front();
+        }
+    }
+}
+
+/// A process that does that.
+fn spawn(place: &Place, target: SocketAddr) -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "application", "--nocapture"])
+        .env(SERVICE, &place.socket)
+        .env(TARGET, target.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let mut said = Vec::new();
+    let out = child.stdout.as_mut().expect("it is piped");
+    while !said.ends_with(b"READY\n") {
+        let mut byte = [0];
+        assert_eq!(out.read(&mut byte).expect("a pipe"), 1, "it did not start");
+        said.push(byte[0]);
+    }
+    child
+}
+
+fn end(mut child: Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Takes whatever has arrived, so that the target's queue is not what decides.
+fn accept_all(placeholder: &OwnedFd) {
+    let mut received = Descriptors::default();
+    while receive_message(placeholder.as_fd(), &mut [0; 128], &mut received, RecvFlags::DONTWAIT).is_ok() {}
+}
+
+#[test]
+fn applications_killed_at_any_point_leave_nothing_behind() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let rounds: u64 =
+        std::env::var("SIETCH_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 4096);
+    let mut dice = Dice(0xdead);
+    for _ in 0..rounds {
+        let child = spawn(&place, address);
+        // Somewhere in what it does; how far it comes, nobody knows.
+        let enough = place.shown().counters.connected + dice.throw(60) as u64;
+        while place.shown().counters.connected < enough {
+            accept_all(&placeholder);
+        }
+        end(child);
+        // The others are served, and what the dead one had is not theirs.
+        accept_all(&placeholder);
+        let (reply, own) = connect(&place, address);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        drop(own);
+    }
+    accept_all(&placeholder);
+    place.until(|shown| shown.listeners == 1 && shown.connections == 0);
+    drop(placeholder);
+    assert_returns(&place, before);
+}
+
+#[test]
+fn a_stopped_application_with_full_queues_disturbs_nobody() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 64);
+    let child = spawn(&place, address);
+    let pid = Pid::from_child(&child);
+    place.until(|shown| shown.listeners > 1);
+    kill_process(pid, Signal::STOP).expect("it runs");
+    accept_all(&placeholder);
+    // Somebody has connections that nobody takes, and a service that asks nobody.
+    for _ in 0..200 {
+        let (reply, _own) = connect(&place, address);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        arrival(&placeholder);
+    }
+    kill_process(pid, Signal::KILL).expect("it is there");
+    end(child);
+    accept_all(&placeholder);
+    drop(placeholder);
+    assert_returns(&place, before);
+}
+
+#[test]
+fn an_administrator_revokes_one_application_and_others_go_on() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let elsewhere = kernel.local_addr().expect("bound");
+    let mut asked = request(RequestKind::Listen);
+    (asked.application, asked.backlog) = ([8; 16], 16);
+    let (_, mut other) = place.call(&asked, &[kernel.as_fd()]).expect("an answer");
+    let other = other[0].take().expect("a placeholder");
+    drop(kernel);
+    let (_, own) = connect(&place, address);
+    arrival(&placeholder);
+    let list = || {
+        let (reply, descriptors) = place.call(&request(RequestKind::List), &[]).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Listed);
+        let file = descriptors[0].as_ref().expect("a list");
+        let text = sietch_protocol::sealed::read(file, 1 << 20).expect("sealed");
+        serde_json::from_slice::<sietch_service::sockets::administration::Listing>(&text).expect("a list")
+    };
+    let before = list();
+    assert_eq!((before.applications.len(), before.listeners.len(), before.connections.len()), (2, 2, 1));
+    let (reply, _) = place.call(&request(RequestKind::Revoke), &[]).expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::Listed);
+    // The listener is gone, the connection says so, and a stranger's is as it was.
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+    let page = own[2].as_ref().expect("a private page");
+    let end = sietch_ring::stream::End::attach(own[1].as_ref().expect("memory").as_fd(), page.as_fd())
+        .expect("ours");
+    let state = end.private().state.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(state, sietch_ring::stream::state::FAILED);
+    assert_eq!(end.private().take_error(), rustix::io::Errno::CONNRESET.raw_os_error().unsigned_abs());
+    assert_eq!(connect(&place, elsewhere).0.kind(), ReplyKind::Connected);
+    arrival(&other);
+    let (reply, _) = place
+        .call(&sietch_protocol::socket_service::Request::new(RequestKind::Revoke, [1; 16]), &[])
+        .expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::Refused);
+}
+
+#[test]
+fn a_pair_of_sockets_is_no_placeholder() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let (one, _other) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("descriptors");
+    let (reply, _) = place.call(&request(RequestKind::Adopt), &[one.as_fd()]).expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::Unknown);
+}
