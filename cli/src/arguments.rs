@@ -40,6 +40,8 @@ pub enum Command {
     Stat(StatArguments),
     /// Show the sockets of all applications, as `ss -ti` shows the kernel's
     Ss(SsArguments),
+    /// Show the programs under `sietch run`: their listeners, and the connections between them
+    Sockets(SocketsArguments),
     /// Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs
     Capture(CaptureArguments),
     /// Make, show, resize, trim and delete storage areas
@@ -50,7 +52,8 @@ pub enum Command {
     /// Run a program, unmodified, with Sietch's TCP sockets in place of the kernel's. The exit status is the program's; 125 if Sietch is not
     /// ready, 126 if the program cannot be started or served, 127 if it is not there
     Run(run::RunArguments),
-    /// Take a grant back while its holder runs; `sietch restore` allows it again
+    /// Take a grant back while its holder runs; `sietch restore` allows it again. Or end the listeners and connections of an application under
+    /// `sietch run`, named by its number in `sietch sockets`
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again
     Restore(NameArguments),
@@ -373,6 +376,10 @@ pub struct ServiceArguments {
     #[arg(long)]
     pub sockets_only: bool,
 
+    /// Take listeners and connections over from the service that serves there now, which ends: no program notices
+    #[arg(long)]
+    pub succeed: bool,
+
     /// The supervisor's process: end when it ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub parent: Option<i32>,
@@ -433,6 +440,18 @@ pub struct SsArguments {
     pub vnic: Option<String>,
 
     /// Print JSON; times are in nanoseconds, quantities in bytes
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sietch sockets`.
+#[derive(Clone, Debug, Args)]
+pub struct SocketsArguments {
+    /// The service's socket [default: as for `sietch run`]
+    #[arg(long, value_name = "PATH")]
+    pub sockets: Option<PathBuf>,
+
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

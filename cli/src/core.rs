@@ -70,7 +70,7 @@ struct Port {
 pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets_beside(socket));
     // While there may still be the right to.
-    let listening = Sockets::open(&path);
+    let listening = Sockets::open(&path, arguments.succeed);
     if let Some(account) = arguments.run_as {
         privilege::give_up(account)?;
     }
@@ -124,6 +124,7 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
         }
     }
     if over(&core) {
+        // A successor has it; the other roles have none, and their holders ask again.
         return core.sockets.map_or(Ok(()), Sockets::join);
     }
     if core.storage.is_finished() {

@@ -22,6 +22,7 @@ mod privilege;
 mod run;
 mod service;
 mod settings;
+mod sockets;
 mod ss;
 mod stat;
 mod status;
@@ -87,9 +88,13 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Status(status) => status::run(&client(), status.json),
         Command::Stat(stat) => stat::run(&client(), stat),
         Command::Ss(arguments) => ss::run(&client(), &arguments),
+        Command::Sockets(arguments) => sockets::run(socket.as_deref(), &arguments),
         Command::Capture(arguments) => capture::run(&client(), &arguments),
         Command::Vsa(command) => vsa::run(&client(), &command),
         Command::Mount(arguments) => mount::run(&client(), &arguments),
+        Command::Revoke(grant) if sockets::application(&grant.name).is_some() => {
+            sockets::revoke(socket.as_deref(), &grant.name)
+        }
         Command::Revoke(grant) => administration::revoke(&client(), &grant.name),
         Command::Restore(grant) => administration::restore(&client(), &grant.name),
         Command::Reload => administration::reload(&client()),

@@ -1,11 +1,12 @@
 //! The socket role of a service core: unmodified programs' sockets (docs/spec/sockets.md).
 //!
 //! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound under another name, opened to everybody and put in
-//!    its place at once, so that nobody finds half of it; what an earlier service left there goes. Where one still answers, that one stays.
+//!    its place at once, so that nobody finds half of it; what an earlier service left there goes. Where one still answers, that one stays,
+//!    or hands everything over (`--succeed`): a new release takes the place of the old one, and no program notices.
 //! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the daemon, on a page of its own.
 //! 3. It needs no daemon: `sietch service --sockets-only` is this role alone, for any user.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch::{Kind, Metrics, clock};
-use sietch_protocol::socket_service::{Descriptors, Request, RequestKind, call};
+use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
 use sietch_protocol::{CallError, Connection};
-use sietch_service::sockets::{Board, Command, Counters, Geometry, Options, Rules, Shown, run};
+use sietch_service::sockets::{Board, Command, Counters, Geometry, Options, Rules, Shown, Source, run};
 
 use crate::error::Error;
 use crate::output;
@@ -46,12 +48,19 @@ impl Sockets {
     ///
     /// # Errors
     /// [`Error::SocketService`]: there is one already, or the folder is not ours.
-    pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
+    pub(super) fn open(path: &Path, succeed: bool) -> Result<Source, Error> {
         let failed = |source: std::io::Error| Error::SocketService {
             path: path.to_owned(),
             mend: "name another place with `--sockets PATH`",
             source,
         };
+        if succeed {
+            return succession(path).map(Source::Predecessor).map_err(|error| Error::SocketService {
+                path: path.to_owned(),
+                mend: "only the user of a service that runs, and root, can take it over; without --succeed a new one starts",
+                source: error.into(),
+            });
+        }
         let hello = Request::new(RequestKind::Hello, [0; 16]);
         if call(path.as_os_str().as_bytes(), &hello, &[], &mut Descriptors::default()).is_ok() {
             return Err(Error::SocketService {
@@ -75,14 +84,14 @@ impl Sockets {
             let _ = std::fs::remove_file(&new);
             failed(error)
         })?;
-        Ok(socket)
+        Ok(Source::New(socket))
     }
 
     /// Starts the thread.
     ///
     /// # Errors
     /// [`Error::Start`]: no descriptors or threads are left.
-    pub(super) fn start(socket: OwnedFd, path: PathBuf) -> Result<Self, Error> {
+    pub(super) fn start(socket: Source, path: PathBuf) -> Result<Self, Error> {
         let failed = |source| Error::Start { what: "the socket service", source };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed(error.into()))?;
@@ -134,18 +143,28 @@ impl Sockets {
             tracing::warn!("{PAGE}: its counters are not shown: {cause}");
         }
         if !self.shared {
-            connection.publish_metrics(page.label(), std::os::fd::AsFd::as_fd(page))?;
+            connection.publish_metrics(page.label(), page.as_fd())?;
             self.shared = true;
         }
         Ok(())
     }
 }
 
+/// A connection to the service at `path`, which is ready to hand everything over.
+fn succession(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::connect(&predecessor, &SocketAddrUnix::new(path)?)?;
+    let request = Request::new(RequestKind::Succeed, [0; 16]);
+    let reply = call_on(predecessor.as_fd(), &request, &[], &mut Descriptors::default())?;
+    if reply.kind() == ReplyKind::Handover { Ok(predecessor) } else { Err(Errno::PERM) }
+}
+
 /// Serves with nothing else beside it, until a signal ends the process.
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].
-pub(super) fn alone(socket: OwnedFd, path: PathBuf) -> Result<(), Error> {
+pub(super) fn alone(socket: Source, path: PathBuf) -> Result<(), Error> {
     let shown = path.display().to_string();
     let sockets = Sockets::start(socket, path)?;
     output::print(&format!("{shown}\n"))?;

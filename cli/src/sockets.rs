@@ -1,0 +1,200 @@
+//! `sietch sockets`, and `sietch revoke APPLICATION`: what programs under `sietch run` have, and its end.
+//!
+//! 1. The socket service is asked: root and its own user see everything, others what is theirs.
+//! 2. To revoke, the service closes the application's listeners and marks its connections as reset. A program that sleeps in a call does not look at
+//!    memory, so the sockets that stand for those connections are shut down as well, in every process that has them and that this
+//!    user may reach into ([`wake`]). Where that is not allowed, the program notices at its next call.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call};
+use sietch_service::sockets::administration::{Cut, Listing};
+
+use crate::arguments::SocketsArguments;
+use crate::error::Error;
+use crate::output;
+use crate::paths;
+use crate::style::{Cell, Palette, Table};
+
+/// Bytes of a list at most.
+const MOST: u64 = 64 << 20;
+
+/// The id of an application, as lists show it: 32 hexadecimal digits.
+pub fn application(text: &str) -> Option<[u8; 16]> {
+    if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+}
+
+/// Lists.
+///
+/// # Errors
+/// [`Error::SocketService`]: nobody serves.
+pub fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Error> {
+    let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
+    let listing: Listing = ask(&path, &Request::new(RequestKind::List, [0; 16]))?;
+    let text = if arguments.json { output::json(&listing)? } else { render(&listing, Palette::of_stdout()) };
+    output::print(&text)
+}
+
+/// Ends what an application has.
+///
+/// # Errors
+/// [`Error::SocketService`]: nobody serves, or there is no such application of this user.
+pub fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
+    let path = paths::sockets(daemon);
+    let id = application(name).unwrap_or_default();
+    let cut: Cut = ask(&path, &Request::new(RequestKind::Revoke, id))?;
+    wake(&cut.connections.iter().flatten().copied().collect());
+    output::print(&format!(
+        "{name}: {} listeners closed, {} connections reset\n",
+        cut.listeners,
+        cut.connections.len()
+    ))
+}
+
+fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
+    let failed = |source: std::io::Error, mend| Error::SocketService { path: path.to_owned(), mend, source };
+    let mut received = Descriptors::default();
+    let start = "start one with `sietch up`, or name its socket";
+    let reply = call(path.as_os_str().as_bytes(), request, &[], &mut received)
+        .map_err(|error| failed(error.into(), start))?;
+    let file = match (reply.kind(), received.into_iter().flatten().next()) {
+        (ReplyKind::Listed, Some(file)) => file,
+        (ReplyKind::Refused, _) if reply.error() == Errno::SRCH => {
+            let none = std::io::Error::other("no application of this number has anything");
+            return Err(failed(none, "`sietch sockets` lists those that there are"));
+        }
+        _ => return Err(failed(Errno::PROTO.into(), "run service and command from one release")),
+    };
+    let bytes = sietch_protocol::sealed::read(file, MOST)
+        .map_err(|error| failed(std::io::Error::other(error), "try again"))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| failed(error.into(), "run service and command from one release"))
+}
+
+/// Shuts down the sockets with these cookies, wherever they are.
+fn wake(cookies: &BTreeSet<u64>) {
+    if cookies.is_empty() {
+        return;
+    }
+    let Ok(processes) = std::fs::read_dir("/proc") else { return };
+    let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for pid in numbers.filter_map(Pid::from_raw) {
+        // Another user's, or gone: nothing to be done about either.
+        let folder = format!("/proc/{}/fd", pid.as_raw_nonzero());
+        let (Ok(found), Ok(process)) = (std::fs::read_dir(folder), pidfd_open(pid, PidfdFlags::empty()))
+        else {
+            continue;
+        };
+        for entry in found.flatten() {
+            let is_socket = std::fs::read_link(entry.path())
+                .is_ok_and(|link| link.as_os_str().as_bytes().starts_with(b"socket:"));
+            let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(number) = number.filter(|_| is_socket) else { continue };
+            let Ok(socket) = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) else { continue };
+            let known =
+                rustix::net::sockopt::socket_cookie(&socket).is_ok_and(|cookie| cookies.contains(&cookie));
+            if known {
+                let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
+            }
+        }
+    }
+}
+
+fn render(listing: &Listing, palette: Palette) -> String {
+    let mut text = String::new();
+    let mut applications = Table::new(0);
+    applications.headings(&["APPLICATION", "UID", "LISTENERS", "CONNECTED", "ACCEPTED"]);
+    for found in &listing.applications {
+        applications.row(vec![
+            Cell::text(&found.id),
+            Cell::text(found.uid).right(),
+            Cell::number(found.listeners as u64),
+            Cell::number(found.connections as u64),
+            Cell::number(found.accepted as u64),
+        ]);
+    }
+    text.push_str(&applications.render(palette));
+    if !listing.listeners.is_empty() {
+        let mut listeners = Table::new(0);
+        listeners.headings(&["LISTENS", "BACKLOG", "PID", "APPLICATION"]);
+        for found in &listing.listeners {
+            listeners.row(vec![
+                Cell::text(found.name),
+                Cell::number(u64::from(found.backlog)),
+                Cell::text(found.pid).right(),
+                Cell::text(&found.application),
+            ]);
+        }
+        let _ = write!(text, "\n{}", listeners.render(palette));
+    }
+    if !listing.connections.is_empty() {
+        let mut connections = Table::new(0);
+        connections.headings(&["CONNECTED", "TO", "APPLICATION", "OF"]);
+        for found in &listing.connections {
+            connections.row(vec![
+                Cell::text(found.local),
+                Cell::text(found.peer),
+                Cell::text(&found.applications[0]),
+                Cell::text(&found.applications[1]),
+            ]);
+        }
+        let _ = write!(text, "\n{}", connections.render(palette));
+    }
+    if listing.omitted > 0 {
+        let _ = writeln!(text, "{} more connections", listing.omitted);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sietch_service::sockets::administration::{ListedApplication, ListedConnection, ListedListener};
+
+    #[test]
+    fn an_application_is_named_by_all_its_digits() {
+        assert_eq!(application("000102030405060708090a0b0c0d0eff").map(|id| (id[1], id[15])), Some((1, 255)));
+        assert_eq!(application("kv"), None);
+        assert_eq!(application("000102030405060708090a0b0c0d0ef"), None);
+        assert_eq!(application("+00102030405060708090a0b0c0d0eff"), None);
+    }
+
+    #[test]
+    fn a_list_shows_who_has_what() {
+        let id = "07".repeat(16);
+        let listing = Listing {
+            applications: vec![ListedApplication {
+                id: id.clone(),
+                uid: 1000,
+                listeners: 1,
+                connections: 2,
+                accepted: 3,
+            }],
+            listeners: vec![ListedListener {
+                application: id.clone(),
+                pid: 77,
+                name: "127.0.0.1:6379".parse().expect("an address"),
+                namespace: 1,
+                backlog: 511,
+            }],
+            connections: vec![ListedConnection {
+                applications: [id.clone(), id.clone()],
+                local: "127.0.0.1:61000".parse().expect("an address"),
+                peer: "127.0.0.1:6379".parse().expect("an address"),
+            }],
+            omitted: 4,
+        };
+        let text = render(&listing, Palette::plain());
+        for wanted in [&id, "127.0.0.1:61000", "511", "77", "4 more connections"] {
+            assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
+        }
+    }
+}
