@@ -60,7 +60,10 @@ impl Body {
         let epfd = self.epfd;
         let slot = self.slot(number);
         let event = match slot.what {
-            What::Native | What::Nothing => libc::epoll_event { events: slot.events, u64: slot.data },
+            What::Native | What::Nothing => {
+                let events = slot.held.as_ref().map_or(slot.events, |held| native_events(held, slot.events));
+                libc::epoll_event { events, u64: slot.data }
+            }
             What::Stream | What::Dormant | What::Nested => {
                 let events = INPUT_EDGE | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: TAG | u64::from(number) }
@@ -68,6 +71,11 @@ impl Body {
         };
         Registration { epfd, fd: slot.fd, event }
     }
+}
+
+/// What the kernel is asked of a socket with the program's own data: a listener is never writable, as its placeholder would be.
+fn native_events(held: &Held, events: u32) -> u32 {
+    if held.kind() == Kind::Listener { events & !(look::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
 }
 
 /// Registers with the kernel what it may have dropped or not.
@@ -216,7 +224,10 @@ struct Change<'a> {
 
 /// Gives the kernel what is new to it.
 fn register_new(epfd: c_int, to: &Change<'_>, slot: Option<&Registration>) -> Outcome {
-    let event = slot.map_or(to.event, |slot| slot.event);
+    let mut event = slot.map_or(to.event, |slot| slot.event);
+    if to.what == What::Native {
+        event.events = native_events(to.target, event.events);
+    }
     // SAFETY: the event outlives the call.
     unsafe { kernel::epoll_ctl(epfd, to.call, to.fd, &raw const event) }
 }

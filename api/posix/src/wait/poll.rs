@@ -8,7 +8,8 @@
 //! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for, look once more, and sleep in the kernel on the placeholders
 //!    and everything else; afterwards take the requests back. If somebody else waits at the same end, its wake-up might be what lies there: the
 //!    bytes stay, the placeholder is asked for hang-ups only, and the sleep is cut in slices.
-//! 6. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end every sleep, and nothing else can come.
+//! 6. A listener is never writable, as its placeholder would be: it is not asked for that.
+//! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end every sleep, and nothing else can come.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -131,11 +132,15 @@ fn all(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
-    let mut any = false;
-    let mut mixed = false;
+    let (mut any, mut mixed, mut listens) = (false, false, false);
     for ((one, our), other) in asked.iter().zip(ours.iter_mut()).zip(kernel.iter_mut()) {
-        our.held = table::find(one.fd).filter(is_watchable);
+        let found = table::find(one.fd);
         *other = libc::pollfd { fd: -1, events: one.events, revents: 0 };
+        if found.as_ref().is_some_and(|held| held.kind() == Kind::Listener) {
+            other.events &= !(OUTPUT as i16 | libc::POLLWRBAND);
+            listens = true;
+        }
+        our.held = found.filter(is_watchable);
         if our.held.is_some() {
             any = true;
         } else {
@@ -144,8 +149,13 @@ fn all(
         }
     }
     if !any {
+        let entries = if listens { &mut *kernel } else { &mut *asked };
         // SAFETY: a slice; the caller of `poll` promised the mask.
-        return unsafe { kernel::poll(asked.as_mut_ptr(), asked.len(), timeout, mask) };
+        let answer = unsafe { kernel::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) };
+        if listens && answer.is_ok() {
+            asked.iter_mut().zip(kernel.iter()).for_each(|(one, other)| one.revents = other.revents);
+        }
+        return answer;
     }
     Set { asked, ours, kernel, mixed, peer: None }.run(timeout, mask)
 }

@@ -331,7 +331,11 @@ impl Generator {
             let to = self.model.free(&mut self.random);
             self.start(sleeper, Operation::Accept { fd: listener, to, room: 128 });
             match self.random.below(5) {
-                0 => self.main(Operation::Shutdown { fd: listener, how: self.how() }),
+                0 => {
+                    self.main(Operation::Shutdown { fd: listener, how: self.how() });
+                    self.main(Operation::Close { fd: listener });
+                    self.model.at(listener).kind = Kind::Closed;
+                }
                 1 => {}
                 _ => {
                     let client = self.client(listener, host);

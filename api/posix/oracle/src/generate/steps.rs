@@ -167,9 +167,10 @@ impl Generator {
 
     fn shutting(&mut self) {
         let actor = self.actor();
-        let fd = self
-            .model
-            .likely(&mut self.random, &[Kind::Connected, Kind::Connected, Kind::Listening, Kind::Fresh]);
+        let fd = self.model.likely(&mut self.random, &[Kind::Connected, Kind::Connected, Kind::Fresh]);
+        if self.model.at(fd).kind == Kind::Listening {
+            return;
+        }
         let how = self.random.one(&[0, 1, 1, 1, 2, 2, 3, -1]);
         self.by(actor, Operation::Shutdown { fd, how });
     }
@@ -318,7 +319,7 @@ impl Generator {
                 let fd = self.model.likely(&mut self.random, &[Kind::Connected, Kind::Listening]);
                 // A socket that was never bound has no port to be reached at.
                 let port = self.model.some(&mut self.random, &[Kind::Bound]).map_or(Port::Any, Port::Of);
-                let hosts = ["lo4", "lo6", "short", "long", "unspec"];
+                let hosts = ["lo4", "lo6", "short", "long"];
                 let address = Address::new(self.random.one(&hosts), port);
                 self.main(Operation::Connect { fd, address });
             }

@@ -188,28 +188,28 @@ named! {
     streams_full_and_emptied
     streams_pointers_to_nothing
     streams_select
-    ---
     streams_an_address_in_use
-    fork_a_listener_of_a_dead_child_refuses
-    exec_an_epoll_goes_on
-    threads_accept_is_woken_by_shutdown
-    threads_epoll_wait_is_woken_by_what_another_adds
-    threads_send_is_woken_by_its_own_shutdown
-    epoll_edge
     epoll_listener_level_and_edge
     epoll_added_before_listen_and_connect
-    epoll_nested_edge
-    epoll_mixed_with_pipes_and_eventfds
-    epoll_shared_by_a_fork
-    epoll_shared_by_a_fork_after_a_close_in_the_parent
     signals_receiving_restarted
     signals_accepting
     signals_sigpipe
     streams_sending_to_who_has_closed
-    streams_connect_in_every_state
     streams_flags_of_receiving
     streams_listeners
     streams_timeouts
+    fork_a_listener_of_a_dead_child_refuses
+    threads_accept_is_woken_by_shutdown
+    threads_send_is_woken_by_its_own_shutdown
+    streams_connect_in_every_state
+    ---
+    exec_an_epoll_goes_on
+    threads_epoll_wait_is_woken_by_what_another_adds
+    epoll_edge
+    epoll_nested_edge
+    epoll_mixed_with_pipes_and_eventfds
+    epoll_shared_by_a_fork
+    epoll_shared_by_a_fork_after_a_close_in_the_parent
 }
 
 #[test]

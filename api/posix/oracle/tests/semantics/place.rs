@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_posix_oracle::session::Setting;
 use sietch_ring::stream::Geometry;
-use sietch_service::sockets::{Board, Options, Rules, run};
+use sietch_service::sockets::{Board, Options, Rules, Source, run};
 
 /// The kernel's sockets.
 pub fn kernel() -> Setting {
@@ -67,7 +67,7 @@ fn serve() -> PathBuf {
     rustix::net::bind(&listening, &SocketAddrUnix::new(&socket).expect("a short path")).expect("a path");
     rustix::net::listen(&listening, 1024).expect("a listener");
     let options = Options {
-        socket: listening,
+        socket: Source::New(listening),
         rules: Rules::default(),
         geometry: Geometry { smallest: 14, largest: 22 },
     };
