@@ -23,8 +23,10 @@ pub use string::{Digits, StringValue};
 
 /// Longest string that is called embstr rather than raw.
 pub const EMBEDDED_LIMIT: usize = 44;
-/// Most fields of a small hash.
+/// Most fields of a small hash: a look-up compares with all of them.
 pub const SMALL_HASH_ENTRIES: usize = 128;
+/// Most fields of a hash that is called listpack, as it is by default in Redis 7.0.
+pub const LISTPACK_HASH_ENTRIES: usize = 512;
 /// Longest field name or value in a small hash, in bytes.
 pub const SMALL_HASH_BYTES: usize = 64;
 /// Most members of a set kept as sorted integers.

@@ -1,6 +1,8 @@
 //! A hash: a vector of fields in order of insertion while it is small, else an index.
+//!
+//! Redis keeps more fields in a listpack than are searched one by one here. What OBJECT ENCODING says is therefore kept apart from what there is.
 
-use super::{SMALL_HASH_BYTES, SMALL_HASH_ENTRIES, allocation};
+use super::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES, allocation};
 use crate::index::{Index, Keyed};
 
 /// One field.
@@ -31,6 +33,8 @@ pub struct Hash {
     /// Bytes of the fields' allocations.
     bytes: usize,
     seed: u64,
+    /// It never had more fields, or longer ones, than a listpack of Redis may have.
+    listpack: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,7 +46,7 @@ enum Fields {
 impl Hash {
     /// An empty hash. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self { fields: Fields::Small(Vec::new()), bytes: 0, seed }
+        Self { fields: Fields::Small(Vec::new()), bytes: 0, seed, listpack: true }
     }
 
     /// Fields.
@@ -60,10 +64,7 @@ impl Hash {
 
     /// What OBJECT ENCODING says.
     pub fn encoding(&self) -> &'static str {
-        match &self.fields {
-            Fields::Small(_) => "listpack",
-            Fields::Index(_) => "hashtable",
-        }
+        if self.listpack { "listpack" } else { "hashtable" }
     }
 
     /// Estimated bytes on the heap.
@@ -92,6 +93,7 @@ impl Hash {
     /// Sets a field; whether it is new.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
         if name.len() > SMALL_HASH_BYTES || value.len() > SMALL_HASH_BYTES {
+            self.listpack = false;
             self.convert();
         }
         if let Fields::Small(fields) = &mut self.fields {
@@ -115,11 +117,12 @@ impl Hash {
             Fields::Index(index) => index.insert(new),
         };
         self.bytes -= old.as_ref().map_or(0, Field::bytes);
+        self.listpack &= self.len() <= LISTPACK_HASH_ENTRIES;
         old.is_none()
     }
 
-    /// Turns a small hash into an index, as arguments that are too long for it ask even before they are used.
-    pub fn convert(&mut self) {
+    /// Turns a small hash into an index.
+    fn convert(&mut self) {
         if let Fields::Small(fields) = &mut self.fields {
             let mut index = Index::new(self.seed);
             for field in fields.drain(..) {

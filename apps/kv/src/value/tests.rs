@@ -202,10 +202,13 @@ fn encodings_change_where_redis_changes_them() {
     set.insert(b"512");
     assert_eq!(set.encoding(), "hashtable");
     let mut hash = Hash::new(1);
-    (0..128).for_each(|n| assert!(hash.insert(n.to_string().as_bytes(), &[b'v'; 64])));
-    assert_eq!(hash.encoding(), "listpack");
-    hash.insert(b"128", b"");
-    assert_eq!((hash.encoding(), hash.len()), ("hashtable", 129));
+    (0..512).for_each(|n| assert!(hash.insert(n.to_string().as_bytes(), &[b'v'; 64])));
+    hash.insert(b"0", b"");
+    assert_eq!((hash.encoding(), hash.len()), ("listpack", 512));
+    hash.insert(b"512", b"");
+    assert_eq!((hash.encoding(), hash.len()), ("hashtable", 513));
+    hash.remove(b"512");
+    assert_eq!(hash.encoding(), "hashtable");
     let mut hash = Hash::new(1);
     hash.insert(b"f", &[b'v'; 65]);
     assert_eq!(hash.encoding(), "hashtable");
