@@ -479,15 +479,22 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let (reply, _) = place.call(&request(RequestKind::Revoke), &[]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
     // The listener is gone, the connection says so, and a stranger's is as it was.
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+    assert!(TcpListener::bind(address).is_ok(), "the port is free");
     let page = own[2].as_ref().expect("a private page");
     let end = sietch_ring::stream::End::attach(own[1].as_ref().expect("memory").as_fd(), page.as_fd())
         .expect("ours");
     let state = end.private().state.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(state, sietch_ring::stream::state::FAILED);
     assert_eq!(end.private().take_error(), rustix::io::Errno::CONNRESET.raw_os_error().unsigned_abs());
-    assert_eq!(connect(&place, elsewhere).0.kind(), ReplyKind::Connected);
+    let mut asked = request(RequestKind::Connect);
+    (asked.application, asked.remote) = ([6; 16], elsewhere.into());
+    let (reply, _) = place.call(&asked, &[client(AddressFamily::INET).as_fd()]).expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::Connected);
     arrival(&other);
+    // What is revoked does not come back by asking again.
+    let again = TcpListener::bind(address).expect("the port is free");
+    let (reply, _) = place.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
+    assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
     let (reply, _) = place
         .call(&sietch_protocol::socket_service::Request::new(RequestKind::Revoke, [1; 16]), &[])
         .expect("an answer");

@@ -55,6 +55,9 @@ _sietch() {
             sietch,service)
                 cmd="sietch__subcmd__service"
                 ;;
+            sietch,sockets)
+                cmd="sietch__subcmd__sockets"
+                ;;
             sietch,ss)
                 cmd="sietch__subcmd__ss"
                 ;;
@@ -104,7 +107,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat ss capture vsa mount run revoke restore reload doctor daemon kv service completions man"
+            opts="-h -V --socket --help --version up down status stat ss sockets capture vsa mount run revoke restore reload doctor daemon kv service completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -460,7 +463,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__service)
-            opts="-h -V --run-as --parent --socket --help --version"
+            opts="-h -V --run-as --sockets --sockets-only --succeed --parent --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -470,7 +473,33 @@ _sietch() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --sockets)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --parent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__sockets)
+            opts="-h -V --sockets --json --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --sockets)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

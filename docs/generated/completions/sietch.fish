@@ -32,17 +32,18 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "down" -d 'Stop what `
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and who holds them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "sockets" -d 'Show the programs under `sietch run`: their listeners, and the connections between them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Make, show, resize, trim and delete storage areas'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "mount" -d 'Show the storage areas as files, read-only, until Ctrl-C'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "run" -d 'Run a program, unmodified, with Sietch\'s TCP sockets in place of the kernel\'s. The exit status is the program\'s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again. Or end the listeners and connections of an application under `sietch run`, named by its number in `sietch sockets`'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Say what this machine can do, and how to mend what is missing'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the software switch between the VNICs of kind "switch"'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under `sietch run`'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "man" -d 'Write the man pages into a folder'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
@@ -91,6 +92,11 @@ complete -c sietch -n "__fish_sietch_using_subcommand ss" -l socket -d 'The daem
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -l json -d 'Print JSON; times are in nanoseconds, quantities in bytes'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l sockets -d 'The service\'s socket [default: as for `sietch run`]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand sockets" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand sockets" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s w -l write -d 'The file to write; `-` is standard output' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s c -l count -d 'End after so many frames [default: at Ctrl-C]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -l seconds -d 'End after so many seconds [default: at Ctrl-C]' -r
@@ -207,8 +213,11 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets -d 'Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the daemon\'s socket]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l parent -d 'The supervisor\'s process: end when it ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets-only -d 'Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints the socket\'s path once it serves'
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l succeed -d 'Take listeners and connections over from the service that serves there now, which ends: no program notices'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F

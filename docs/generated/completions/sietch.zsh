@@ -99,6 +99,17 @@ _arguments "${_arguments_options[@]}" : \
 '::vnic -- The VNIC whose holder is asked \[default\: every VNIC that is held; root or the daemon'\''s user only\]:_default' \
 && ret=0
 ;;
+(sockets)
+_arguments "${_arguments_options[@]}" : \
+'--sockets=[The service'\''s socket \[default\: as for \`sietch run\`\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
 (capture)
 _arguments "${_arguments_options[@]}" : \
 '-w+[The file to write; \`-\` is standard output]:FILE:_files' \
@@ -357,8 +368,11 @@ esac
 (service)
 _arguments "${_arguments_options[@]}" : \
 '--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
+'--sockets=[Where programs under \`sietch run\` ask for their sockets \[default\: sockets.sock beside the daemon'\''s socket\]]:PATH:_files' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--sockets-only[Serve programs under \`sietch run\` and nothing else; needs no daemon and no rights. Prints the socket'\''s path once it serves]' \
+'--succeed[Take listeners and connections over from the service that serves there now, which ends\: no program notices]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -398,17 +412,18 @@ _sietch_commands() {
 'status:Show the daemon, its grants and who holds them' \
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
 'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
+'sockets:Show the programs under \`sietch run\`\: their listeners, and the connections between them' \
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
 'vsa:Make, show, resize, trim and delete storage areas' \
 'mount:Show the storage areas as files, read-only, until Ctrl-C' \
 'run:Run a program, unmodified, with Sietch'\''s TCP sockets in place of the kernel'\''s. The exit status is the program'\''s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there' \
-'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again' \
+'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again. Or end the listeners and connections of an application under \`sietch run\`, named by its number in \`sietch sockets\`' \
 'restore:Allow a revoked grant to be acquired again' \
 'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
 'doctor:Say what this machine can do, and how to mend what is missing' \
 'daemon:Run the control plane alone, for example under systemd' \
 'kv:Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area' \
-'service:Run a service core\: the software switch between the VNICs of kind "switch"' \
+'service:Run a service core\: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under \`sietch run\`' \
 'completions:Print the completions of a shell' \
 'man:Write the man pages into a folder' \
     )
@@ -485,6 +500,11 @@ _sietch__subcmd__run_commands() {
 _sietch__subcmd__service_commands() {
     local commands; commands=()
     _describe -t commands 'sietch service commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__sockets_commands] )) ||
+_sietch__subcmd__sockets_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch sockets commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__ss_commands] )) ||
 _sietch__subcmd__ss_commands() {

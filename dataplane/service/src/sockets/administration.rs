@@ -4,7 +4,7 @@
 //! 2. A list travels in a sealed memfd, as JSON ([`Listing`]).
 //! 3. To revoke an application closes its listeners and resets its connections: both private pages say that the connection failed (`ECONNRESET`), and
 //!    the common memory says something that each end takes for a reset. Who sleeps in a call is woken by whoever may reach into its process:
-//!    the list has the numbers of the sockets for that ([`Cut`]).
+//!    the list has the numbers of the sockets for that ([`Cut`]). What the application asks for from then on is refused.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sietch_protocol::socket_service::{Reply, ReplyKind, Request};
 use sietch_ring::stream::{Memory, STATE_OFFSET, layout, state};
 
+use super::limits;
 use super::requests::{Answer, Caller};
 use super::run::Service;
 use super::table::{Application, ConnectionId};
@@ -121,7 +122,9 @@ impl Service {
     }
 
     pub(super) fn list(&mut self, caller: Caller) -> Answer {
-        self.sweep_if_full();
+        // What is missing twice is gone.
+        self.sweep_now();
+        self.sweep_now();
         let all = self.is_privileged(caller);
         let sees = |application: Application| all || application.uid == caller.uid;
         let applications = self.table.applications().filter(|(application, _)| sees(*application));
@@ -167,6 +170,11 @@ impl Service {
         let connections: Vec<ConnectionId> = connections.map(|(id, _)| id).collect();
         if listeners.is_empty() && connections.is_empty() {
             return Answer::refused(Errno::SRCH);
+        }
+        // It would register its listeners again: that is what it does when a service is gone.
+        self.revoked.push_back(request.application);
+        if self.revoked.len() > limits::REVOKED {
+            self.revoked.pop_front();
         }
         let mut ended = Cut { listeners: listeners.len(), connections: Vec::new() };
         listeners.into_iter().for_each(|id| self.close_listener(id));

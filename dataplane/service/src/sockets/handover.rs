@@ -65,6 +65,8 @@ enum Piece {
     WaitingStream { listener: ListenerId, id: ConnectionId },
     /// A socket of the kernel, which waits at a listener.
     WaitingKernel { listener: ListenerId, arrival: Vec<u8> },
+    /// An application that gets nothing any more.
+    Revoked { application: [u8; 16] },
     /// That was all.
     End,
     /// The successor has all of it.
@@ -184,6 +186,9 @@ impl Service {
                 }
             }
         }
+        for &application in &self.revoked {
+            send(to, &Piece::Revoked { application }, &[])?;
+        }
         send(to, &Piece::End, &[])?;
         match receive(to, &mut Descriptors::default())? {
             Piece::Taken => Ok(()),
@@ -239,6 +244,7 @@ impl Service {
                         Arrival::read_from_bytes(&arrival).map_err(|_| broken("an arrival is none"))?;
                     self.restore_waiting(listener, Waiting::Kernel(arrival, socket));
                 }
+                Piece::Revoked { application } => self.revoked.push_back(application),
                 Piece::End => break,
                 Piece::Begin { .. } | Piece::Taken => return Err(broken("a piece is out of its order")),
             }

@@ -56,3 +56,6 @@ pub const CLOSERS: usize = 16;
 
 /// Descriptors that wait for such a thread.
 pub const UNCLOSED: usize = 1024;
+
+/// Applications that are remembered as revoked, the latest ones: each is a program that was started once, and its number is never given again.
+pub const REVOKED: usize = 1024;

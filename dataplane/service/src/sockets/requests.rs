@@ -77,6 +77,13 @@ impl Service {
             self.counters.malformed += 1;
             return Answer::refused(Errno::INVAL);
         }
+        if matches!(kind, RequestKind::Listen | RequestKind::Connect)
+            && self.revoked.contains(&request.application)
+        {
+            first.into_iter().for_each(|first| self.closer.close(first));
+            self.counters.denied += 1;
+            return Answer::refused(Errno::ACCESS);
+        }
         let answer = match (kind, first) {
             (RequestKind::Listen, Some(socket)) => {
                 self.counters.asked_listen += 1;

@@ -8,7 +8,7 @@
 //!
 //! No input ends the loop: errors of an application's socket end that socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -163,6 +163,8 @@ pub(super) struct Service {
     pub closer: Closer,
     pub watchdog: Watchdog,
     pub rules: Rules,
+    /// Ids of applications that get nothing any more.
+    pub revoked: VecDeque<[u8; 16]>,
     pub geometry: Geometry,
     pub counters: Counters,
     /// What an arrival takes of a pair, in the kernel's measure.
@@ -243,6 +245,7 @@ impl Service {
             closer: Closer::default(),
             watchdog: Watchdog::start()?,
             rules,
+            revoked: VecDeque::new(),
             geometry,
             counters: Counters::default(),
             message_size: message_size()?,

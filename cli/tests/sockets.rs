@@ -1,0 +1,141 @@
+//! `sietch service --sockets-only`, `sietch sockets` and `sietch revoke` from outside: no daemon, any user.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::net::RecvFlags;
+use sietch_protocol::socket_service::{
+    Descriptors, Incoming, ReplyKind, Request, RequestKind, call, receive_arrival,
+};
+
+/// A folder of a test's own.
+struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("sietch-sockets-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("make a folder");
+        Self { folder }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("sockets.sock")
+    }
+
+    fn sietch(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+        command.env("SIETCH_SOCKETS", self.socket()).env("NO_COLOR", "1");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.sietch().args(arguments).output().expect("run sietch")
+    }
+
+    /// A service that serves.
+    fn serve(&self, more: &[&str]) -> Service {
+        let mut command = self.sietch();
+        command.args(["service", "--sockets-only", "--sockets"]).arg(self.socket()).args(more);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("run sietch");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+        assert_eq!(line.trim_end(), self.socket().display().to_string());
+        Service(child)
+    }
+
+    fn ask(&self, request: &Request, sent: &[std::os::fd::BorrowedFd<'_>]) -> (ReplyKind, Descriptors) {
+        let mut received = Descriptors::default();
+        let reply =
+            call(self.socket().as_os_str().as_bytes(), request, sent, &mut received).expect("an answer");
+        (reply.kind(), received)
+    }
+
+    fn listen(&self, application: [u8; 16]) -> (OwnedFd, SocketAddr) {
+        let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut request = Request::new(RequestKind::Listen, application);
+        request.backlog = 16;
+        let (kind, mut received) = self.ask(&request, &[kernel.as_fd()]);
+        assert_eq!(kind, ReplyKind::Listening);
+        (received[0].take().expect("a placeholder"), kernel.local_addr().expect("bound"))
+    }
+
+    fn list(&self) -> serde_json::Value {
+        let output = self.run(&["sockets", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn arrived(placeholder: &OwnedFd) -> bool {
+    let mut received = Descriptors::default();
+    let found = receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut received);
+    matches!(found, Ok(Incoming::Arrived(_)))
+}
+
+#[test]
+fn a_service_alone_is_listed_and_an_application_is_revoked_by_its_number() {
+    let place = Place::new("alone");
+    let _service = place.serve(&[]);
+    let mode = std::fs::metadata(place.socket()).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o666, "everybody may ask");
+    let (placeholder, address) = place.listen([0xab; 16]);
+    let id = "ab".repeat(16);
+    let shown = String::from_utf8(place.run(&["sockets"]).stdout).expect("text");
+    assert!(shown.contains(&id) && shown.contains(&address.to_string()), "{shown}");
+    let output = place.run(&["revoke", &id]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(place.list()["listeners"], serde_json::json!([]));
+    assert!(TcpListener::bind(address).is_ok(), "the port is free");
+    assert!(!place.run(&["revoke", &id]).status.success(), "there is nothing more to revoke");
+    drop(placeholder);
+}
+
+#[test]
+fn a_second_service_leaves_the_first_alone_and_a_successor_takes_its_place() {
+    let place = Place::new("successor");
+    let mut first = place.serve(&[]);
+    let (placeholder, address) = place.listen([1; 16]);
+    let socket = place.socket();
+    let second = place.run(&["service", "--sockets-only", "--sockets", &socket.display().to_string()]);
+    assert!(!second.status.success(), "{second:?}");
+    let _next = place.serve(&["--succeed"]);
+    assert!(first.0.wait().expect("it is a child").success(), "the first has ended by itself");
+    assert_eq!(place.list()["listeners"].as_array().map(Vec::len), Some(1));
+    let _client = TcpStream::connect(address).expect("it listens still");
+    assert!(arrived(&placeholder));
+}
+
+#[test]
+fn a_service_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
+    let place = Place::new("killed");
+    drop(place.serve(&[]));
+    let output = place.run(&["sockets"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("sietch up"), "{output:?}");
+    let _service = place.serve(&[]);
+    assert_eq!(place.list()["applications"], serde_json::json!([]));
+    let left = std::fs::read_dir(&place.folder).expect("a folder").count();
+    assert_eq!(left, 1, "nothing but the socket");
+}
