@@ -182,6 +182,17 @@ fn renew_now(fd: c_int, held: &Held) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Lets go of what waits to be accepted: those connections are reset.
+pub fn refuse_all(fd: c_int) {
+    let mut received = Descriptors::default();
+    // SAFETY: the descriptor is open for the time of the call.
+    let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = rustix::net::RecvFlags::DONTWAIT;
+    while let Ok(Incoming::Arrived(_) | Incoming::Damaged | Incoming::NoRoom) =
+        protocol::receive_arrival(placeholder, flags, &mut received)
+    {}
+}
+
 /// `listen` on a listener that was shut down.
 pub fn start_again(fd: c_int, held: &Held) -> Outcome {
     let context = context::get().ok_or(libc::EINVAL)?;
