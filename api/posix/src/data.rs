@@ -190,7 +190,7 @@ pub unsafe fn recvfrom(
             }
             answer
         }
-        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        Found::Listener => sys::give(Err(receive::unconnected(flags))),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { real::recvfrom(fd, to, length, flags, name, name_length) },
     }

@@ -104,7 +104,7 @@ fn step(
     let nonblocking = is_nonblocking(end, 0);
     let deadline = options::deadline(end, options::SEND_TIMEOUT);
     loop {
-        if send::may_send(out, end, 0)? {
+        if send::may_send(out, end, most, 0)? {
             return Ok(most);
         }
         if sleep::set_up(end) {

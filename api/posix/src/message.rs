@@ -48,7 +48,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
             message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
             Ok(count)
         })),
-        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        Found::Listener => sys::give(Err(receive::unconnected(flags))),
         Found::Kernel => {
             // SAFETY: the caller's.
             let answer = unsafe { real::recvmsg(fd, message, flags) };

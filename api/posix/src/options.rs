@@ -290,6 +290,7 @@ pub unsafe fn get(
     };
     let give_number = |number: c_int| give(&number.to_ne_bytes());
     let listening = held.kind() == Kind::Listener;
+    socket::look_again(fd, held);
     match (level, name) {
         (SOL_SOCKET, libc::SO_ERROR) => return give_number(held.end().map_or(0, error)),
         (SOL_SOCKET, libc::SO_TYPE) => return give_number(libc::SOCK_STREAM),
@@ -350,8 +351,9 @@ fn information(held: &Held) -> [u8; 104] {
         None => 10,
         Some(end) => {
             let ours = end.private().has(flag::SHUT_WR);
-            match (end.private().state.load(Acquire), ours, end.finished_by_peer()) {
-                _ if end.private().has(flag::HUNG_UP) => 7,
+            let theirs = end.finished_by_peer() || end.private().has(flag::HUNG_UP);
+            match (end.private().state.load(Acquire), ours, theirs) {
+                _ if end.private().has(flag::RESET) => 7,
                 (state::CONNECTING, ..) => 2,
                 (state::FAILED, ..) => 7,
                 (_, false, false) => 1,

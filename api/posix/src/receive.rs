@@ -203,6 +203,11 @@ pub unsafe fn read(fd: c_int, held: &Held, end: &End, vectors: &[iovec]) -> Outc
     unsafe { receive(fd, held, end, vectors, 0) }
 }
 
+/// Why nothing can be received from a socket that is not connected.
+pub fn unconnected(flags: c_int) -> Errno {
+    if flags & libc::MSG_ERRQUEUE != 0 { libc::EAGAIN } else { libc::ENOTCONN }
+}
+
 /// Bytes that FIONREAD says.
 pub fn queued(end: &End) -> usize {
     end.readable()

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Acquire;
 
 use libc::iovec;
 
-use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
+use crate::end::{End, PEER_IS_DEAF, SENT_TO_NOBODY, Want, flag, state};
 use crate::options;
 use crate::receive::{is_nonblocking, take_error, total};
 use crate::sleep::{self, Rest};
@@ -57,13 +57,13 @@ pub fn broken(flags: c_int) -> Errno {
 }
 
 /// Why nothing may be sent, or that the other is gone and these bytes go nowhere (`Ok(true)`).
-pub fn may_send(fd: c_int, end: &End, flags: c_int) -> Result<bool, Errno> {
+pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<bool, Errno> {
     let private = end.private();
     if end.may_be_gone() {
         sleep::ask_whether_gone(fd, end);
     }
     let now = private.flags.load(Acquire);
-    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == 0 {
+    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF) == 0 {
         return match private.state.load(Acquire) {
             state::FAILED => match take_error(end) {
                 Some(errno) => Err(errno),
@@ -83,6 +83,9 @@ pub fn may_send(fd: c_int, end: &End, flags: c_int) -> Result<bool, Errno> {
             Some(errno) if errno != libc::EPIPE => Err(errno),
             _ => Err(broken(flags)),
         };
+    }
+    if length == 0 {
+        return Ok(true);
     }
     // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got FIN).
     if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
@@ -109,7 +112,8 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
     let mut deadline = None;
     let mut done = 0;
     loop {
-        match may_send(fd, end, if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL }) {
+        let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
+        match may_send(fd, end, length, quietly) {
             Ok(false) => {}
             Ok(true) => return Ok(length),
             Err(_) if done != 0 => return Ok(done),

@@ -12,7 +12,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::end::{End, Want, flag, state};
+use crate::end::{End, PEER_IS_DEAF, Want, flag, state};
 use crate::sys::{self, Errno};
 use crate::table::Held;
 use crate::wait::{self, Spun, signals};
@@ -25,6 +25,9 @@ const ROOM_SLICE: u64 = 50_000_000;
 
 /// Longest sleep of a writer that has shut down reading: its placeholder carries no bytes to it any more.
 const DEAF_SLICE: u64 = 2_000_000;
+
+/// Times that the processor is given away to a service that has still to let go of a descriptor.
+const PATIENCE: u32 = 4;
 
 /// Bytes to write at once: more sleepers than that wake one another.
 const BELLS: [u8; 16] = [0; 16];
@@ -50,15 +53,39 @@ fn ring_now(fd: c_int, end: &End, count: u32) {
 /// Asks the kernel whether anybody still holds the other end, and writes down the answer. True: nobody.
 #[cold]
 pub fn ask_whether_gone(fd: c_int, end: &End) -> bool {
-    let mut entry = [libc::pollfd { fd, events: 0, revents: 0 }];
-    let answered = sys::poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 }));
-    let gone = answered == Ok(1) && entry[0].revents & libc::POLLHUP != 0;
+    if end.private().has(flag::HUNG_UP) {
+        return true;
+    }
+    let hinted = end.may_be_gone();
+    let mut gone = is_hung_up(fd);
+    // The service lets go of a new connection's descriptors just after it has passed them on; who closes at once may be ahead of it.
+    for _ in 0..if hinted { PATIENCE } else { 0 } {
+        if gone {
+            break;
+        }
+        wait::spin::give_way();
+        gone = is_hung_up(fd);
+    }
     if gone {
         end.hung_up();
-    } else {
-        end.still_there();
+        return true;
     }
-    gone
+    if hinted && end.finished_by_peer() && refuses_bytes(fd) {
+        end.private().set(PEER_IS_DEAF);
+    }
+    end.still_there();
+    false
+}
+
+fn is_hung_up(fd: c_int) -> bool {
+    let mut entry = [libc::pollfd { fd, events: 0, revents: 0 }];
+    let answered = sys::poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 }));
+    answered == Ok(1) && entry[0].revents & libc::POLLHUP != 0
+}
+
+/// Whether the other end has shut down reading.
+fn refuses_bytes(fd: c_int) -> bool {
+    sys::send(fd, &[], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) == Err(libc::EPIPE)
 }
 
 /// Whether a reader need not sleep: more than `seen` bytes, or something to tell.

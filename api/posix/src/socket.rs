@@ -87,6 +87,13 @@ pub unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) 
     Ok(0)
 }
 
+/// Finds out first whether the other end is gone, if there is a hint of that.
+pub fn look_again(fd: c_int, held: &Held) {
+    if let Some(end) = held.end().filter(|end| end.may_be_gone()) {
+        sleep::ask_whether_gone(fd, end);
+    }
+}
+
 /// The name of the other side, if this is a connection that is one.
 pub fn peer_of(held: &Held) -> Option<([u8; 28], u32)> {
     let end = held.end()?;
@@ -131,6 +138,7 @@ pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         // SAFETY: the caller's.
         _ => return unsafe { real::getpeername(fd, name, length) },
     };
+    look_again(fd, &held);
     let outcome = match peer_of(&held) {
         // SAFETY: the caller's.
         Some((bytes, peer_length)) => unsafe {
@@ -465,6 +473,10 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
         // Wakes whoever sleeps on the placeholder here. The other end sees that bytes are refused, asks whether we are gone, and
         // hears that we are not.
         let _ = kernel_shutdown(fd, libc::SHUT_RD);
+    }
+    if private.has(flag::SHUT_RD | flag::SHUT_WR) {
+        // The other asks the kernel, and finds that bytes are refused here.
+        end.closing();
     }
     Ok(0)
 }
