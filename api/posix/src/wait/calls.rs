@@ -41,12 +41,13 @@ pub unsafe fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    if !epoll::is_ours(epfd) {
-        // SAFETY: the caller's promise.
-        return unsafe { real::epoll_pwait(epfd, events, most, timeout, mask) };
-    }
+    let time = polling::milliseconds(timeout);
     // SAFETY: the caller's promise.
-    give_int(unsafe { epoll::wait(epfd, events, most, polling::milliseconds(timeout), mask.cast()) })
+    match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
+        Some(answer) => give_int(answer),
+        // SAFETY: the caller's promise.
+        None => unsafe { real::epoll_pwait(epfd, events, most, timeout, mask) },
+    }
 }
 
 /// `epoll_pwait2(2)`.
@@ -62,12 +63,14 @@ pub unsafe fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let time = unsafe { nanoseconds(timeout) };
-    let Some(time) = time.ok().filter(|_| epoll::is_ours(epfd)) else {
-        // SAFETY: the caller's promise; the C library refuses a time that is none.
-        return unsafe { real::epoll_pwait2(epfd, events, most, timeout, mask) };
-    };
     // SAFETY: the caller's promise.
-    give_int(unsafe { epoll::wait(epfd, events, most, time, mask.cast()) })
+    let ours =
+        time.ok().and_then(|time| unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) });
+    match ours {
+        Some(answer) => give_int(answer),
+        // SAFETY: the caller's promise; the C library refuses a time that is none.
+        None => unsafe { real::epoll_pwait2(epfd, events, most, timeout, mask) },
+    }
 }
 
 /// A `timespec`, null for ever; an error for what the kernel refuses.

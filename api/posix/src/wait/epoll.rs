@@ -343,26 +343,36 @@ pub unsafe fn wait(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
-    let room = usize::try_from(most).unwrap_or(0);
-    let refused = !(1..=MOST).contains(&room) || events.is_null();
-    if !refused
-        && let Some(held) = table::find(epfd)
-        && let Some(interest) = with_streams(&held)
-    {
-        let out = Output { to: events, room, filled: 0 };
-        return Call { interest, epfd, out, timeout, mask, seen: signals::count() }.run();
-    }
     // SAFETY: the caller's promise.
-    unsafe { kernel::epoll_wait(epfd, events, most, timeout, mask) }
+    unsafe {
+        wait_if_ours(epfd, events, most, timeout, mask)
+            .unwrap_or_else(|| kernel::epoll_wait(epfd, events, most, timeout, mask))
+    }
+}
+
+/// As [`wait`]; none if this is an epoll of kernel descriptors alone, or the kernel has to say what is wrong with the call.
+///
+/// # Safety
+/// As [`wait`].
+#[inline]
+pub unsafe fn wait_if_ours(
+    epfd: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    timeout: Timeout,
+    mask: Mask,
+) -> Option<Outcome> {
+    let room = usize::try_from(most).ok().filter(|room| (1..=MOST).contains(room))?;
+    let held = table::find(epfd)?;
+    let interest = with_streams(&held)?;
+    if events.is_null() {
+        return None;
+    }
+    let out = Output { to: events, room, filled: 0 };
+    Some(Call { interest, epfd, out, timeout, mask, seen: signals::count() }.run())
 }
 
 /// The interest of an epoll in which some of ours were registered.
 fn with_streams(held: &Held) -> Option<&'static Interest> {
     if held.kind() == Kind::Epoll { interest_of(held) } else { None }
-}
-
-/// Whether a descriptor is an epoll in which some of ours were registered: if not, its waits are the kernel's.
-#[inline]
-pub fn is_ours(epfd: c_int) -> bool {
-    table::is_ours(epfd) && table::find(epfd).is_some_and(|held| with_streams(&held).is_some())
 }

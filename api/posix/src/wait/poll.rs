@@ -175,7 +175,10 @@ impl Set<'_> {
     fn run(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
         let seen = signals::count();
         if self.look(false) != 0 {
-            return self.finish();
+            let ready = self.finish();
+            if ready != 0 {
+                return Ok(ready);
+            }
         }
         if timeout == Some(0) {
             self.ask_for_hangups();
@@ -197,8 +200,11 @@ impl Set<'_> {
                 });
                 match spun {
                     Spun::Ready => {
-                        pause.ended();
-                        return self.finish();
+                        let ready = self.finish();
+                        if ready != 0 {
+                            pause.ended();
+                            return Ok(ready);
+                        }
                     }
                     Spun::Interrupted => return Err(libc::EINTR),
                     Spun::Sleep => {}
@@ -239,13 +245,16 @@ impl Set<'_> {
         unsafe { kernel::poll(self.kernel.as_mut_ptr(), self.kernel.len(), timeout, mask) }
     }
 
-    /// Something of ours is ready: what of the kernel's is ready as well belongs to the answer.
-    fn finish(&mut self) -> Outcome {
+    /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if another thread has taken it meanwhile.
+    fn finish(&mut self) -> usize {
         if self.mixed {
             self.leave_ours_out();
-            self.kernel(Some(0), ptr::null())?;
+            // A signal that is pending does not take back what is ready.
+            if self.kernel(Some(0), ptr::null()).is_err() {
+                self.kernel.iter_mut().for_each(|other| other.revents = 0);
+            }
         }
-        Ok(self.merge())
+        self.merge()
     }
 
     fn leave_ours_out(&mut self) {
@@ -341,8 +350,12 @@ impl Set<'_> {
             let slice = self.arm();
             if self.look(false) != 0 {
                 self.disarm();
-                pause.ended();
-                return self.finish();
+                let ready = self.finish();
+                if ready != 0 {
+                    pause.ended();
+                    return Ok(ready);
+                }
+                continue;
             }
             let left = until.map(|until| until.saturating_sub(sys::now()));
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));

@@ -316,3 +316,26 @@ fn many_streams_of_which_one_is_active() {
         epoll.wait(-1).iter().for_each(|(data, _)| seen[*data as usize] = true);
     }
 }
+
+#[test]
+#[ignore = "run under callgrind: instructions of a wait that finds 10 of 50"]
+fn ten_ready_of_fifty() {
+    let pairs: Vec<_> = (0..50).map(|_| pair()).collect();
+    let epoll = Epoll::new();
+    for (index, (stream, _)) in pairs.iter().enumerate() {
+        epoll.add(stream.0, IN, index as u64);
+    }
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+    for round in 0..1000 {
+        for (_, peer) in pairs.iter().skip(round % 5).step_by(5) {
+            peer.send(b"x");
+        }
+        // SAFETY: so many entries.
+        assert_eq!(unsafe { epoll::wait(epoll.0, events.as_mut_ptr(), 64, None, ptr::null()) }, Ok(10));
+        for (stream, _) in pairs.iter().skip(round % 5).step_by(5) {
+            let held = table::find(stream.0).expect("a stream");
+            let end = held.end().expect("a stream");
+            end.receive().expect("free").read(&mut [0; 16]);
+        }
+    }
+}
