@@ -95,13 +95,18 @@ fn parse(text: &str) -> Option<Block> {
     let lines = || text.split(['\n', '\r']).map(str::trim);
     let rate = lines()
         .find_map(|line| line.strip_prefix("throughput summary: ")?.split(' ').next()?.parse::<f64>().ok())?;
-    let percentile = |wanted: f64| {
-        lines().find_map(|line| {
-            let (percent, rest) = line.split_once("% <= ")?;
-            let percent: f64 = percent.parse().ok()?;
-            let latency: f64 = rest.split(' ').next()?.parse().ok()?;
-            (percent >= wanted && rest.contains("milliseconds")).then_some(latency)
+    // The percentage of a line is where its step begins: a step may hold nearly all requests, so what counts is how many lie up to its end.
+    let steps = || {
+        lines().filter_map(|line| {
+            let (_, rest) = line.split_once("% <= ")?;
+            let (latency, rest) = rest.split_once(" milliseconds (cumulative count ")?;
+            Some((latency.parse::<f64>().ok()?, rest.strip_suffix(')')?.parse::<f64>().ok()?))
         })
+    };
+    let total = steps().map(|(_, count)| count).fold(0.0, f64::max);
+    let percentile = |wanted: f64| {
+        let (latency, _) = steps().find(|(_, count)| *count >= total * wanted / 100.0)?;
+        Some(latency)
     };
     Some(Block { rate, p50: percentile(50.0)?, p99: percentile(99.0)?, p999: percentile(99.9)? })
 }
@@ -121,6 +126,8 @@ mod tests {
         let block = parse(text).expect("a report");
         assert!((block.rate - 98912.96).abs() < 0.001);
         assert_eq!([block.p50, block.p99, block.p999], [0.207, 0.303, 0.407]);
+        let coarse = text.replace("cumulative count 1)", "cumulative count 60)");
+        assert_eq!(parse(&coarse).map(|block| block.p50), Some(0.103), "the first step holds the median");
         assert!(parse("Could not connect").is_none());
     }
 }
