@@ -298,7 +298,7 @@ impl Change<'_> {
         body.disarm(number);
         let slot = body.slot(number);
         (slot.events, slot.data) = (self.event.events, self.event.u64);
-        slot.state = slot.state & !bit::SPENT | bit::NEW;
+        slot.state = slot.state & !(bit::SPENT | bit::IDLE) | bit::NEW;
         if self.what == What::Nested {
             slot.state |= bit::KERNEL;
         }

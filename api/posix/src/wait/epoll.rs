@@ -81,6 +81,7 @@ impl Body {
         let length = self.listed;
         let mut position = if self.cursor < length { self.cursor } else { 0 };
         let keep_armed = self.shared || self.sleepers != 0;
+        let mut processor = None;
         for _ in 0..length {
             if out.is_full() {
                 break;
@@ -97,7 +98,7 @@ impl Body {
             if events != 0 {
                 out.push(events, self.slot(number).data);
                 self.report(number, seen, now);
-                self.meet(number);
+                self.meet(number, *processor.get_or_insert_with(spin::processor));
             }
         }
         self.cursor = position;
@@ -108,9 +109,9 @@ impl Body {
 
     /// Tells each other where they run.
     #[inline]
-    fn meet(&mut self, number: u32) {
+    fn meet(&mut self, number: u32, processor: u32) {
         if let Some(end) = self.slot(number).held.as_ref().and_then(|held| held.end()) {
-            end.set_cpu(spin::processor());
+            end.set_cpu(processor);
             self.peer = end.peer_cpu();
         }
     }

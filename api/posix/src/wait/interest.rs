@@ -68,6 +68,8 @@ pub mod bit {
     pub const SPENT: u8 = 16;
     /// The kernel says that a nested epoll is readable.
     pub const KERNEL: u8 = 32;
+    /// Level-triggered, and had nothing to report when it was `seen`.
+    pub const IDLE: u8 = 64;
 }
 
 /// A registration. A cache line.

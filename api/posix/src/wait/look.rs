@@ -61,20 +61,22 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Of an end now; of what has been read only if room matters (it is another cache line).
     #[inline]
-    fn of(end: &End) -> Self {
+    fn of(end: &End, room: bool) -> Self {
         let edge = end.snapshot();
+        let head = if room { edge.head as u32 } else { 0 };
         let private = end.private();
         // Flags are few and low; the state moves twice in a life.
         let state = private.state.load(Acquire);
         let failed = u32::from(private.error.load(Relaxed) != 0);
-        Self { tail: edge.tail, head: edge.head as u32, own: edge.flags ^ state << 28 ^ failed << 31 }
+        Self { tail: edge.tail, head, own: edge.flags ^ state << 28 ^ failed << 31 }
     }
 }
 
-/// What `poll(2)` would say of a TCP socket in this state, everything asked for: see the module.
+/// What `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see the module.
 #[inline]
-pub fn readiness(end: &End) -> u32 {
+pub fn readiness(end: &End, room: bool) -> u32 {
     let private = end.private();
     let flags = private.flags.load(Acquire);
     let error = if private.error.load(Relaxed) == 0 { 0 } else { ERROR };
@@ -92,7 +94,7 @@ pub fn readiness(end: &End) -> u32 {
     } else if end.readable() != 0 {
         ready |= READ;
     }
-    if gone || flags & flag::SHUT_WR != 0 || end.is_writable() {
+    if room && (gone || flags & flag::SHUT_WR != 0 || end.is_writable()) {
         ready |= OUTPUT;
     }
     ready
@@ -197,13 +199,24 @@ impl Body {
         }
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return none };
         let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
+        let room = slot.events & OUTPUT != 0;
         // Before the look: what comes between the two is reported once more.
-        let seen = if slot.events & EDGE != 0 { Seen::of(end) } else { slot.seen };
-        if edge && seen == slot.seen {
+        let seen = Seen::of(end, room);
+        // Nothing the program does by itself makes ready what was not: it reads and writes less room away, or it changes `own`.
+        if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
             return none;
         }
         ask_if_gone(slot.fd, end);
-        let ready = readiness(end) & wanted;
+        let ready = readiness(end, room) & wanted;
+        if slot.events & EDGE == 0 {
+            if ready == 0 {
+                slot.seen = seen;
+                slot.state |= bit::IDLE;
+            } else {
+                slot.state &= !bit::IDLE;
+            }
+            return (ready, seen);
+        }
         if !edge || ready == 0 {
             return (ready, seen);
         }

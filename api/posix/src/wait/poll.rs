@@ -228,7 +228,7 @@ impl Set<'_> {
                         end.hung_up();
                     }
                     self.peer = self.peer.or(end.peer_cpu());
-                    look::readiness(end)
+                    look::readiness(end, wanted & OUTPUT != 0)
                 }
                 None if nested::is_ready(one.fd, held, said, false) => look::READ,
                 None => 0,
