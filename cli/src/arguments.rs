@@ -38,6 +38,8 @@ pub enum Command {
     Status(JsonArguments),
     /// Show the counters of daemon, VNIC, TCP, log and store
     Stat(StatArguments),
+    /// Show the VNICs that are served to unmodified programs: threads, connections, bytes a second
+    Top(TopArguments),
     /// Show the sockets of all applications, as `ss -ti` shows the kernel's
     Ss(SsArguments),
     /// Show the programs under `sietch run`: their listeners, and the connections between them
@@ -431,6 +433,18 @@ pub struct StatArguments {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub watch: Option<u32>,
+}
+
+/// `sietch top`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct TopArguments {
+    /// Print one table and end
+    #[arg(long)]
+    pub once: bool,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `sietch ss`.

@@ -11,6 +11,7 @@
 
 mod sockets;
 mod storage;
+mod vnics;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -97,6 +98,10 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     let sockets = listening.and_then(|listening| Sockets::start(listening, path));
     let sockets =
         sockets.map_err(|cause| tracing::warn!("{cause}; programs under `sietch run` are not served")).ok();
+    if let Some(sockets) = &sockets {
+        sockets
+            .serve_vnics(vnics::start(socket).map_err(|source| Error::Start { what: "the VNICs", source })?);
+    }
     let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new(), storage, sockets };
     let mut connection = core.connect(socket)?;
     if arguments.parent.is_some() {

@@ -27,6 +27,7 @@ mod ss;
 mod stat;
 mod status;
 mod style;
+mod top;
 mod up;
 mod vsa;
 
@@ -87,6 +88,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Down => down::run(&client()),
         Command::Status(status) => status::run(&client(), status.json),
         Command::Stat(stat) => stat::run(&client(), stat),
+        Command::Top(top) => top::run(&client(), top),
         Command::Ss(arguments) => ss::run(&client(), &arguments),
         Command::Sockets(arguments) => sockets::run(socket.as_deref(), &arguments),
         Command::Capture(arguments) => capture::run(&client(), &arguments),

@@ -55,6 +55,36 @@ pub fn request(context: &Context, kind: RequestKind) -> Request {
     request
 }
 
+/// Whether a name is one of the VNIC, and not of the host's own loopback, which is always the host's.
+pub fn is_of_vnic(context: &Context, name: &Name) -> bool {
+    context.vnic().is_some() && !name.canonical().is_some_and(|(address, _)| address.is_loopback())
+}
+
+/// The same request, for the host itself if `name` is its loopback.
+fn addressed(context: &Context, kind: RequestKind, name: &Name) -> Request {
+    let mut request = request(context, kind);
+    if !is_of_vnic(context, name) {
+        request.set_vnic("");
+    }
+    request
+}
+
+/// Asks for a name on the VNIC: the name, with its port. It is held from `listen` on.
+///
+/// # Errors
+/// As `bind(2)`; the service's absence.
+pub fn bind(context: &Context, local: Name, flags: u32) -> Result<Name, Errno> {
+    let mut request = request(context, RequestKind::Bind);
+    (request.local, request.flags) = (local, flags);
+    let mut received = Descriptors::default();
+    let reply = ask(context, &request, None, &mut received)?;
+    match reply.kind() {
+        ReplyKind::Bound => Ok(reply.local),
+        ReplyKind::Refused => Err(reply.error().raw_os_error()),
+        _ => Err(libc::EPROTO),
+    }
+}
+
 /// Asks, and leaves errno alone.
 pub fn ask(
     context: &Context,
@@ -85,13 +115,13 @@ pub fn take_stream(received: &mut Descriptors) -> Result<(c_int, End), Errno> {
     Ok((placeholder.ok_or(libc::EPROTO)?.into_raw_fd(), end))
 }
 
-/// Asks who listens at `remote`. `socket` is the program's kernel socket.
+/// Asks who listens at `remote`. `socket` is the program's kernel socket; `local` the name that it was bound to on a VNIC, if it was.
 ///
 /// # Errors
-/// The service's absence; the caller goes to the kernel.
-pub fn connect(context: &Context, socket: c_int, remote: Name) -> Result<Connected, Errno> {
-    let mut request = request(context, RequestKind::Connect);
-    request.remote = remote;
+/// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
+pub fn connect(context: &Context, socket: c_int, local: Name, remote: Name) -> Result<Connected, Errno> {
+    let mut request = addressed(context, RequestKind::Connect, &remote);
+    (request.remote, request.local) = (remote, local);
     let mut received = Descriptors::default();
     let reply = ask(context, &request, Some(socket), &mut received)?;
     match reply.kind() {
@@ -123,7 +153,7 @@ pub fn listen(
     backlog: u32,
     flags: u32,
 ) -> Result<c_int, Errno> {
-    let mut request = request(context, RequestKind::Listen);
+    let mut request = addressed(context, RequestKind::Listen, &local);
     (request.backlog, request.flags, request.local) = (backlog, flags, local);
     let mut received = Descriptors::default();
     let reply = ask(context, &request, Some(socket), &mut received)?;

@@ -121,6 +121,7 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
             Name { bytes: names.local, length: names.local_length }
         }
         (Kind::Listener, _) => listener_name(&held),
+        (Kind::Pending, _) if listener_name(&held).length != 0 => listener_name(&held),
         // SAFETY: the caller's.
         _ => return unsafe { real::getsockname(fd, name, length) },
     };
@@ -199,13 +200,61 @@ pub fn kernel_nonblocking(fd: c_int) -> bool {
     sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
 }
 
-/// `bind(2)`: the kernel's. In host addressing the kernel gives out names. A name that is taken may be that of a listener of ours that was closed
+/// Flags of a request about a socket's own name on a VNIC.
+fn name_flags(fd: c_int) -> u32 {
+    let is_set = |level, name| sys::socket_option(fd, level, name).is_ok_and(|value| value != 0);
+    let shared = if is_set(libc::SOL_SOCKET, libc::SO_REUSEPORT) { protocol::SHARED_PORT } else { 0 };
+    shared | if is_set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) { protocol::ONLY_IPV6 } else { 0 }
+}
+
+/// Binds a socket to a name of the VNIC.
+fn bind_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Outcome {
+    if listener_name(held).length != 0 || !family_fits(held, &name) {
+        return Err(libc::EINVAL);
+    }
+    let bound = service::bind(context, name, name_flags(fd))?;
+    set_listener_name(held, &bound);
+    Ok(0)
+}
+
+/// Whether a socket's own name is one of the VNIC: it is bound there, or nowhere.
+fn lives_on_vnic(context: &Context, fd: c_int, held: &Held) -> bool {
+    let of_kernel = || kernel_name(fd).and_then(|name| name.canonical()).is_some_and(|(_, port)| port != 0);
+    context.vnic().is_some() && (listener_name(held).length != 0 || !of_kernel())
+}
+
+/// `listen(2)` on a VNIC.
+fn listen_on_vnic(context: &Context, fd: c_int, held: &Held, backlog: u32) -> Outcome {
+    if listener_name(held).length == 0 {
+        let mut any = kernel_name(fd).ok_or(libc::ENOTSOCK)?;
+        any.bytes[2..].fill(0);
+        bind_on_vnic(context, fd, held, any)?;
+    }
+    let placeholder = service::listen(context, fd, listener_name(held), backlog, name_flags(fd))?;
+    options::remember(fd, held);
+    held.facts.backlog.store(backlog, Relaxed);
+    replace(fd, held, placeholder);
+    held.become_listener();
+    replaced(fd, held);
+    Ok(0)
+}
+
+/// `bind(2)`: the kernel's. In host addressing the kernel gives out names, on a VNIC the service. A name that is taken may be that of a listener of ours that was closed
 /// just now: the service, which holds its kernel socket too, is given the time to see that.
 ///
 /// # Safety
 /// As `bind(2)`.
 pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int {
-    let ours = table::find(fd).filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
+    let found = table::find(fd);
+    if let Some((held, context)) =
+        found.as_ref().filter(|held| held.kind() == Kind::Pending).zip(context::get())
+    {
+        let name = local::name(name, length);
+        if let Some(name) = name.filter(|name| service::is_of_vnic(context, name)) {
+            return sys::give_int(bind_on_vnic(context, fd, held, name));
+        }
+    }
+    let ours = found.filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
     let outcome = match ours {
         // SAFETY: the caller's.
         None => unsafe { bind_patiently(fd, name, length) },
@@ -270,6 +319,9 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         // SAFETY: touches no memory.
         _ => return unsafe { real::listen(fd, backlog) },
     }
+    if lives_on_vnic(context, fd, held) {
+        return sys::give_int(listen_on_vnic(context, fd, held, backlog.cast_unsigned()));
+    }
     // SAFETY: touches no memory.
     let listening = unsafe { sys::ask(libc::SYS_listen, [signed(fd), signed(backlog), 0, 0, 0, 0]) };
     if listening.is_ok()
@@ -315,9 +367,11 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         && family_fits(held, &remote)
         && (context.vnic().is_some() || local::is_local(&remote))
     {
-        match service::connect(context, fd, remote) {
+        match service::connect(context, fd, listener_name(held), remote) {
             Ok(Connected::Made(made)) => return sys::give_int(finish_connect(fd, held, made)),
             Ok(Connected::Refused(errno)) => return sys::give_int(Err(errno)),
+            // The way to it is the VNIC's and no other.
+            Err(_) if service::is_of_vnic(context, &remote) => return sys::give_int(Err(libc::ENETUNREACH)),
             Ok(Connected::NotOurs) | Err(_) => {}
         }
     }

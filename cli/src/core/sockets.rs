@@ -21,6 +21,7 @@ use sietch::{Kind, Metrics, clock};
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
 use sietch_protocol::{CallError, Connection};
 use sietch_service::sockets::{Board, Command, Counters, Geometry, Options, Rules, Shown, Source, run};
+use sietch_service::tcp::Asked;
 
 use crate::error::Error;
 use crate::output;
@@ -106,6 +107,13 @@ impl Sockets {
             .map_err(failed)?;
         let page = page().map_err(|cause| tracing::warn!("the socket service: {cause}")).ok();
         Ok(Self { path, commands, bell, board, thread, page, shared: false })
+    }
+
+    /// Has requests that name a VNIC go there.
+    pub(super) fn serve_vnics(&self, vnics: Sender<Asked>) {
+        // A thread that has ended is found out by the caller.
+        let _ = self.commands.send(Command::Vnics(vnics));
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     /// Whether the thread has ended.

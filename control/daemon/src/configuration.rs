@@ -144,6 +144,8 @@ pub struct Vnic {
     pub rate: Option<Rate>,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
+    /// Whether the service core has it, for programs of the user that link no engine.
+    pub served: bool,
 }
 
 /// A VSA that one user may have.
@@ -235,6 +237,8 @@ struct VnicText {
     rate: Option<Rate>,
     mtu: Option<Spanned<u32>>,
     memory: Option<Spanned<Size>>,
+    #[serde(default)]
+    served: bool,
 }
 
 #[derive(Deserialize)]
@@ -513,6 +517,7 @@ impl Rules<'_> {
             peers6,
             rate: vnic.rate,
             mtu,
+            served: vnic.served,
         })
     }
 

@@ -355,6 +355,9 @@ pub struct VnicGrant {
     pub peers6: Vec<Network6>,
     /// What it may send; without one there is no bound.
     pub rate: Option<Rate>,
+    /// Of a VNIC that the service core holds for programs of a user: that user.
+    #[serde(default)]
+    pub user: Option<u32>,
 }
 
 /// The other end of a link, whether somebody has it yet or not.

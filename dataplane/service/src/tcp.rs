@@ -32,5 +32,5 @@ pub use channel::{Channel, Departure, Wanted};
 pub use host::{Arrival, Host, Share};
 pub use metrics::Counters;
 pub use ports::{Claim, Listening, Name, Ports, Refused};
-pub use run::{Board, Options, Pool, Shown};
+pub use run::{Board, Options, Pool, Shown, ThreadShown, VnicShown};
 pub use vnic::{Access, Asked, Device, Vnic};

@@ -69,6 +69,10 @@ impl Rules<'_> {
             let mend = "remove host_address and host_address6";
             return refuse("the host is not on the switch".to_owned(), mend);
         }
+        if text.served {
+            let cause = "served is for VNICs whose other end is the host".to_owned();
+            return refuse(cause, "remove it, or remove `kind`");
+        }
         let address6 = text.address6.map(Spanned::into_inner);
         if !is_host(address.address.into()) || address6.is_some_and(|six| !is_granted6(six.address)) {
             return refuse("its address is no address of a host".to_owned(), "give it a unicast address");

@@ -91,7 +91,9 @@ impl<D: VnicDevices> Control<D> {
             return self.acquire_port(connection, &port);
         }
         let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name).cloned();
-        self.check(name, true, vnic.as_ref().map(|vnic| vnic.uid), uid)?;
+        let service = self.configuration.service_uid;
+        let holder = vnic.as_ref().map(|vnic| if vnic.served { service } else { vnic.uid });
+        self.check(name, true, holder, uid)?;
         let Some(vnic) = vnic else {
             return Err(refuse(
                 ErrorKind::Unknown,
@@ -120,7 +122,8 @@ impl<D: VnicDevices> Control<D> {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant = record.grant, name, pid = record.process.pid, "VNIC granted");
                 self.settle_mtu(record.grant, opened.mtu);
-                Ok(vnic_answer(&record, plan, opened))
+                let user = vnic.served.then_some(vnic.uid);
+                Ok(vnic_answer(&record, plan, opened, user))
             }
             Err(error) => {
                 self.forget(record.grant);
@@ -396,7 +399,7 @@ pub(super) fn key(sort: &str, name: &str) -> String {
     format!("{} {name}", sort.to_ascii_lowercase())
 }
 
-fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Answer {
+fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic, user: Option<u32>) -> Answer {
     let body = Reply::Vnic(Box::new(VnicGrant {
         grant: record.grant,
         generation: record.generation,
@@ -420,6 +423,7 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic) -> Ans
         peers: plan.peers.clone(),
         peers6: plan.peers6.clone(),
         rate: plan.rate,
+        user,
     }));
     Answer { body, descriptors: vec![opened.xsk, opened.umem] }
 }

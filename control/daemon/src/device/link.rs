@@ -88,6 +88,7 @@ impl LinkPlan {
             peers: vec![Network::EVERYONE],
             peers6: Vec::new(),
             rate: None,
+            user: None,
         }
     }
 }

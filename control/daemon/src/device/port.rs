@@ -79,6 +79,7 @@ impl PortPlan {
             peers: self.peers.clone(),
             peers6: self.peers6.clone(),
             rate: self.rate,
+            user: None,
         }
     }
 

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::socket_service::{
-    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, Request, RequestKind, receive_message, send_message,
+    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, receive_message,
+    send_message,
 };
 use sietch_ring::stream::Geometry;
 use sietch_socket::kernel::unreceived;
@@ -37,6 +38,7 @@ use super::requests::{Answer, Caller};
 use super::rules::Rules;
 use super::table::{ListenerId, Table};
 use super::watchdog::Watchdog;
+use crate::tcp::Asked;
 
 /// Pauses when something is short.
 const REST: Duration = Duration::from_millis(50);
@@ -68,6 +70,8 @@ pub enum Command {
     Rules(Rules),
     /// Look now which connections are gone.
     Sweep,
+    /// Where requests go that name a VNIC; without one they are refused.
+    Vnics(Sender<Asked>),
     /// End the loop.
     Stop,
 }
@@ -165,6 +169,7 @@ pub(super) struct Service {
     pub rules: Rules,
     /// Ids of applications that get nothing any more.
     pub revoked: VecDeque<[u8; 16]>,
+    pub vnics: Option<Sender<Asked>>,
     pub geometry: Geometry,
     pub counters: Counters,
     /// What an arrival takes of a pair, in the kernel's measure.
@@ -246,6 +251,7 @@ impl Service {
             watchdog: Watchdog::start()?,
             rules,
             revoked: VecDeque::new(),
+            vnics: None,
             geometry,
             counters: Counters::default(),
             message_size: message_size()?,
@@ -257,6 +263,7 @@ impl Service {
         loop {
             match commands.try_recv() {
                 Ok(Command::Rules(rules)) => self.rules = rules,
+                Ok(Command::Vnics(vnics)) => self.vnics = Some(vnics),
                 Ok(Command::Sweep) => self.sweep_now(),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return self.over = true,
                 Err(TryRecvError::Empty) => return,
@@ -328,6 +335,10 @@ impl Service {
                 }
                 return;
             }
+            Ok((request, kind)) if complete && self.is_for_vnic(&request, kind, &received) => {
+                let uid = caller.uid;
+                return self.pass_on(Asked { uid, request, kind, descriptors: received, socket });
+            }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
             _ => {
                 received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
@@ -339,6 +350,31 @@ impl Service {
             }
         };
         self.send_answer(&socket, &answer);
+    }
+
+    /// Whether a request is one about a VNIC. What a socket is that was inherited, this service knows itself if it is one of its own.
+    fn is_for_vnic(&self, request: &Request, kind: RequestKind, sent: &Descriptors) -> bool {
+        let own = match kind {
+            RequestKind::Adopt => sent[0].as_ref().is_some_and(|sent| self.registry.find(sent).is_some()),
+            RequestKind::Listen | RequestKind::Connect | RequestKind::Bind => false,
+            _ => true,
+        };
+        request.vnic().is_some() && !own
+    }
+
+    fn pass_on(&mut self, asked: Asked) {
+        self.counters.asked_other += 1;
+        match &self.vnics {
+            Some(vnics) => {
+                if let Err(lost) = vnics.send(asked) {
+                    lost.0.refuse(Errno::NETDOWN);
+                }
+            }
+            None if asked.kind == RequestKind::Adopt => {
+                self.send_answer(&asked.socket, &Reply::new(ReplyKind::Unknown).into());
+            }
+            None => asked.refuse(Errno::NODEV),
+        }
     }
 
     /// An answer that nobody takes is lost; what was made for it is found to be gone later.

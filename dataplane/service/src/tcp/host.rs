@@ -136,6 +136,8 @@ pub struct Host<C> {
     /// Those whose application is gone, and until when they may take; in the order of that.
     leaving: VecDeque<(u64, u64)>,
     events: Vec<Event>,
+    /// Connections that are over, until somebody takes note.
+    removed: Vec<u64>,
     now: u64,
     turns: u64,
     counters: Counters,
@@ -155,6 +157,7 @@ impl<C: Channel> Host<C> {
             active: Vec::new(),
             leaving: VecDeque::new(),
             events: Vec::new(),
+            removed: Vec::new(),
             now: 0,
             turns: 0,
             counters: Counters::default(),
@@ -269,6 +272,11 @@ impl<C: Channel> Host<C> {
     /// The next connection that waits at a listener. It counts against the backlog until [`Host::taken`].
     pub fn next_arrival(&mut self, claim: u64) -> Option<Arrival> {
         self.arrivals.get_mut(&claim)?.pop_front()
+    }
+
+    /// A connection that is over since the last look: whoever keeps something under its key forgets it.
+    pub fn next_removed(&mut self) -> Option<u64> {
+        self.removed.pop()
     }
 
     /// A listener at which somebody has arrived since this was last asked about it.
@@ -415,6 +423,7 @@ impl<C: Channel> Host<C> {
 
     fn remove(&mut self, key: u64) {
         let Some(connection) = self.connections.remove(key) else { return };
+        self.removed.push(key);
         if let Some(application) = self.applications.get_mut(connection.application) {
             application.share.connections = application.share.connections.saturating_sub(1);
         }

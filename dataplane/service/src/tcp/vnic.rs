@@ -24,8 +24,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use sietch_net::Engine;
 use sietch_nic::NicQueue;
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Descriptors, RELISTEN_BYTES, Relisten, Request, RequestKind, receive_message,
-    send_message,
+    Arrival, ArrivalKind, Descriptors, RELISTEN_BYTES, Relisten, Reply, Request, RequestKind,
+    receive_message, send_message,
 };
 use sietch_ring::stream::Geometry;
 use zerocopy::IntoBytes as _;
@@ -118,6 +118,15 @@ pub struct Asked {
     pub descriptors: Descriptors,
     /// Where the answer goes.
     pub socket: OwnedFd,
+}
+
+impl Asked {
+    /// Answers with an error number.
+    pub fn refuse(self, error: Errno) {
+        let reply = Reply::refused(error);
+        // Who does not wait for it has hung up.
+        let _ = send_message(self.socket.as_fd(), reply.as_bytes(), &[], SendFlags::DONTWAIT);
+    }
 }
 
 /// A listener's pair, the service's end.
@@ -265,6 +274,11 @@ impl<Q: Device> Vnic<Q> {
             busy |= self.look();
         }
         busy |= self.host.turn(&mut self.queue, now)?;
+        while let Some(key) = self.host.next_removed() {
+            if let Some(cookie) = self.cookies.remove(&key) {
+                self.placeholders.remove(&cookie);
+            }
+        }
         while let Some(claim) = self.host.next_news() {
             busy = true;
             self.hand_over(claim);
@@ -334,9 +348,6 @@ impl<Q: Device> Vnic<Q> {
     fn forget_connection(&mut self, key: u64) {
         if let Some(link) = self.host.channel(key) {
             let _ = epoll::delete(&self.epoll, link.doorbell());
-        }
-        if let Some(cookie) = self.cookies.remove(&key) {
-            self.placeholders.remove(&cookie);
         }
     }
 

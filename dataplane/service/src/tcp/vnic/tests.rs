@@ -201,6 +201,7 @@ fn an_application_serves_a_peer_and_its_death_frees_everything() {
     assert_eq!(place.closed, [(flow, CloseReason::Reset)]);
     let (counters, shares) = place.vnic.shown();
     assert_eq!((counters.connections, counters.claims, shares.len()), (0, 0, 0));
+    assert_eq!((place.vnic.cookies.len(), place.vnic.placeholders.len()), (0, 0));
     let refused = place.peer_connects(80);
     assert_eq!(place.closed.last(), Some(&(refused, CloseReason::Refused)));
     drop(place.listen(80));
