@@ -28,7 +28,7 @@ use crate::{context, options, real};
 /// Nanoseconds between two attempts to give a listener to a service that went away.
 const PATIENCE: u64 = 1_000_000_000;
 
-/// Attempts, a millisecond apart, to listen again on the name of a listener that was shut down just now.
+/// Attempts, a millisecond apart, to listen again on a name that was let go of just now.
 const RETRIES: u32 = 100;
 
 static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
@@ -143,10 +143,20 @@ fn renew(fd: c_int, held: &Held) -> Result<(), Errno> {
         if kernel_nonblocking(fd) {
             return Err(libc::EAGAIN);
         }
-        let _ = sys::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+        pause();
         return Ok(());
     }
-    let renewed = renew_now(fd, held);
+    let mut renewed = renew_now(fd, held);
+    // The kernel closes the descriptors of a dead service one after the other: its listening socket may be there still.
+    for _ in 0..RETRIES {
+        if renewed != Err(libc::EADDRINUSE) {
+            break;
+        }
+        pause();
+        renewed = renew_now(fd, held);
+    }
+    // An error that servers know to pass over: the next accept tries again.
+    let renewed = renewed.map_err(|_| libc::ECONNABORTED);
     held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
     renewed
 }
@@ -224,8 +234,13 @@ pub fn start_again(fd: c_int, held: &Held) -> Outcome {
         if tries == RETRIES {
             return listening.map(|()| 0);
         }
-        let _ = sys::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+        pause();
     }
+}
+
+/// A millisecond.
+fn pause() {
+    let _ = sys::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
 }
 
 fn listen_again(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result<(), Errno> {
