@@ -67,6 +67,9 @@ _sietch() {
             sietch,status)
                 cmd="sietch__subcmd__status"
                 ;;
+            sietch,top)
+                cmd="sietch__subcmd__top"
+                ;;
             sietch,up)
                 cmd="sietch__subcmd__up"
                 ;;
@@ -107,7 +110,7 @@ _sietch() {
 
     case "${cmd}" in
         sietch)
-            opts="-h -V --socket --help --version up down status stat ss sockets capture vsa mount run revoke restore reload doctor daemon kv service completions man"
+            opts="-h -V --socket --help --version up down status stat top ss sockets capture vsa mount run revoke restore reload doctor daemon kv service completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -556,6 +559,24 @@ _sietch() {
             ;;
         sietch__subcmd__status)
             opts="-h -V --json --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__top)
+            opts="-h -V --once --json --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -31,6 +31,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "up" -d 'Start the dae
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "down" -d 'Stop what `sietch up` started, cleanly'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and who holds them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "top" -d 'Show the VNICs that are served to unmodified programs: threads, connections, bytes a second'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "sockets" -d 'Show the programs under `sietch run`: their listeners, and the connections between them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
@@ -88,6 +89,11 @@ complete -c sietch -n "__fish_sietch_using_subcommand stat" -l socket -d 'The da
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -l json -d 'Print JSON (one object a line with --watch)'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand top" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand top" -l once -d 'Print one table and end'
+complete -c sietch -n "__fish_sietch_using_subcommand top" -l json -d 'Print JSON, one object a line'
+complete -c sietch -n "__fish_sietch_using_subcommand top" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand top" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -l json -d 'Print JSON; times are in nanoseconds, quantities in bytes'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s h -l help -d 'Print help'

@@ -88,6 +88,17 @@ _arguments "${_arguments_options[@]}" : \
 '--version[Print version]' \
 && ret=0
 ;;
+(top)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--once[Print one table and end]' \
+'--json[Print JSON, one object a line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+&& ret=0
+;;
 (ss)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
@@ -411,6 +422,7 @@ _sietch_commands() {
 'down:Stop what \`sietch up\` started, cleanly' \
 'status:Show the daemon, its grants and who holds them' \
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
+'top:Show the VNICs that are served to unmodified programs\: threads, connections, bytes a second' \
 'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
 'sockets:Show the programs under \`sietch run\`\: their listeners, and the connections between them' \
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
@@ -520,6 +532,11 @@ _sietch__subcmd__stat_commands() {
 _sietch__subcmd__status_commands() {
     local commands; commands=()
     _describe -t commands 'sietch status commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__top_commands] )) ||
+_sietch__subcmd__top_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch top commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__up_commands] )) ||
 _sietch__subcmd__up_commands() {
