@@ -86,8 +86,10 @@ pub struct Slot {
     pub events: u32,
     /// The descriptor that it was registered by.
     pub fd: c_int,
-    /// `End::rung` when it was armed.
+    /// `End::rung_for` data when it was armed.
     pub rung: u32,
+    /// The same for room.
+    pub rung_for_room: u32,
     /// Next slot of the same descriptor, or of the free list, plus one.
     pub next: u32,
     /// Where it is on the list.
@@ -370,6 +372,7 @@ impl Body {
             events,
             fd,
             rung: 0,
+            rung_for_room: 0,
             next: first,
             position: 0,
             ready_at: 0,

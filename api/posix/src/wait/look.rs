@@ -274,10 +274,14 @@ impl Body {
             return;
         }
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
-        let rung = end.rung();
-        if rung != slot.rung {
-            slot.state &= !(bit::DATA | bit::ROOM);
-            slot.rung = rung;
+        let (data, room) = (end.rung_for(Want::Data), end.rung_for(Want::Room));
+        if data != slot.rung {
+            slot.state &= !bit::DATA;
+            slot.rung = data;
+        }
+        if room != slot.rung_for_room {
+            slot.state &= !bit::ROOM;
+            slot.rung_for_room = room;
         }
         // After the own FIN the peer's is a hang-up, which is reported unasked.
         let data = slot.events & INPUT != 0 || end.private().has(flag::SHUT_WR);
@@ -304,13 +308,11 @@ impl Body {
         }
         slot.state &= !(bit::DATA | bit::ROOM);
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
-        if end.rung() != slot.rung {
-            return;
-        }
-        if armed & bit::DATA != 0 {
+        // Who was rung for the one is still counted for the other.
+        if armed & bit::DATA != 0 && end.rung_for(Want::Data) == slot.rung {
             end.disarm(Want::Data);
         }
-        if armed & bit::ROOM != 0 {
+        if armed & bit::ROOM != 0 && end.rung_for(Want::Room) == slot.rung_for_room {
             end.disarm(Want::Room);
         }
     }

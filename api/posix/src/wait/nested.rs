@@ -10,6 +10,8 @@
 
 use std::ffi::c_int;
 
+use sietch_ring::stream::Want;
+
 use super::hooks::interest_of;
 use super::interest::{Body, What};
 use super::look;
@@ -56,7 +58,8 @@ impl Body {
             }
             let Some(held) = slot.held.clone() else { continue };
             let Some(end) = held.end() else { continue };
-            if end.rung() != slot.rung || look::undrained(&held, end) != 0 {
+            let rung = (end.rung_for(Want::Data), end.rung_for(Want::Room));
+            if rung != (slot.rung, slot.rung_for_room) || look::undrained(&held, end) != 0 {
                 look::take_bells(slot.fd, &held, end, 0);
                 self.put_on_list(number);
                 ready |= self.peek(number).0 != 0;

@@ -38,7 +38,8 @@ const LOOKS: u32 = 64;
 #[derive(Debug, Default)]
 struct Ours {
     held: Option<Held>,
-    rung: u32,
+    /// `End::rung_for` data and room when it was armed.
+    rung: [u32; 2],
     data: bool,
     room: bool,
 }
@@ -302,7 +303,7 @@ impl Set<'_> {
                 continue;
             }
             let undrained = look::undrained(held, end) != 0;
-            our.rung = end.rung();
+            our.rung = [end.rung_for(Want::Data), end.rung_for(Want::Room)];
             (our.data, our.room) = (wants_data(one, end), events(one) & OUTPUT != 0);
             if our.data {
                 end.arm(Want::Data);
@@ -331,13 +332,12 @@ impl Set<'_> {
     fn disarm(&mut self) {
         for our in self.ours.iter_mut() {
             let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
-            if end.rung() == our.rung {
-                if our.data {
-                    end.disarm(Want::Data);
-                }
-                if our.room {
-                    end.disarm(Want::Room);
-                }
+            // Who was rung for the one is still counted for the other.
+            if our.data && end.rung_for(Want::Data) == our.rung[0] {
+                end.disarm(Want::Data);
+            }
+            if our.room && end.rung_for(Want::Room) == our.rung[1] {
+                end.disarm(Want::Room);
             }
             (our.data, our.room) = (false, false);
         }

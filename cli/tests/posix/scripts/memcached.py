@@ -58,8 +58,11 @@ def work(number, failures):
                 client.set(key, value)
             found = client.get(values)
             assert found == values, (number, turn)
-            assert client.line(f"delete {next(iter(values))}") == "DELETED"
-            assert client.line("incr total 1").isdigit()
+            for key in values:
+                answer = client.line(f"delete {key}")
+                assert answer == "DELETED", answer
+            answer = client.line("incr total 1")
+            assert answer.isdigit(), answer
             if turn % 50 == 49:
                 client.close()
                 client = Client()

@@ -299,7 +299,7 @@ impl End {
     #[inline]
     #[must_use = "who takes waiters must ring them, or they sleep on"]
     pub fn ring_for_data(&self) -> u32 {
-        self.count(waiters::take(&self.outbound().waiters.data))
+        self.count(Want::Data, waiters::take(&self.outbound().waiters.data))
     }
 
     /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer is rung when a quarter of its ring is free.
@@ -318,13 +318,15 @@ impl End {
         if moved::at(left) > moved::at(mine) || self.readable() > (1 << log2) / 4 * 3 {
             return 0;
         }
-        self.count(waiters::take(word))
+        self.count(Want::Room, waiters::take(word))
     }
 
     #[inline]
-    fn count(&self, waiting: u32) -> u32 {
+    fn count(&self, want: Want, waiting: u32) -> u32 {
         if waiting != 0 {
-            self.common().rung[self.index ^ 1].count.fetch_add(waiting, Ordering::Release);
+            let rung = &self.common().rung[self.index ^ 1];
+            let word = if want == Want::Data { &rung.data } else { &rung.room };
+            word.fetch_add(waiting, Ordering::Release);
         }
         waiting
     }
@@ -332,7 +334,15 @@ impl End {
     /// How many bytes the other says to have written to this end's descriptor in all, wrapping.
     #[inline]
     pub fn rung(&self) -> u32 {
-        self.common().rung[self.index].count.load(Ordering::Acquire)
+        self.rung_for(Want::Data).wrapping_add(self.rung_for(Want::Room))
+    }
+
+    /// The same for those who waited for one thing: who armed and finds it unchanged is still counted as a waiter.
+    #[inline]
+    pub fn rung_for(&self, want: Want) -> u32 {
+        let rung = &self.common().rung[self.index];
+        let word = if want == Want::Data { &rung.data } else { &rung.room };
+        word.load(Ordering::Acquire)
     }
 
     /// See [`Edge`].

@@ -122,8 +122,10 @@ pub struct Direction {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Rung {
-    /// Bytes written to its descriptor in all, wrapping.
-    pub count: AtomicU32,
+    /// Bytes written to its descriptor for those who waited for data, in all, wrapping.
+    pub data: AtomicU32,
+    /// The same for room.
+    pub room: AtomicU32,
 }
 
 /// The beginning of the common memory.

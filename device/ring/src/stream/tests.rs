@@ -283,6 +283,7 @@ fn only_who_waits_is_rung_and_only_for_what_it_waits_for() {
     assert!(theirs.others_wait());
     assert_eq!(mine.ring_for_data(), 1);
     assert_eq!(theirs.rung(), 1);
+    assert_eq!((theirs.rung_for(Want::Data), theirs.rung_for(Want::Room)), (1, 0));
     assert_eq!(mine.ring_for_data(), 0);
     theirs.disarm(Want::Data);
     assert_eq!(mine.ring_for_room(), 1, "the ring is empty: room for a quarter and more");
