@@ -6,11 +6,12 @@
 //!    the kernel's: other processes may hold the end.
 
 use std::ffi::{c_int, c_uint, c_ulong};
+use std::sync::atomic::Ordering::AcqRel;
 
 use crate::end::flag;
 use crate::socket::forget_stale;
 use crate::sys::{self, Outcome, signed};
-use crate::table::{self, Held, Kind};
+use crate::table::{self, Held, Kind, facts};
 use crate::{context, real, wait};
 
 /// Tells the other end that this process is about to let go of it.
@@ -187,6 +188,17 @@ pub fn sockatmark(fd: c_int) -> c_int {
     // SAFETY: an int to write to.
     let answer = unsafe { ioctl(fd, SIOCATMARK, sys::address_mut(&raw mut mark)) };
     if answer < 0 { answer } else { mark }
+}
+
+/// In the child of a fork: what other threads of the parent were at, nobody here goes on with.
+pub fn after_fork() {
+    for fd in 0..table::highest() {
+        if table::is_ours(fd)
+            && let Some(held) = table::find(fd)
+        {
+            held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
+        }
+    }
 }
 
 /// Before the process ends: leaves the hints that closing its descriptors would have left.

@@ -13,6 +13,7 @@ use crate::{adopt, context, descriptor, real, sys};
 
 extern "C" fn child() {
     stream::after_fork();
+    descriptor::after_fork();
     crate::wait::after_fork();
 }
 

@@ -61,7 +61,7 @@ impl Memory {
     }
 
     /// Lets the end of end 1 be a reset until who accepts it says otherwise (`End::abort_on_close(false)`): a connection that waits in a queue that
-    /// goes away has been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves.
+    /// goes away has been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks the kernel once, before it relies on it.
     ///
     /// # Errors
     /// Those of `pwrite(2)`.
@@ -71,7 +71,7 @@ impl Memory {
         write(&self.private[1], offset_of!(Private, flags), &flags)?;
         let direction = offset_of!(Common, directions) + size_of::<Direction>();
         let at = direction + offset_of!(Direction, producer) + offset_of!(Producer, tail);
-        write(&self.common, at, &tail::word(0, tail::ABORT).to_ne_bytes())
+        write(&self.common, at, &tail::word(0, tail::ABORT | tail::CLOSING).to_ne_bytes())
     }
 }
 
