@@ -103,6 +103,12 @@ pub unsafe fn recvmmsg(
         }
         return answer;
     }
+    // Linux's do_recvmmsg() tells an error before it looks for data.
+    if let Found::Stream(held) = find(fd)
+        && let Some(errno) = held.end().and_then(receive::take_error)
+    {
+        return sys::give_int(Err(errno));
+    }
     // SAFETY: the caller's.
     let until = unsafe { timeout.as_ref() }.map(|time| {
         let nanoseconds =

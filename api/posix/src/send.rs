@@ -111,6 +111,16 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
     let mut done = 0;
+    if length == 0 {
+        if end.may_be_gone() {
+            sleep::ask_whether_gone(fd, end);
+        }
+        // No bytes, no segment that a reset would answer.
+        if end.private().flags.load(Acquire) & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == flag::HUNG_UP
+        {
+            return Ok(0);
+        }
+    }
     loop {
         let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
         match may_send(fd, end, length, quietly) {

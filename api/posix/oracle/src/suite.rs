@@ -21,7 +21,10 @@ const TICK: u32 = 40;
 /// The same where a slow machine must not matter.
 const LONG_TICK: u32 = 300;
 /// How often a program that differed runs again.
-const AGAIN: usize = 12;
+const AGAIN: usize = 10;
+
+/// How long a program that differs is minimised.
+const MINIMISING: Duration = Duration::from_secs(20);
 
 /// What is to be run.
 pub struct Suite {
@@ -139,6 +142,7 @@ impl Suite {
                 let program = generate::program(seed);
                 let verdict = pair.judge(&program)?;
                 if let Verdict::Differs(text) = &verdict {
+                    eprintln!("seed {seed} differs; looking for a shorter program");
                     let report = self.report(&mut pair, seed, &program, text)?;
                     lock(&summary).failures.push(report);
                 }
@@ -170,7 +174,8 @@ impl Suite {
     fn report(&self, pair: &mut Pair, seed: u64, program: &Program, text: &str) -> std::io::Result<String> {
         let mut last = text.to_owned();
         let mut broken = None;
-        let small = minimise(program, |candidate| match pair.differs(candidate) {
+        let begun = Instant::now();
+        let small = minimise(program, |candidate| match within(begun, || pair.differs(candidate)) {
             Ok(Some(text)) => {
                 last = text;
                 true
@@ -190,6 +195,14 @@ impl Suite {
             )),
         }
     }
+}
+
+/// Nothing once the time for minimising is over.
+fn within(
+    begun: Instant,
+    differs: impl FnOnce() -> std::io::Result<Option<String>>,
+) -> std::io::Result<Option<String>> {
+    if begun.elapsed() > MINIMISING { Ok(None) } else { differs() }
 }
 
 fn told(program: &Program, found: &(usize, String, String)) -> String {

@@ -1,10 +1,11 @@
-//! The two settings: the kernel, and the shim with a socket service in this process.
+//! The two settings: the kernel, and the shim with a socket service.
 //!
 //! The library is built anew by the first test that asks for it, into the folder that this test was built into: never is a stale one tested.
 
 use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 
@@ -47,24 +48,46 @@ fn library() -> PathBuf {
     if folder.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
-    let status = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo");
+    let status =
+        command.stdin(Stdio::null()).current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo");
     assert!(status.success(), "the library cannot be built: {status}");
     let library = folder.join("libsietch_posix.so");
     assert!(library.exists(), "{} is missing", library.display());
     library
 }
 
-/// Starts a socket service that ends with this process; the path of its socket, which is removed with its folder by the next run.
+/// Starts a socket service in a process of its own, which ends with this one; the path of its socket. In this process it would lend its
+/// descriptors to every executor between its fork and its exec, and closed connections would live on that long.
 fn serve() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sockets");
     // Of an earlier run; there may be none.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
     let socket = folder.join(format!("{}.sock", std::process::id()));
+    let own = std::env::current_exe().expect("this program");
+    let mut service = Command::new(own);
+    service.args(["--exact", "place::service", "--ignored", "--nocapture"]).env(SOCKET, &socket);
+    let mut service = service.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a service");
+    let ready = BufReader::new(service.stdout.take().expect("its output")).lines().map_while(Result::ok);
+    assert!(ready.into_iter().any(|line| line.contains(READY)), "the service does not start");
+    // Its standard input ends when this process does.
+    std::mem::forget(service);
+    socket
+}
+
+/// Says the service where to listen.
+const SOCKET: &str = "SIETCH_ORACLE_SOCKET";
+/// What the service says when it listens.
+const READY: &str = "the service listens";
+
+#[test]
+#[ignore = "is no test: the service that the others start"]
+fn service() {
+    let Some(path) = std::env::var_os(SOCKET) else { return };
     let listening =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .expect("a socket");
-    rustix::net::bind(&listening, &SocketAddrUnix::new(&socket).expect("a short path")).expect("a path");
+    rustix::net::bind(&listening, &SocketAddrUnix::new(&*path).expect("a short path")).expect("a path");
     rustix::net::listen(&listening, 1024).expect("a listener");
     let options = Options {
         socket: Source::New(listening),
@@ -77,5 +100,8 @@ fn serve() -> PathBuf {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         run(options, &orders, &bell, &Arc::new(Board::default())).expect("a service");
     });
-    socket
+    println!("{READY}");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    // Nobody listens to what a test says at its end.
+    std::process::exit(0);
 }

@@ -24,7 +24,7 @@ fn random_programs_do_under_the_shim_what_they_do_under_the_kernel() {
         time: Duration::from_secs(number("SIETCH_SIM_SECONDS", 40)),
         workers: 6,
     };
-    let summary = suite.run(5).expect("executors");
+    let summary = suite.run(2).expect("executors");
     println!(
         "{} programs, {} steps; of {} the kernel was not sure, {} differed once and never again",
         summary.programs, summary.steps, summary.undetermined, summary.once
