@@ -157,8 +157,6 @@ pub unsafe fn set(
         Shape::Tried => 0,
         Shape::Time => size_of::<libc::timeval>(),
         Shape::Linger => size_of::<libc::linger>(),
-        // Options of IP may be a single byte: the kernel judges.
-        Shape::Tried => 0,
         _ => 4,
     };
     if (length as usize) < bytes || length.cast_signed() < 0 {

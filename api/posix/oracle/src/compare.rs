@@ -30,6 +30,11 @@ fn body(line: &str) -> &str {
     if number(line) == usize::MAX { line } else { line.split_once(' ').map_or("", |(_, body)| body) }
 }
 
+/// Whether an executor hung or died before it had answered every step.
+pub fn ended_early(answer: &[String]) -> bool {
+    answer.last().is_none_or(|line| number(line) == usize::MAX)
+}
+
 /// Ports are the kernel's choice: the first that appears is `@p1`, the next `@p2`.
 pub fn normalised(lines: &[String]) -> Vec<String> {
     let mut ports: HashMap<String, usize> = HashMap::new();

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::compare::{beside, difference};
+use crate::compare::{beside, difference, ended_early};
 use crate::generate;
 use crate::minimise::minimise;
 use crate::program::Program;
@@ -38,8 +38,19 @@ pub struct Suite {
     pub programs: u64,
     /// Ends after this time even if programs are left.
     pub time: Duration,
+    /// What is asked of the other setting.
+    pub demand: Demand,
     /// How many programs run at once.
     pub workers: usize,
+}
+
+/// What a suite asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// The same answers.
+    Same,
+    /// That every call returns and nothing dies.
+    Alive,
 }
 
 /// What came of it.
@@ -105,6 +116,12 @@ impl Pair {
         })
     }
 
+    fn lives(&mut self, program: &Program) -> std::io::Result<Verdict> {
+        let (kernel, shim) = self.run(program, TICK)?;
+        let dead = ended_early(&shim) && !ended_early(&kernel);
+        Ok(if dead { Verdict::Differs(beside(program, &kernel, &shim)) } else { Verdict::Same })
+    }
+
     fn judge(&mut self, program: &Program) -> std::io::Result<Verdict> {
         let (first, other) = self.run(program, TICK)?;
         let Some(found) = difference(program, &first, &other) else { return Ok(Verdict::Same) };
@@ -140,7 +157,10 @@ impl Suite {
                 }
                 let seed = self.seed.wrapping_add(number);
                 let program = generate::program(seed);
-                let verdict = pair.judge(&program)?;
+                let verdict = match self.demand {
+                    Demand::Same => pair.judge(&program)?,
+                    Demand::Alive => pair.lives(&program)?,
+                };
                 if let Verdict::Differs(text) = &verdict {
                     eprintln!("seed {seed} differs; looking for a shorter program");
                     let report = self.report(&mut pair, seed, &program, text)?;
@@ -175,7 +195,14 @@ impl Suite {
         let mut last = text.to_owned();
         let mut broken = None;
         let begun = Instant::now();
-        let small = minimise(program, |candidate| match within(begun, || pair.differs(candidate)) {
+        let differs = |pair: &mut Pair, candidate: &Program| match self.demand {
+            Demand::Same => pair.differs(candidate),
+            Demand::Alive => pair.lives(candidate).map(|verdict| match verdict {
+                Verdict::Differs(text) => Some(text),
+                _ => None,
+            }),
+        };
+        let small = minimise(program, |candidate| match within(begun, || differs(pair, candidate)) {
             Ok(Some(text)) => {
                 last = text;
                 true

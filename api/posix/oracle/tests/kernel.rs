@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sietch_posix_oracle::generate;
 use sietch_posix_oracle::program::Program;
 use sietch_posix_oracle::session::{Session, Setting};
-use sietch_posix_oracle::suite::Suite;
+use sietch_posix_oracle::suite::{Demand, Suite};
 
 fn plain() -> Setting {
     Setting::plain(Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls")))
@@ -25,6 +25,7 @@ fn the_kernel_agrees_with_itself() {
         seed: number("SIETCH_POSIX_SEED", fresh),
         programs: number("SIETCH_POSIX_KERNEL_PROGRAMS", 300),
         time: Duration::from_secs(600),
+        demand: Demand::Same,
         workers: 6,
     };
     let summary = suite.run(3).expect("executors");
