@@ -235,6 +235,10 @@ impl Set<'_> {
                 None => 0,
             };
             one.revents = (now & wanted) as i16;
+            // Another thread has closed it: nothing can be slept on any more.
+            if said && other.revents & libc::POLLNVAL != 0 {
+                one.revents = libc::POLLNVAL;
+            }
             ready += usize::from(one.revents != 0);
         }
         ready
