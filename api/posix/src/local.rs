@@ -39,10 +39,24 @@ pub fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
-/// Reads a `sockaddr` that the program gave. None: neither IPv4 nor IPv6, too short, or not there.
+/// Reads a `sockaddr` that the program connects to. None: neither IPv4 nor IPv6, too short, or not there.
 ///
 /// The unspecified address is put as the loopback address that Linux takes it for.
 pub fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
+    let Name { mut bytes, length } = given(from, length)?;
+    match (Name { bytes, length }).address().map(|name| name.ip()) {
+        Some(IpAddr::V4(ip)) if ip.is_unspecified() => bytes[4..8].copy_from_slice(&[127, 0, 0, 1]),
+        Some(IpAddr::V6(ip)) if ip.is_unspecified() => bytes[23] = 1,
+        Some(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_unspecified()) => {
+            bytes[20..24].copy_from_slice(&[127, 0, 0, 1]);
+        }
+        _ => {}
+    }
+    Some(Name { bytes, length })
+}
+
+/// The same as it was given.
+pub fn given(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
     if (length as usize) < 16 {
         return None;
     }
@@ -55,21 +69,9 @@ pub fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name
         libc::AF_INET => {
             // Padding, which some programs leave uninitialised.
             bytes[8..].fill(0);
-            if bytes[4..8] == [0; 4] {
-                bytes[4..8].copy_from_slice(&[127, 0, 0, 1]);
-            }
             Some(Name { bytes, length: 16 })
         }
-        libc::AF_INET6 if there >= 24 => {
-            match (Name { bytes, length: 28 }).address().map(|name| name.ip()) {
-                Some(IpAddr::V6(ip)) if ip.is_unspecified() => bytes[23] = 1,
-                Some(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_unspecified()) => {
-                    bytes[20..24].copy_from_slice(&[127, 0, 0, 1]);
-                }
-                _ => {}
-            }
-            Some(Name { bytes, length: 28 })
-        }
+        libc::AF_INET6 if there >= 24 => Some(Name { bytes, length: 28 }),
         _ => None,
     }
 }

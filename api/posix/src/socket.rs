@@ -249,7 +249,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     if let Some((held, context)) =
         found.as_ref().filter(|held| held.kind() == Kind::Pending).zip(context::get())
     {
-        let name = local::name(name, length);
+        let name = local::given(name, length);
         if let Some(name) = name.filter(|name| service::is_of_vnic(context, name)) {
             return sys::give_int(bind_on_vnic(context, fd, held, name));
         }
