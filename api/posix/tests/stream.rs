@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sietch_posix::table::{self, Kind};
@@ -15,6 +16,12 @@ fn name(port: u16) -> [u8; 28] {
     name[2..4].copy_from_slice(&port.to_be_bytes());
     name[4..8].copy_from_slice(&[127, 0, 0, 1]);
     name
+}
+
+/// One test at a time: a child of fork holds the descriptors of all, and a number that one closes is another's at once.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Two connected descriptors, as connect and accept give them.
@@ -70,6 +77,7 @@ fn set(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<usize, c_in
 
 #[test]
 fn bytes_arrive_in_order_and_the_end_after_them() {
+    let _alone = alone();
     let [a, b] = pair();
     assert_eq!((write(a, b"hello "), write(a, b"world")), (Ok(6), Ok(5)));
     assert_eq!(read(b, 6), Ok(b"hello ".to_vec()));
@@ -85,6 +93,7 @@ fn bytes_arrive_in_order_and_the_end_after_them() {
 
 #[test]
 fn an_empty_socket_says_so_to_who_will_not_wait() {
+    let _alone = alone();
     let [a, b] = pair();
     assert_eq!(receive(a, 1, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
     // SAFETY: a number.
@@ -102,6 +111,7 @@ fn an_empty_socket_says_so_to_who_will_not_wait() {
 
 #[test]
 fn peeking_takes_nothing_and_waitall_waits_for_all() {
+    let _alone = alone();
     let [a, b] = pair();
     write(a, b"abc").expect("room");
     assert_eq!(receive(b, 10, libc::MSG_PEEK), Ok(b"abc".to_vec()));
@@ -118,6 +128,7 @@ fn peeking_takes_nothing_and_waitall_waits_for_all() {
 
 #[test]
 fn much_more_than_the_rings_hold_goes_through_between_threads_that_sleep() {
+    let _alone = alone();
     let [a, b] = pair();
     let sent: Vec<u8> = (0..3_000_000_u32).map(|index| ((index * 7) >> 3) as u8).collect();
     std::thread::scope(|scope| {
@@ -139,6 +150,7 @@ fn much_more_than_the_rings_hold_goes_through_between_threads_that_sleep() {
 
 #[test]
 fn who_leaves_bytes_unread_resets_and_the_other_hears_it_once_after_its_data() {
+    let _alone = alone();
     let [a, b] = pair();
     write(a, b"for b").expect("room");
     write(b, b"for a").expect("room");
@@ -152,6 +164,7 @@ fn who_leaves_bytes_unread_resets_and_the_other_hears_it_once_after_its_data() {
 
 #[test]
 fn a_reset_can_be_taken_from_the_option_and_is_then_told() {
+    let _alone = alone();
     let [a, b] = pair();
     write(a, b"unread").expect("room");
     descriptor::close(b);
@@ -162,6 +175,7 @@ fn a_reset_can_be_taken_from_the_option_and_is_then_told() {
 
 #[test]
 fn after_the_others_close_one_write_succeeds() {
+    let _alone = alone();
     let [a, b] = pair();
     descriptor::close(b);
     assert_eq!(write(a, b"one"), Ok(3));
@@ -172,6 +186,7 @@ fn after_the_others_close_one_write_succeeds() {
 
 #[test]
 fn lingering_for_no_time_resets() {
+    let _alone = alone();
     let [a, b] = pair();
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let from: *const c_void = (&raw const linger).cast();
@@ -184,6 +199,7 @@ fn lingering_for_no_time_resets() {
 
 #[test]
 fn a_reader_that_sleeps_is_woken_by_data_by_an_end_by_a_hangup_and_by_its_own_shutdown() {
+    let _alone = alone();
     for how in 0..4 {
         let [a, b] = pair();
         let asleep = AtomicU32::new(0);
@@ -225,6 +241,7 @@ fn sleeping(thread: u32) {
 
 #[test]
 fn a_receive_timeout_ends_a_call() {
+    let _alone = alone();
     let [a, b] = pair();
     let time = libc::timeval { tv_sec: 0, tv_usec: 20_000 };
     let from: *const c_void = (&raw const time).cast();
@@ -237,6 +254,7 @@ fn a_receive_timeout_ends_a_call() {
 
 #[test]
 fn a_duplicate_keeps_the_connection_open() {
+    let _alone = alone();
     let [a, b] = pair();
     let copy = descriptor::dup(b);
     assert!(table::is_ours(copy));
@@ -251,6 +269,7 @@ fn a_duplicate_keeps_the_connection_open() {
 
 #[test]
 fn options_are_told_back_and_wrong_ones_refused_as_the_kernel_does() {
+    let _alone = alone();
     let [a, b] = pair();
     assert_eq!(option(a, libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(0));
     assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 5), Ok(0));
@@ -270,6 +289,7 @@ fn options_are_told_back_and_wrong_ones_refused_as_the_kernel_does() {
 
 #[test]
 fn names_are_those_of_the_connection_and_cut_off_as_the_kernel_does() {
+    let _alone = alone();
     let [a, b] = pair();
     let mut out = [0_u8; 28];
     let mut length: libc::socklen_t = 4;
@@ -286,6 +306,7 @@ fn names_are_those_of_the_connection_and_cut_off_as_the_kernel_does() {
 
 #[test]
 fn a_file_goes_through_the_ring_and_the_offset_follows() {
+    let _alone = alone();
     let [a, b] = pair();
     let path = std::env::temp_dir().join(format!("sietch-posix-{}", std::process::id()));
     let bytes: Vec<u8> = (0..200_000_u32).map(|index| (index >> 5) as u8).collect();
@@ -316,6 +337,7 @@ fn a_file_goes_through_the_ring_and_the_offset_follows() {
 
 #[test]
 fn several_messages_are_one_call() {
+    let _alone = alone();
     let [a, b] = pair();
     let mut out = [[0_u8; 4]; 3];
     let vectors: Vec<libc::iovec> =
@@ -342,6 +364,7 @@ fn several_messages_are_one_call() {
 
 #[test]
 fn a_process_that_is_killed_is_an_end_or_a_reset() {
+    let _alone = alone();
     for unread in [false, true] {
         let [a, b] = pair();
         if unread {
