@@ -8,7 +8,7 @@ use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -307,6 +307,22 @@ fn a_second_up_says_that_it_runs_and_down_stops_the_first() {
         assert!(up.child.wait().expect("wait").success());
         place.assert_clean(&pids);
         assert_eq!(place.run(&["down"]).status.code(), Some(1));
+    });
+}
+
+#[test]
+fn what_unmodified_programs_have_is_counted_with_everything_else() {
+    in_own_network("what_unmodified_programs_have_is_counted_with_everything_else", || {
+        let place = Place::new("counted", None);
+        let _up = place.up(&["--net", "linux"]);
+        let shown =
+            || text(&place.run(&["stat"]).stdout).lines().any(|line| line.starts_with("sockets (pid "));
+        // The service core shows its page when it next looks.
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !shown() {
+            assert!(Instant::now() < patience, "{}", text(&place.run(&["stat"]).stdout));
+            std::thread::sleep(Duration::from_millis(50));
+        }
     });
 }
 

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
-use sietch_protocol::{CallError, Connection};
+use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
 use sietch_service::sockets::{Board, Command, Counters, Geometry, Options, Rules, Shown, Source, run};
 use sietch_service::tcp::Asked;
 
@@ -28,9 +28,6 @@ use crate::output;
 
 /// Requests that wait to be let in: as many as the kernel allows.
 const BACKLOG: i32 = 4096;
-
-/// The name of the page of counters.
-const PAGE: &str = "sockets";
 
 /// See the module.
 pub(super) struct Sockets {
@@ -148,7 +145,7 @@ impl Sockets {
         let Some(page) = &mut self.page else { return Ok(()) };
         page.set_all(0, values(&shown));
         if let Err(cause) = page.publish(clock::now()) {
-            tracing::warn!("{PAGE}: its counters are not shown: {cause}");
+            tracing::warn!("{SOCKETS_PAGE}: its counters are not shown: {cause}");
         }
         if !self.shared {
             connection.publish_metrics(page.label(), page.as_fd())?;
@@ -191,7 +188,7 @@ fn page() -> Result<Metrics, sietch::MetricsError> {
     let gauges = GAUGES.map(|name| (name, Kind::Gauge));
     let counters = Counters::default().entries().map(|(name, _)| (name, Kind::Counter));
     let entries: Vec<(&str, Kind)> = gauges.into_iter().chain(counters).collect();
-    Metrics::new(PAGE, &entries)
+    Metrics::new(SOCKETS_PAGE, &entries)
 }
 
 /// In the order of the names of a page.

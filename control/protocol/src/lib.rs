@@ -47,3 +47,6 @@ pub use view::{Ask, FileKind, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion, 
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
 pub const PROTOCOL: u32 = 4;
+
+/// Under this name a service core shows what it counts of the sockets of unmodified programs; its other pages are named after grants.
+pub const SOCKETS_PAGE: &str = "sockets";

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use sietch_protocol::{
-    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Notice, Protection, Reply, Request, Stat, StatGroup,
-    Status, Target, VnicKind, VnicStatus, VsaStatus,
+    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Notice, Protection, Reply, Request, SOCKETS_PAGE, Stat,
+    StatGroup, Status, Target, VnicKind, VnicStatus, VsaStatus,
 };
 
 use super::grants::key;
@@ -171,7 +171,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Group 0 is the daemon's, then one for each VNIC of the kernel that is held, then one for each page published: of applications, and of
-    /// ports by the service core.
+    /// ports, areas and sockets by the service core.
     fn stat(&self, cursor: u32) -> Stat {
         let position = usize::try_from(cursor).unwrap_or(usize::MAX);
         let plans: Vec<_> = self.plans().collect();
@@ -183,11 +183,14 @@ impl<D: VnicDevices> Control<D> {
             // The same for areas, whose pages are named after their grants.
             let area = |label: &str| super::brokered::shown(&self.grants, label);
             let shown = client.pages.iter();
-            let shown = shown.filter(|(label, _)| !serves || ports.contains(label) || area(label).is_some());
-            let source = |label: &str| match (serves, area(label)) {
-                (true, Some(area)) => format!("vsa {area}"),
-                (true, None) => format!("vnic {label}"),
-                (false, _) => label.to_owned(),
+            let port = |label: &str| ports.contains(label);
+            let shown = shown.filter(|(label, _)| {
+                !serves || port(label) || area(label).is_some() || label.as_str() == SOCKETS_PAGE
+            });
+            let source = |label: &str| match area(label).filter(|_| serves) {
+                Some(area) => format!("vsa {area}"),
+                None if serves && port(label) => format!("vnic {label}"),
+                None => label.to_owned(),
             };
             pages.extend(shown.map(|(label, page)| (client.process.pid, source(label), page)));
         }
