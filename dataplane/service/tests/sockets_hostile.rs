@@ -236,6 +236,7 @@ fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
     let null = std::fs::File::open("/dev/null").expect("it is there");
     send_message(bad.as_fd(), &[7; 40], &[null.as_fd()], SendFlags::empty()).expect("room");
     place.until(|shown| shown.listeners == 1);
+    drop(bad);
     let (bad, _) = listen(&place, "127.0.0.1:0", 16);
     let message = sietch_protocol::socket_service::Relisten::new(5);
     send_message(bad.as_fd(), message.as_bytes(), &[null.as_fd()], SendFlags::empty()).expect("room");
