@@ -2,7 +2,8 @@
 //!
 //! 1. A *row* is a server, a client and what the client does. A *column* says which of them run under `sietch run`: none (Linux), both (Sietch),
 //!    with `--one-end` the server alone (its client is a program of this host that knows nothing of Sietch), and with `--same` none, once more: what
-//!    then differs is this machine's noise.
+//!    then differs is this machine's noise. With `--vnic` there are two others: servers in a network namespace behind a veth pair, and on a VNIC over AF_XDP
+//!    that a service core serves (`sietch run --vnic`), both asked by the same client on the kernel's sockets at the host's end of the pair ([`network`]).
 //! 2. All columns' servers of a row are up at the same time, each on a port of its own, and only one of them is asked. A round runs one block of
 //!    every column, in an order that turns. Servers are pinned to CPU 1 and clients to CPU 0, in every column alike.
 //! 3. A calibration loop on each core runs around a block; a round in which a core was slow, or much time was stolen, is dropped and counted. What
@@ -16,6 +17,7 @@
 mod agent;
 mod idle;
 mod load;
+mod network;
 mod program;
 mod report;
 mod rows;
@@ -54,6 +56,9 @@ pub struct Arguments {
     /// A column with the server alone under Sietch
     #[arg(long)]
     one_end: bool,
+    /// Servers behind veth pairs instead, on the kernel's sockets and on a VNIC over AF_XDP; clients on the kernel's sockets
+    #[arg(long, conflicts_with = "one_end")]
+    vnic: bool,
     /// A second column of Linux: how much two equal columns differ here
     #[arg(long)]
     same: bool,
@@ -68,18 +73,49 @@ pub struct Arguments {
     out: PathBuf,
 }
 
+impl Arguments {
+    /// The columns, Linux the first.
+    fn variants(&self) -> Vec<Variant> {
+        let place = if self.vnic { Place::Veth } else { Place::Loopback };
+        let mut variants = vec![Variant { place, ..LINUX }];
+        variants.extend(self.same.then_some(Variant { place, ..SAME }));
+        match (self.linux_only, self.vnic) {
+            (true, _) => {}
+            (false, true) => variants.push(SERVED),
+            (false, false) => {
+                variants.push(BOTH);
+                variants.extend(self.one_end.then_some(ONE_END));
+            }
+        }
+        variants
+    }
+}
+
 /// Which ends run under Sietch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Variant {
     name: &'static str,
     server: bool,
     client: bool,
+    place: Place,
 }
 
-const LINUX: Variant = Variant { name: "Linux", server: false, client: false };
-const SAME: Variant = Variant { name: "Linux again", server: false, client: false };
-const BOTH: Variant = Variant { name: "Sietch", server: true, client: true };
-const ONE_END: Variant = Variant { name: "Sietch server, kernel client", server: true, client: false };
+/// Where a server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the loopback of the measurement's namespace.
+    Loopback,
+    /// In a namespace of its own, behind a veth pair.
+    Veth,
+    /// On a VNIC over AF_XDP.
+    Vnic,
+}
+
+const LINUX: Variant = Variant { name: "Linux", server: false, client: false, place: Place::Loopback };
+const SAME: Variant = Variant { name: "Linux again", ..LINUX };
+const BOTH: Variant = Variant { name: "Sietch", server: true, client: true, place: Place::Loopback };
+const ONE_END: Variant = Variant { name: "Sietch server, kernel client", client: false, ..BOTH };
+const SERVED: Variant = Variant { name: "Sietch VNIC, kernel client", place: Place::Vnic, ..ONE_END };
 
 /// What one block showed.
 #[derive(Debug, Clone, Serialize)]
@@ -143,19 +179,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     tree::take_in_orphans()?;
     println!("{}", machine::describe());
     println!(
-        "{} rounds of blocks of {} s; servers on CPU 1, clients on CPU 0, in all columns alike; loopback; the machine has to be idle",
-        arguments.pairs, arguments.seconds
+        "{} rounds of blocks of {} s; servers on CPU 1, clients on CPU 0, in all columns alike; {}; the machine has to be idle",
+        arguments.pairs,
+        arguments.seconds,
+        if arguments.vnic { "veth pairs; the service core where the scheduler puts it" } else { "loopback" }
     );
-    println!(
-        "no column with busy polling: loopback has no NAPI instance to poll, net.core.busy_poll changes nothing"
-    );
-    let stage = Stage::set(&arguments.out, interrupted()?)?;
-    let mut variants = vec![LINUX];
-    variants.extend(arguments.same.then_some(SAME));
-    if !arguments.linux_only {
-        variants.push(BOTH);
-        variants.extend(arguments.one_end.then_some(ONE_END));
+    if !arguments.vnic {
+        println!(
+            "no column with busy polling: loopback has no NAPI instance to poll, net.core.busy_poll changes nothing"
+        );
     }
+    let stage = Stage::set(&arguments.out, interrupted()?)?;
+    let variants = arguments.variants();
     let mut bench = Bench { arguments, stage: &stage, variants, best: machine::calibrate()?, servers: None };
     let mut results = Vec::new();
     for row in rows {
@@ -163,9 +198,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         report::progress(&result);
         results.push(result);
     }
-    let idle = if wanted(idle::NAME) { idle::measure(&stage, &bench.variants)? } else { Vec::new() };
+    let measures_idle = wanted(idle::NAME) && !arguments.vnic;
+    let idle = if measures_idle { idle::measure(&stage, &bench.variants)? } else { Vec::new() };
     report::print(&results, &idle);
-    report::write(&results, &idle, &arguments.out)
+    report::write(&results, &idle, &arguments.out, arguments.vnic)
 }
 
 /// The servers of all columns: what they are, and each or why it is not there.

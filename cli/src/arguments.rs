@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sietch_protocol::socket_service::Rule;
 
 /// The port of the store, as every Redis client expects it.
 pub const DEFAULT_PORT: u16 = 6379;
@@ -377,6 +378,11 @@ pub struct ServiceArguments {
     /// Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints the socket's path once it serves
     #[arg(long)]
     pub sockets_only: bool,
+
+    /// Who may listen and connect under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given
+    /// several times, the first that fits decides [default: everybody everything]
+    #[arg(long, value_name = "RULE")]
+    pub rule: Vec<Rule>,
 
     /// Take listeners and connections over from the service that serves there now, which ends: no program notices
     #[arg(long)]

@@ -7,7 +7,8 @@
 //! 2. One thread switches ([`sietch_service::run`]), one moves blocks ([`sietch_service::block`]); this one talks to the daemon.
 //! 3. What each port has counted is shared with the daemon on a page of its own, for `sietch stat`.
 //! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports, volumes and areas there are.
-//! 5. A thread that ends takes the process along: what its device has done nobody knows before.
+//! 5. Told to end (SIGTERM, SIGINT), it resets the connections of the VNICs that it serves, for both sides to hear, and goes.
+//! 6. A thread that ends takes the process along: what its device has done nobody knows before.
 
 mod sockets;
 mod storage;
@@ -17,14 +18,16 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sietch::nic::shm::{EndpointFds, Geometry};
 use sietch::nic::xdp::{Ipv4Prefix, Ipv6Prefix, Reason, VnicSpec};
 use sietch::{Kind, Metrics, clock};
-use sietch_protocol::{CallError, Connection, HeldGrant, Notice, PortGrant, PortRange};
+use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, PortGrant, PortRange};
+use sietch_service::sockets::Rules;
 use sietch_service::{Board, Command, PortCounters};
 
 use crate::arguments::ServiceArguments;
@@ -39,6 +42,9 @@ use storage::Storage;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether the switch has lost a port, and whether the daemon is back.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a predecessor may take to end once it has handed everything over: it resets its VNICs' connections, and goes. And how often that is looked at.
+const RELIEF: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(10);
 /// What a VNIC may send at once at least: a segmentation-sized burst; and the share of a second's bytes: a millisecond's.
 const MIN_BURST: u64 = 64 * 1024;
 const BURST_SHARE: u64 = 1000;
@@ -79,7 +85,7 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
         privilege::follow(parent)?;
     }
     if arguments.sockets_only {
-        return sockets::alone(listening?, path);
+        return sockets::alone(listening?, path, Rules(arguments.rule.clone()));
     }
     let failed = |source| Error::Start { what: "the switch", source };
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -95,22 +101,28 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
         .map_err(failed)?;
     let broker = |source| Error::Start { what: "the storage broker", source };
     let storage = Storage::start().map_err(broker)?;
-    let sockets = listening.and_then(|listening| Sockets::start(listening, path));
+    let rules = Rules(arguments.rule.clone());
+    let sockets = listening.and_then(|listening| Sockets::start(listening, path, rules));
     let sockets =
         sockets.map_err(|cause| tracing::warn!("{cause}; programs under `sietch run` are not served")).ok();
+    let mut keeper = None;
     if let Some(sockets) = &sockets {
-        sockets
-            .serve_vnics(vnics::start(socket).map_err(|source| Error::Start { what: "the VNICs", source })?);
+        let started = sockets.registrar().and_then(|registrar| vnics::start(socket, registrar));
+        let (requests, thread) = started.map_err(|source| Error::Start { what: "the VNICs", source })?;
+        sockets.serve_vnics(requests);
+        keeper = Some(thread);
     }
     let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new(), storage, sockets };
-    let mut connection = core.connect(socket)?;
+    let mut connection = core.begin(socket, arguments.succeed)?;
     if arguments.parent.is_some() {
         // Who started it waits for this.
         output::print("\n")?;
     }
     tracing::info!("serving");
     let over = |core: &Core| core.sockets.as_ref().is_some_and(Sockets::is_finished);
-    while !switch.is_finished() && !core.storage.is_finished() && !over(&core) {
+    let stopping = told_to_end()?;
+    let goes_on = || !stopping.load(Ordering::Acquire);
+    while !switch.is_finished() && !core.storage.is_finished() && !over(&core) && goes_on() {
         match core.listen(&mut connection) {
             Ok(()) => {}
             Err(cause) => {
@@ -118,6 +130,7 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
                 connection = loop {
                     std::thread::sleep(PAUSE);
                     match core.connect(socket) {
+                        _ if !goes_on() => break connection,
                         Ok(connection) => break connection,
                         // It is not there yet.
                         Err(CallError::Connect { .. } | CallError::Closed | CallError::Frame(_)) => {}
@@ -128,9 +141,11 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
             }
         }
     }
-    if over(&core) {
+    if over(&core) || !goes_on() {
         // A successor has it; the other roles have none, and their holders ask again.
-        return core.sockets.map_or(Ok(()), Sockets::join);
+        let ended = core.sockets.map_or(Ok(()), Sockets::join);
+        keeper.into_iter().for_each(vnics::Vnics::join);
+        return ended;
     }
     if core.storage.is_finished() {
         return core.storage.join().map_err(broker);
@@ -142,6 +157,16 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     }
 }
 
+/// What becomes true when a signal says that this process is to end.
+fn told_to_end() -> Result<Arc<AtomicBool>, Error> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stopping))
+            .map_err(|source| Error::Start { what: "the service core", source })?;
+    }
+    Ok(stopping)
+}
+
 impl Core {
     fn connect(&mut self, socket: &Path) -> Result<Connection, CallError> {
         self.forget_lost();
@@ -151,6 +176,21 @@ impl Core {
         self.ports.values_mut().for_each(|port| port.shared = false);
         self.sockets.iter_mut().for_each(Sockets::share_again);
         Ok(connection)
+    }
+
+    /// The first connection. A successor waits until the daemon has seen its predecessor end.
+    fn begin(&mut self, socket: &Path, succeeds: bool) -> Result<Connection, CallError> {
+        let until = Instant::now() + RELIEF;
+        loop {
+            match self.connect(socket) {
+                Err(CallError::Refused(reply))
+                    if succeeds && reply.kind == ErrorKind::Busy && Instant::now() < until =>
+                {
+                    std::thread::sleep(AGAIN);
+                }
+                other => return other,
+            }
+        }
     }
 
     fn forget_lost(&mut self) {

@@ -2,8 +2,10 @@
 //!
 //! 1. The file is found as a shell would, and looked at: what no library can be loaded into is named and not started ([`program`]), unless
 //!    `--anyway` says so; then it runs on the kernel's sockets.
-//! 2. The library and the service's socket are found, and the service is asked whether it is there ([`environment`]).
-//! 3. The environment is set, and this process becomes the program: process id, terminal, signals and exit status are the program's own.
+//! 2. The library and the service's socket are found, and the service is asked whether it is there ([`environment`]). One of another version is
+//!    named, and the program starts on the kernel's sockets, unless it needs what they do not have (`--vnic`, `--publish`).
+//! 3. Ports of the host that are to lead to the program are tried ([`publish`]).
+//! 4. The environment is set, and this process becomes the program: process id, terminal, signals and exit status are the program's own.
 //!
 //! Exit statuses before that: [`error`].
 
@@ -11,6 +13,7 @@ mod elf;
 mod environment;
 pub mod error;
 mod program;
+mod publish;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -46,13 +49,21 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     command.arg0(&name).args(arguments.command.iter().skip(1));
     let sockets = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
     let sockets = std::path::absolute(&sockets).unwrap_or(sockets);
-    let service = Service { path: &sockets, application: environment::application()? };
+    let own = std::env::current_exe().unwrap_or_default();
+    let library = environment::library(std::env::var_os(environment::PRELOAD_VARIABLE).as_deref(), &own);
+    let service = Service {
+        path: &sockets,
+        application: environment::application()?,
+        library: environment::build(library.as_ref().ok()),
+    };
     if let Err(cause) = service.greet() {
         with_library = false;
-        go_on(arguments.anyway, cause)?;
+        // Another version is what an upgrade looks like in between: servers are to start, and nobody is to wonder whose sockets they have.
+        let on_the_host = arguments.vnic.is_none() && arguments.publish.is_empty();
+        go_on(arguments.anyway || on_the_host && matches!(cause, RunError::OtherService { .. }), cause)?;
     }
     if with_library {
-        dress(&mut command, arguments, &service)?;
+        dress(&mut command, &library?, arguments, &service)?;
     }
     Ok((file, command))
 }
@@ -68,18 +79,29 @@ fn go_on(anyway: bool, finding: RunError) -> Result<(), RunError> {
 }
 
 /// Sets what the library reads.
-fn dress(command: &mut Command, arguments: &RunArguments, service: &Service<'_>) -> Result<(), RunError> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let library = environment::library(std::env::var_os(environment::PRELOAD_VARIABLE).as_deref(), &own)?;
+fn dress(
+    command: &mut Command,
+    library: &Path,
+    arguments: &RunArguments,
+    service: &Service<'_>,
+) -> Result<(), RunError> {
     let inherited = std::env::var_os("LD_PRELOAD");
     command
-        .env("LD_PRELOAD", environment::preload(&library, inherited.as_deref()))
+        .env("LD_PRELOAD", environment::preload(library, inherited.as_deref()))
         .env(socket_service::SOCKET_VARIABLE, service.path)
         .env(socket_service::APPLICATION_VARIABLE, environment::written(&service.application));
     match &arguments.vnic {
         Some(vnic) => command.env(socket_service::VNIC_VARIABLE, vnic),
         None => command.env_remove(socket_service::VNIC_VARIABLE),
     };
-    let vnic = arguments.vnic.as_deref().unwrap_or_default();
-    arguments.publish.iter().try_for_each(|publish| service.publish(vnic, publish))
+    if arguments.always {
+        command.env_remove(socket_service::BRIEF_VARIABLE);
+    } else {
+        command.env(socket_service::BRIEF_VARIABLE, "1");
+    }
+    match publish::variable(&arguments.publish, arguments.vnic.is_some(), service)? {
+        Some(list) => command.env(socket_service::PUBLISH_VARIABLE, list),
+        None => command.env_remove(socket_service::PUBLISH_VARIABLE),
+    };
+    Ok(())
 }

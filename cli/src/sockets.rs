@@ -59,7 +59,11 @@ pub fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
     ))
 }
 
-fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
+/// Asks the socket service at `path` for a list.
+///
+/// # Errors
+/// [`Error::SocketService`]: nobody serves, or it refuses.
+pub fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
     let failed = |source: std::io::Error, mend| Error::SocketService { path: path.to_owned(), mend, source };
     let mut received = Descriptors::default();
     let start = "start one with `sietch up`, or name its socket";
@@ -111,11 +115,12 @@ fn wake(cookies: &BTreeSet<u64>) {
 fn render(listing: &Listing, palette: Palette) -> String {
     let mut text = String::new();
     let mut applications = Table::new(0);
-    applications.headings(&["APPLICATION", "UID", "LISTENERS", "CONNECTED", "ACCEPTED"]);
+    applications.headings(&["APPLICATION", "UID", "VNIC", "LISTENERS", "CONNECTED", "ACCEPTED"]);
     for found in &listing.applications {
         applications.row(vec![
             Cell::text(&found.id),
             Cell::text(found.uid).right(),
+            Cell::text(found.vnic.as_deref().unwrap_or("-")),
             Cell::number(found.listeners as u64),
             Cell::number(found.connections as u64),
             Cell::number(found.accepted as u64),
@@ -124,13 +129,14 @@ fn render(listing: &Listing, palette: Palette) -> String {
     text.push_str(&applications.render(palette));
     if !listing.listeners.is_empty() {
         let mut listeners = Table::new(0);
-        listeners.headings(&["LISTENS", "BACKLOG", "PID", "APPLICATION"]);
+        listeners.headings(&["LISTENS", "BACKLOG", "PID", "APPLICATION", "LEADS TO"]);
         for found in &listing.listeners {
             listeners.row(vec![
                 Cell::text(found.name),
                 Cell::number(u64::from(found.backlog)),
                 Cell::text(found.pid).right(),
                 Cell::text(&found.application),
+                Cell::text(found.leads_to.as_deref().unwrap_or_default()),
             ]);
         }
         let _ = write!(text, "\n{}", listeners.render(palette));
@@ -177,6 +183,7 @@ mod tests {
                 listeners: 1,
                 connections: 2,
                 accepted: 3,
+                ..ListedApplication::default()
             }],
             listeners: vec![ListedListener {
                 application: id.clone(),
@@ -184,6 +191,8 @@ mod tests {
                 name: "127.0.0.1:6379".parse().expect("an address"),
                 namespace: 1,
                 backlog: 511,
+                leads_to: Some("web 10.85.0.2:80".to_owned()),
+                vnic: None,
             }],
             connections: vec![ListedConnection {
                 applications: [id.clone(), id.clone()],
@@ -193,7 +202,7 @@ mod tests {
             omitted: 4,
         };
         let text = render(&listing, Palette::plain());
-        for wanted in [&id, "127.0.0.1:61000", "511", "77", "4 more connections"] {
+        for wanted in [&id, "127.0.0.1:61000", "511", "77", "web 10.85.0.2:80", "4 more connections"] {
             assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
         }
     }

@@ -1,174 +1,173 @@
-//! `sietch top`: VNICs that the service core serves to unmodified programs: their threads, how busy those are, connections, and bytes a second.
+//! `sietch top`: the programs under `sietch run` (connections, bytes a second, memory), the VNICs that are served to them, and the threads of the service
+//! core, with what each took of a processor.
 //!
-//! 1. The service core puts what its threads and VNICs do on a page for each VNIC, `tcp-NAME`; the daemon hands the pages out ([`crate::stat`] shows all of them).
-//! 2. Rates are growth between two looks, a second apart. With `--once` there is one table, and with `--json` one object a look.
+//! 1. Every second a look is taken ([`report::Look`]): the counters' pages, which the daemon hands out; who has what, which the socket service lists (root and
+//!    its own user see everything, others what is theirs); the times of the service core's threads, and the names of programs, from `/proc`.
+//! 2. On a terminal the views replace one another on its other screen ([`terminal`]); elsewhere they follow one another. With `--once` there is one, and
+//!    with `--json` one object a look.
+//! 3. Without a daemon (`sietch service --sockets-only`) there are no VNICs and no cores to be seen; with neither it is an error.
+
+mod report;
+mod terminal;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use sietch_protocol::StatGroup;
+use sietch_protocol::socket_service::{APPLICATION_VARIABLE, Request, RequestKind};
+use sietch_protocol::{Connection, SOCKETS_PAGE};
+use sietch_service::sockets::administration::Listing;
 
 use crate::administration;
 use crate::arguments::TopArguments;
 use crate::error::Error;
 use crate::output;
-use crate::style::{Cell, Palette, Table, Tone, bytes};
+use crate::paths;
+use crate::sockets;
+use crate::style::Palette;
+use report::{Look, Order, Report};
+use terminal::Screen;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Ticks of the clock a second, in which `/proc` tells times (`USER_HZ`).
+const TICKS: f64 = 100.0;
 
-/// A VNIC that is served.
-#[derive(Debug, PartialEq, Serialize)]
-struct Served {
-    vnic: String,
-    /// Which thread drives it.
-    thread: u64,
-    /// Thousandths of a core that it took.
-    busy: u64,
-    applications: u64,
-    connections: u64,
-    /// Connections that are looked at in every turn.
-    active: u64,
-    /// Bytes a second, to the network and from it.
-    sent: u64,
-    received: u64,
-}
-
-/// Everything at one moment.
-#[derive(Debug, PartialEq, Serialize)]
-struct Report {
-    /// Thousandths of a core, by thread.
-    threads: BTreeMap<u64, u64>,
-    vnics: Vec<Served>,
+/// Where looks come from.
+struct Source {
+    daemon: Option<Connection>,
+    sockets: PathBuf,
+    began: Instant,
+    programs: BTreeMap<String, String>,
 }
 
 /// Shows it again and again, or once.
 ///
 /// # Errors
-/// [`Error::Control`]: no daemon, or it went away.
+/// [`Error::Control`]: neither daemon nor socket service, or the daemon went away.
 pub fn run(socket: &Path, arguments: TopArguments) -> Result<(), Error> {
-    let mut connection = administration::connect(socket)?;
+    let mut source = Source::open(socket)?;
     let palette = Palette::of_stdout();
-    let mut before = connection.stat()?;
-    let mut taken = Instant::now();
+    let screen =
+        if arguments.once || arguments.json { None } else { Screen::open().map_err(Error::Output)? };
+    let mut order = Order::default();
+    let mut before = source.look()?;
+    let mut due = Instant::now() + INTERVAL;
+    let mut shown: Option<Report> = None;
     loop {
-        std::thread::sleep(INTERVAL);
-        let now = connection.stat()?;
-        let elapsed = taken.elapsed().as_secs_f64();
-        taken = Instant::now();
-        let report = report(&now, &before, elapsed);
-        let text = if arguments.json {
-            serde_json::to_string(&report).map_err(|cause| Error::Output(cause.into()))? + "\n"
-        } else {
-            // On a terminal each view replaces the one before.
-            let clear = !arguments.once && std::io::stdout().is_terminal();
-            format!("{}{}", if clear { "\x1b[H\x1b[2J" } else { "" }, render(&report, palette))
-        };
-        output::print(&text)?;
+        let left = due.saturating_duration_since(Instant::now());
+        match &screen {
+            Some(screen) => {
+                let view = shown.as_ref().map_or_else(
+                    || "sietch top: one moment ...\n".to_owned(),
+                    |report| report.headline(order, palette) + &report.render(palette),
+                );
+                screen.show(&view).map_err(Error::Output)?;
+                match screen.key(left).map_err(Error::Output)? {
+                    // Escape, and Ctrl-C.
+                    Some(b'q' | b'Q' | 0x1b | 3) => return Ok(()),
+                    Some(b's' | b'S') => {
+                        order = order.next();
+                        shown.iter_mut().for_each(|report| report.order(order));
+                    }
+                    Some(_) | None => {}
+                }
+            }
+            None => std::thread::sleep(left),
+        }
+        if Instant::now() < due {
+            continue;
+        }
+        due = Instant::now() + INTERVAL;
+        let now = source.look()?;
+        let mut report = Report::of(&now, &before);
+        report.order(order);
+        before = now;
+        if screen.is_none() {
+            let text = if arguments.json {
+                serde_json::to_string(&report).map_err(|cause| Error::Output(cause.into()))?
+            } else {
+                report.render(palette)
+            };
+            output::print(&(text + "\n"))?;
+        }
+        shown = Some(report);
         if arguments.once {
             return Ok(());
         }
-        before = now;
     }
 }
 
-fn value(group: &StatGroup, name: &str) -> u64 {
-    group.metrics.iter().find(|metric| metric.name == name).map_or(0, |metric| metric.value)
+impl Source {
+    fn open(socket: &Path) -> Result<Self, Error> {
+        let sockets = paths::sockets_beside(socket);
+        let daemon = administration::connect(socket);
+        let mut source = Self { daemon: None, sockets, began: Instant::now(), programs: BTreeMap::new() };
+        match daemon {
+            Ok(daemon) => source.daemon = Some(daemon),
+            Err(cause) if source.list().is_none() => return Err(cause),
+            Err(_) => {}
+        }
+        Ok(source)
+    }
+
+    fn list(&self) -> Option<Listing> {
+        sockets::ask(&self.sockets, &Request::new(RequestKind::List, [0; 16])).ok()
+    }
+
+    fn look(&mut self) -> Result<Look, Error> {
+        let pages = self.daemon.as_mut().map(Connection::stat).transpose()?.unwrap_or_default();
+        let listing = self.list().unwrap_or_default();
+        let serves = |source: &str| source == SOCKETS_PAGE || source.starts_with("tcp-");
+        let service = pages.iter().find(|page| serves(&page.source)).and_then(|page| page.pid);
+        let threads = service.map(|pid| threads_of(i64::from(pid))).unwrap_or_default();
+        if listing.applications.iter().any(|found| !self.programs.contains_key(&found.id)) {
+            self.programs = programs();
+        }
+        Ok(Look {
+            at: self.began.elapsed().as_secs_f64(),
+            pages,
+            listing,
+            threads,
+            programs: self.programs.clone(),
+        })
+    }
 }
 
-fn report(now: &[StatGroup], before: &[StatGroup], elapsed: f64) -> Report {
-    let mut report = Report { threads: BTreeMap::new(), vnics: Vec::new() };
-    for group in now {
-        let Some(vnic) = group.source.strip_prefix("tcp-") else { continue };
-        let earlier = before.iter().find(|other| other.source == group.source && other.pid == group.pid);
-        let rate = |name| {
-            let old = earlier.map_or(value(group, name), |earlier| value(earlier, name));
-            // Whole bytes are enough; a counter that seems to shrink was made anew.
-            (value(group, name).saturating_sub(old) as f64 / elapsed.max(0.001)) as u64
-        };
-        report.threads.insert(value(group, "thread"), value(group, "thread.busy"));
-        report.vnics.push(Served {
-            vnic: vnic.chars().filter(|c| !c.is_control()).collect(),
-            thread: value(group, "thread"),
-            busy: value(group, "busy"),
-            applications: value(group, "applications"),
-            connections: value(group, "connections"),
-            active: value(group, "active"),
-            sent: rate("sent.bytes"),
-            received: rate("received.bytes"),
+/// Threads of a process by name, and their processor time in seconds.
+fn threads_of(pid: i64) -> BTreeMap<String, f64> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let times = tasks.flatten().filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        let (begin, fields) = stat.rsplit_once(") ")?;
+        let (_, name) = begin.split_once('(')?;
+        let ticks = fields.split(' ').skip(11).take(2).map(|field| field.parse::<f64>().unwrap_or(0.0));
+        Some((name.to_owned(), ticks.sum::<f64>() / TICKS))
+    });
+    let mut threads = BTreeMap::new();
+    // The others keep books and sleep.
+    for (name, time) in times.filter(|(name, _)| name.starts_with("sietch-")) {
+        *threads.entry(name).or_default() += time;
+    }
+    threads
+}
+
+/// Programs by application, so far as their environment may be read. Of an application's processes the one that was started first gives the name.
+fn programs() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let Ok(processes) = std::fs::read_dir("/proc") else { return found };
+    let mut pids: Vec<u32> =
+        processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
+        let id = environment.split(|&byte| byte == 0).find_map(|variable| {
+            let value = variable.strip_prefix(APPLICATION_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+            Some(String::from_utf8_lossy(value).into_owned())
         });
+        let Some(id) = id else { continue };
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        found.entry(id).or_insert_with(|| name.trim().to_owned());
     }
-    report
-}
-
-/// Thousandths as a percentage.
-fn percent(thousandths: u64) -> Cell {
-    Cell::text(format!("{}.{}%", thousandths / 10, thousandths % 10)).right()
-}
-
-fn render(report: &Report, palette: Palette) -> String {
-    if report.vnics.is_empty() {
-        return "no VNIC is served to unmodified programs; `served = true` in sietch.toml and `sietch run --vnic NAME` make one\n".to_owned();
-    }
-    let mut text = String::new();
-    for (thread, busy) in &report.threads {
-        let name = format!("thread {thread}");
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}  {}.{}% busy", palette.paint(Tone::Strong, &name), busy / 10, busy % 10);
-    }
-    let mut table = Table::new(0);
-    table.headings(&["VNIC", "thread", "busy", "programs", "connections", "active", "sent/s", "received/s"]);
-    for vnic in &report.vnics {
-        table.row(vec![
-            Cell::text(&vnic.vnic),
-            Cell::number(vnic.thread),
-            percent(vnic.busy),
-            Cell::number(vnic.applications),
-            Cell::number(vnic.connections),
-            Cell::number(vnic.active),
-            Cell::text(bytes(vnic.sent)).right(),
-            Cell::text(bytes(vnic.received)).right(),
-        ]);
-    }
-    text.push_str(&table.render(palette));
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use sietch_protocol::metrics::{Kind, Metric};
-
-    use super::*;
-
-    fn group(source: &str, sent: u64) -> StatGroup {
-        let metric = |name: &str, kind, value| Metric { name: name.to_owned(), kind, value };
-        let metrics = vec![
-            metric("thread", Kind::Gauge, 0),
-            metric("thread.busy", Kind::Gauge, 305),
-            metric("busy", Kind::Gauge, 255),
-            metric("connections", Kind::Gauge, 50),
-            metric("sent.bytes", Kind::Counter, sent),
-        ];
-        StatGroup { source: source.to_owned(), pid: Some(7), metrics }
-    }
-
-    #[test]
-    fn served_vnics_are_shown_with_their_rates_and_nothing_else_is() {
-        let now = [group("tcp-web", 5000), group("kv", 9)];
-        let report = report(&now, &[group("tcp-web", 1000)], 2.0);
-        assert_eq!(report.vnics.len(), 1);
-        assert_eq!((report.vnics[0].sent, report.vnics[0].received), (2000, 0));
-        let text = render(&report, Palette::plain());
-        assert!(text.starts_with("thread 0  30.5% busy\n"), "{text}");
-        assert!(text.contains("web") && text.contains("25.5%") && text.contains("50"), "{text}");
-    }
-
-    #[test]
-    fn without_any_it_says_how_to_have_one() {
-        assert!(render(&report(&[], &[], 1.0), Palette::plain()).contains("served = true"));
-    }
+    found
 }

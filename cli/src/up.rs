@@ -24,6 +24,7 @@ use sietch_daemon::configuration::Vsa;
 use sietch_daemon::configuration::volumes::Volume;
 use sietch_daemon::{Configuration, Locations};
 use sietch_protocol::VolumeKind;
+use sietch_protocol::socket_service::Rule;
 
 use crate::arguments::{Account, Durability, Net, UpArguments};
 use crate::error::Error;
@@ -42,6 +43,8 @@ struct Plan {
     account: Option<Account>,
     /// Whom the service core becomes.
     service_account: Option<Account>,
+    /// Who may listen and connect under `sietch run`.
+    socket_rules: Vec<Rule>,
     /// Whether the store's area is behind the storage broker: it ends with the service core, and the store begins anew.
     brokered: bool,
     /// Bytes in the store's area; a store without a log has none.
@@ -109,6 +112,7 @@ impl Plan {
             brokered,
             service_account: root
                 .then_some(Account { uid: configuration.service_uid, gid: configuration.service_uid }),
+            socket_rules: configuration.socket_rules,
             area,
             uplink: control.uplink.clone(),
             configuration: file,
@@ -139,6 +143,7 @@ impl Plan {
         if let Some(account) = self.service_account {
             line.push(format!("--run-as={}:{}", account.uid, account.gid).into());
         }
+        line.extend(self.socket_rules.iter().map(|rule| format!("--rule={rule}").into()));
         line.extend(["--parent".into(), std::process::id().to_string().into()]);
         line
     }

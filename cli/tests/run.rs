@@ -1,8 +1,9 @@
 //! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on. The library is a stand-in that says that it
-//! was loaded, and the service one that greets and publishes.
+//! was loaded, and the service one that greets.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,14 +14,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
-use sietch_protocol::socket_service::{self, Reply, ReplyKind, Request, RequestKind};
+use sietch_protocol::socket_service::{self, Build, Reply, ReplyKind, Request, RequestKind};
 use zerocopy::IntoBytes as _;
 
 /// A library that says so when it is loaded.
 const LIBRARY: &str = "#include <unistd.h>\n\
     __attribute__((constructor)) static void loaded(void) { if (write(2, \"LOADED\\n\", 7)) {} }\n";
 
-/// A service that greets, publishes for web alone, and knows nothing else.
+/// A service that greets and knows nothing else.
 struct Service {
     socket: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -28,6 +29,12 @@ struct Service {
 
 impl Service {
     fn start(path: &Path) -> Self {
+        Self::answering(path, Reply::new(ReplyKind::Here))
+    }
+
+    /// One that greets with this.
+    fn answering(path: &Path, here: Reply) -> Self {
+        let _ = std::fs::remove_file(path);
         let address = SocketAddrUnix::new(path).unwrap();
         let flags = SocketFlags::CLOEXEC;
         let socket =
@@ -47,10 +54,7 @@ impl Service {
                     RecvFlags::empty(),
                 );
                 let reply = match received.map(|_| Request::parse(&bytes).unwrap()) {
-                    Ok((_, RequestKind::Hello)) => Reply::new(ReplyKind::Here),
-                    Ok((request, RequestKind::Publish)) if request.vnic() == Some("web") => {
-                        Reply::new(ReplyKind::Done)
-                    }
+                    Ok((_, RequestKind::Hello)) => here,
                     _ => Reply::refused(rustix::io::Errno::PERM),
                 };
                 let _ =
@@ -196,14 +200,47 @@ fn the_environment_says_what_the_library_has_to_know() {
 
     let other = place.folder.join("other.so");
     std::fs::copy(place.folder.join("library.so"), &other).unwrap();
-    let arguments = ["--vnic", "web", "--publish", "80:8080", "--publish", "443", "--", "env"];
+    let port = free_port().to_string();
+    let other_family = format!("[::1]:{port}:80");
+    let arguments = ["--vnic", "web", "--publish", &port, "--publish", &other_family, "--", "env"];
     let second = printed(place.run(&arguments).env("LD_PRELOAD", &other));
     assert_eq!(value(&second, "LD_PRELOAD"), Some(format!("{library}:{}", other.display())));
     assert_eq!(value(&second, "SIETCH_VNIC").as_deref(), Some("web"));
+    assert_eq!(value(&second, "SIETCH_PUBLISH"), Some(format!("127.0.0.1:{port}:{port},[::1]:{port}:80")));
+    assert_eq!(value(&first, "SIETCH_PUBLISH"), None);
     assert_ne!(value(&second, "SIETCH_APPLICATION"), Some(application));
-    // What cannot be published is said before the program starts.
-    let (status, said) = place.refused(&["--vnic", "other", "--publish", "80:8080", "--", "env"]);
-    assert!(status == Some(125) && said.contains("127.0.0.1:80:8080"), "{status:?} {said}");
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn what_cannot_be_published_is_said_before_the_program_starts() {
+    let Some(place) = Place::new("publish") else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+    let mapped = format!("{taken}:80");
+    for arguments in [vec!["--vnic", "web", "--publish", &mapped], vec!["--publish", &mapped]] {
+        let (status, said) = place.refused(&[&arguments[..], &["--", "echo", "started"]].concat());
+        assert!(status == Some(125) && said.contains(&taken) && said.contains("in use"), "{status:?} {said}");
+        assert!(said.contains("choose another port of the host"), "{said}");
+    }
+    let (status, said) = place.refused(&["--vnic", "web", "--publish", "192.0.2.1:8080:80", "--", "true"]);
+    assert!(status == Some(125) && said.contains("no address of this host"), "{status:?} {said}");
+    // On the host's addresses the same port is there already; another one is not.
+    let (status, said) = place.refused(&["--publish", "80", "--", "true"]);
+    assert!(
+        status == Some(125) && said.contains("already") && said.contains("HOST_PORT:80"),
+        "{status:?} {said}"
+    );
+    let other = format!("{}:80", free_port());
+    assert!(place.output(&["--publish", &other, "--", "true"]).status.success());
+    // The most that travel with one listener.
+    let ports: Vec<String> = (0..4).map(|_| format!("{}:80", free_port())).collect();
+    let four: Vec<&str> = ports.iter().flat_map(|ports| ["--publish", ports]).collect();
+    let (status, said) = place.refused(&[&["--vnic", "web"], &four[..], &["--", "true"]].concat());
+    assert!(status == Some(125) && said.contains("port 80"), "{status:?} {said}");
 }
 
 #[test]
@@ -255,7 +292,6 @@ fn a_program_that_is_not_there_is_said_so_with_the_shell_s_status() {
     let (status, _) = place.refused(&["--", &place.path("library.c")]);
     assert_eq!(status, Some(126));
     assert_eq!(place.refused(&[]).0, Some(2));
-    assert_eq!(place.refused(&["--publish", "80", "--", "true"]).0, Some(2), "there is no VNIC to publish");
 }
 
 #[test]
@@ -284,4 +320,48 @@ fn without_service_or_library_it_says_how_to_get_them() {
     let named = place.path("elsewhere.sock");
     let (status, said) = place.refused(&["--sockets", &named, "--", "true"]);
     assert!(status == Some(125) && said.contains("elsewhere."), "{status:?} {said}");
+}
+
+#[test]
+fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_sockets() {
+    let Some(mut place) = Place::new("versions") else { return };
+    let path = place.folder.join("sockets.sock");
+    let (own, other) = (Build::own(sietch_ring::stream::MAGIC), Build::own(u64::from_le_bytes(*b"SIETCHS9")));
+    // It gives its build a name, so that it is known which one to replace.
+    let mut foreign = Reply::refused(rustix::io::Errno::PROTO).from_build(&other);
+    foreign.version = 77;
+    let mut nameless = Reply::refused(rustix::io::Errno::PROTO);
+    nameless.version = 78;
+    for (reply, expected) in
+        [(Reply::here(9, &other), "SIETCHS9"), (foreign, "SIETCHS9"), (nameless, "messages 78")]
+    {
+        place.service = None;
+        place.service = Some(Service::answering(&path, reply));
+        let output = place.output(&["--", "sh", "-c", "echo $LD_PRELOAD$SIETCH_SOCKETS; exit 6"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(6), "{output:?}");
+        assert_eq!(text(&output.stdout).trim(), "", "{output:?}");
+        for words in [expected, "SIETCHS2", "the kernel's", place.path("sockets.sock").as_str()] {
+            assert_eq!(said.matches(words).count(), 1, "{words} in {said}");
+        }
+        assert!(said.contains("same version"), "{said}");
+        // What the kernel's sockets are not is not replaced by them.
+        let (status, said) = place.refused(&["--vnic", "kv", "--", "true"]);
+        assert!(status == Some(125) && said.contains(expected), "{status:?} {said}");
+        assert_eq!(place.output(&["--anyway", "--vnic", "kv", "--", "true"]).status.code(), Some(0));
+    }
+    place.service = None;
+    place.service = Some(Service::answering(&path, Reply::here(9, &own)));
+    let output = place.output(&["--", "true"]);
+    assert_eq!(text(&output.stderr).trim(), "LOADED", "{output:?}");
+    // A library of another build, which says so in its file.
+    let mark: Vec<_> = other.as_bytes().iter().map(u8::to_string).collect();
+    let marked = format!(
+        "__attribute__((section(\".sietch.build\"), used)) const unsigned char mark[] = {{{}}};\n{LIBRARY}",
+        mark.join(",")
+    );
+    assert!(place.compile("marked.c", &marked, &["-shared", "-fPIC", "-o", "library.so"]));
+    let output = place.output(&["--", "true"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("SIETCHS9") && !said.contains("LOADED"), "{output:?}");
 }

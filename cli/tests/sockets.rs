@@ -27,7 +27,8 @@ impl Place {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.join("sockets.sock")
+        // In a folder that is not there yet.
+        self.folder.join("run/sockets.sock")
     }
 
     fn sietch(&self) -> Command {
@@ -126,6 +127,23 @@ fn a_second_service_leaves_the_first_alone_and_a_successor_takes_its_place() {
     assert_eq!(place.list()["listeners"].as_array().map(Vec::len), Some(1));
     let _client = TcpStream::connect(address).expect("it listens still");
     assert!(arrived(&placeholder));
+}
+
+#[test]
+fn rules_of_the_command_line_are_kept() {
+    let place = Place::new("rules");
+    let own = rustix::process::geteuid().as_raw();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = kernel.local_addr().expect("bound").port();
+    let (allow, deny) = (format!("allow all port {port}"), format!("deny listen user {own}"));
+    let _service = place.serve(&["--rule", &allow, "--rule", &deny]);
+    let listen =
+        |kernel: &TcpListener| place.ask(&Request::new(RequestKind::Listen, [1; 16]), &[kernel.as_fd()]).0;
+    assert_eq!(listen(&kernel), ReplyKind::Listening);
+    assert_eq!(listen(&TcpListener::bind("127.0.0.1:0").expect("a free port")), ReplyKind::Refused);
+    let output = place.run(&["service", "--sockets-only", "--rule", "deny everything"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("second word") && said.contains("deny listen port 1-1023"), "{said}");
 }
 
 #[test]

@@ -15,9 +15,9 @@
 //!
 //! It is used by tests alone. Nothing here reads a clock, or a source of randomness other than its seed.
 //!
-//! How to use it: `cargo test -p sietch-sim` runs fresh seeds within a time budget and the seeds that failed once.
-//! `SIETCH_SIM_SEED=n` runs that seed alone; `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set how many
-//! and how long. `cargo xtask soak` sets them high.
+//! How to use it: `cargo test -p sietch-sim` runs the seeds that failed once and then a series, the same each time, as far as a time budget
+//! allows. `SIETCH_SIM_SEED=n` runs that seed alone; `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set how many and how long;
+//! `SIETCH_SIM_FRESH=1` draws seeds that nobody has tried. `cargo xtask soak` does so, for hours.
 #![forbid(unsafe_code)]
 
 pub mod cable;

@@ -1,8 +1,12 @@
 //! Runs a test over many seeds.
 //!
 //! 1. `SIETCH_SIM_SEED=n`: that seed alone, nothing caught, so that a debugger sees the failure.
-//! 2. Else: the given regression seeds, then fresh ones, until `SIETCH_SIM_SEEDS` or the default number of them
-//!    have run or `SIETCH_SIM_SECONDS` or the default time is over, whichever comes first.
+//! 2. Else: the given regression seeds, then a series of `SIETCH_SIM_SEEDS` or the default number of others, until they have run
+//!    or `SIETCH_SIM_SECONDS` or the default time is over, whichever comes first.
+//!    - The series is [`FIRST`] and on: a plain `cargo test` tries what it tried the last time, so that it fails for what has changed
+//!      and not by luck. A slow machine gets less far in it, and none further than the number.
+//!    - In a long run ([`is_soak`]), or when `SIETCH_SIM_FRESH` is set, it begins where the clock says, and differs from run to run: that
+//!      is where what nobody has seen yet is looked for. A seed that fails there joins the regression seeds.
 //! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each other. A seed is a whole
 //!    world of one thread, so what it does has nothing to do with how many there are.
 //! 4. A test that looks at many states of one world says how many ([`explored`]); the run prints their sum.
@@ -18,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How much a run does when the environment says nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Fresh seeds.
+    /// Seeds beside the regression seeds.
     pub seeds: u64,
     /// Seconds after which no further seed starts.
     pub seconds: u64,
@@ -34,9 +38,22 @@ pub fn explored(states: u64) {
     EXPLORED.set(EXPLORED.get() + states);
 }
 
-/// Whether this is a long run, as `cargo xtask soak` starts: tests that enumerate then go further than in CI.
+/// Whether this is a long run, as `cargo xtask soak` starts: seeds are fresh then, and tests that enumerate go further than in CI.
 pub fn is_soak() -> bool {
     std::env::var_os("SIETCH_SIM_SOAK").is_some()
+}
+
+/// Where the series begins, of every test. Below are the seeds that tests name for themselves, far above those of the clock.
+const FIRST: u64 = 1000;
+
+/// The first seed of a series that begins at `fixed`, or where the clock says in a long run and where that was asked for.
+pub fn first(fixed: u64) -> u64 {
+    if !is_soak() && std::env::var_os("SIETCH_SIM_FRESH").is_none() {
+        return fixed;
+    }
+    // Small numbers are easier to repeat; these must differ from run to run.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    (now % 1_000_000_000_000) as u64
 }
 
 /// How often a long run says how far it is.
@@ -46,8 +63,8 @@ const REPORT: Duration = Duration::from_secs(60);
 struct Run<'a, T> {
     name: &'a str,
     regressions: &'a [u64],
-    /// The first fresh seed, and how many there are.
-    fresh: (u64, u64),
+    /// The first seed of the series, and how many there are.
+    series: (u64, u64),
     test: T,
     started: Instant,
     limit: Duration,
@@ -58,7 +75,7 @@ struct Run<'a, T> {
     failure: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Runs `test` for the seeds of the environment, or the regression seeds and fresh ones within `budget`. `name` is the
+/// Runs `test` for the seeds of the environment, or the regression seeds and the series within `budget`. `name` is the
 /// test's file and function, as in `tcp transfer`.
 ///
 /// # Panics
@@ -69,11 +86,10 @@ pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) +
         return test(seed);
     }
     let count = number("SIETCH_SIM_SEEDS").unwrap_or(budget.seeds);
-    let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let run = Run {
         name,
         regressions,
-        fresh: (fresh / 1000, count),
+        series: (first(FIRST), count),
         test,
         started: Instant::now(),
         limit: Duration::from_secs(number("SIETCH_SIM_SECONDS").unwrap_or(budget.seconds)),
@@ -111,8 +127,7 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
             return Some(*seed);
         }
         let step = (place - self.regressions.len()) as u64;
-        // Small numbers are easier to repeat; fresh ones must differ from run to run.
-        (step < self.fresh.1).then(|| self.fresh.0.wrapping_add(step) % 1_000_000_000_000)
+        (step < self.series.1).then(|| self.series.0.wrapping_add(step))
     }
 
     fn work(&self) {
@@ -146,7 +161,7 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
         let turn = elapsed.as_secs() / minute;
         if turn > self.reported.fetch_max(turn, Ordering::Relaxed) {
             let (done, all) =
-                (self.done.load(Ordering::Relaxed), self.regressions.len() as u64 + self.fresh.1);
+                (self.done.load(Ordering::Relaxed), self.regressions.len() as u64 + self.series.1);
             let states = self.states.load(Ordering::Relaxed);
             eprintln!("{}: {done} of {all} seeds, {states} states in {} s", self.name, elapsed.as_secs());
         }

@@ -2,7 +2,7 @@
 //!
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
-//! 3. every test of the workspace, the simulator's fresh seeds among them,
+//! 3. every test of the workspace, with the same seeds each time: a landing fails for what it changes (fresh ones are for `cargo xtask soak`),
 //! 4. the rings and doorbells under loom,
 //! 5. instructions of the network's fast path, of durable appends and of the store's commands within their limits, under valgrind,
 //! 6. generated files are what the program would generate.

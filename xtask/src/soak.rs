@@ -2,12 +2,17 @@
 //!
 //! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS`; what is set
 //!    outside wins. Each test runs that many seeds, one test after the other, on as many threads as there are cores.
-//! 2. `SIETCH_SIM_SOAK` tells tests that enumerate to go further than in CI.
-//! 3. What the tests say of states that they have explored (`N states in S s`) is added up and said at the end.
+//! 2. `SIETCH_SIM_SOAK` tells tests to draw fresh seeds, where CI tries the same each time, and those that enumerate to go further.
+//! 3. `fresh` is all tests of the workspace with seeds and cases of property tests that a plain run does not draw.
+//! 4. What the tests say of states that they have explored (`N states in S s`) is added up and said at the end.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The suite of all tests with fresh seeds.
+const FRESH: &str = "fresh";
 
 /// One suite.
 struct Suite {
@@ -26,7 +31,7 @@ struct Suite {
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
 /// the kernel's TCP (which need root, and say so), some hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
 /// store on them, and processes that are killed.
-const SUITES: [Suite; 14] = [
+const SUITES: [Suite; 16] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
@@ -45,10 +50,18 @@ const SUITES: [Suite; 14] = [
     },
     Suite::of("kv", "sietch-sim", "system"),
     Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-net", "fuzz") },
+    Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-service", "sockets_fuzz") },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
     Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "interop") },
     // Each seed is a long load of a program of Debian's, each test a program with its ends under Sietch or not.
     Suite { seeds: "20", seconds: "300", ..Suite::of("posix", "sietch-cli", "posix") },
+    // Random programs of socket calls beside the kernel.
+    Suite {
+        filter: "random_programs",
+        seeds: "1000000",
+        seconds: "3600",
+        ..Suite::of("posix", "sietch-posix-oracle", "semantics")
+    },
 ];
 
 impl Suite {
@@ -60,15 +73,18 @@ impl Suite {
 /// Runs the suite of that name, or all of them.
 pub fn run(root: &Path, suite: &str) -> Result<(), String> {
     let chosen: Vec<_> = SUITES.iter().filter(|each| suite == "all" || suite == each.name).collect();
-    if chosen.is_empty() {
+    if chosen.is_empty() && suite != FRESH {
         let names: Vec<_> = SUITES.iter().map(|each| each.name).collect();
-        return Err(format!("soak: no suite `{suite}`; there are: {}, all", names.join(", ")));
+        return Err(format!("soak: no suite `{suite}`; there are: {}, {FRESH}, all", names.join(", ")));
     }
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
     let set =
         |variable: &str, otherwise: &str| std::env::var(variable).unwrap_or_else(|_| otherwise.to_owned());
     let threads = set("SIETCH_SIM_THREADS", &threads);
     let mut states = 0;
+    if matches!(suite, "all" | FRESH) {
+        fresh(root)?;
+    }
     for Suite { name, package, file, filter, seeds, seconds } in chosen {
         let (seeds, seconds) = (set("SIETCH_SIM_SEEDS", seeds), set("SIETCH_SIM_SECONDS", seconds));
         println!(
@@ -89,6 +105,14 @@ pub fn run(root: &Path, suite: &str) -> Result<(), String> {
         println!("== soak {suite}: {states} states explored, none of them wrong");
     }
     Ok(())
+}
+
+/// All tests once more, with seeds and with cases of property tests that plain runs, which try the same each time, do not draw.
+fn fresh(root: &Path) -> Result<(), String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string();
+    println!("== soak {FRESH}: PROPTEST_RNG_SEED={now}");
+    let environment = [("SIETCH_SIM_FRESH", "1"), ("PROPTEST_RNG_SEED", &*now), ("PROPTEST_CASES", "4096")];
+    listen(root, &["test", "--workspace", "--locked"], &environment).map(drop)
 }
 
 /// Runs cargo, passes on what it prints, and adds up the states that tests say they have explored.

@@ -8,16 +8,19 @@
 //!    ([`crate::stdio`]).
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use libc::msghdr;
 
 use crate::context;
+use crate::renewal;
 use crate::service::{self, Adopted};
 use crate::socket::set_listener_name;
 use crate::stdio;
 use crate::sys::{self, address, address_mut, signed};
 use crate::table::{self, Kind};
+use crate::wait;
 
 /// Descriptors that one message can carry (`SCM_MAX_FD`).
 const MOST: usize = 253;
@@ -59,7 +62,7 @@ pub fn adopt(fd: c_int) -> bool {
             }
             held
         }
-        Ok(Adopted::Listener(name)) => {
+        Ok(Adopted::Listener(name, kernel)) => {
             let held = table::describe(Kind::Listener, None);
             if let Some(held) = &held {
                 held.facts
@@ -67,6 +70,9 @@ pub fn adopt(fd: c_int) -> bool {
                     .store(u32::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]])), Relaxed);
                 held.facts.backlog.store(libc::SOMAXCONN.cast_unsigned(), Relaxed);
                 set_listener_name(held, &name);
+                if let Some(kernel) = &kernel {
+                    renewal::keep(held, kernel.as_raw_fd());
+                }
             }
             held
         }
@@ -107,6 +113,42 @@ pub unsafe fn received(message: &msghdr) {
 
 /// Adopts what exec left open. To be called once, before `main`.
 pub fn inherited() {
+    each_descriptor(|fd| {
+        if adopt(fd) && fd <= 2 {
+            stdio::replace_standard(fd);
+        }
+    });
+    // Only now is known which of the sockets in them are streams.
+    each_descriptor(|fd| {
+        if !table::is_ours(fd) && is_epoll(fd) {
+            wait::inherit::read(fd);
+        }
+    });
+}
+
+/// Whether a descriptor is an epoll, as its link in `/proc` says.
+fn is_epoll(fd: c_int) -> bool {
+    const NAME: &[u8] = b"anon_inode:[eventpoll]";
+    let mut path = [0_u8; 32];
+    let (mut digits, mut rest) = ([b'0'; 10], fd.unsigned_abs());
+    let mut first = digits.len();
+    while first == digits.len() || rest != 0 {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let name = b"/proc/self/fd/".iter().chain(&digits[first..]);
+    path.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+    let mut link = [0_u8; 64];
+    let arguments =
+        [signed(libc::AT_FDCWD), address(path.as_ptr()), address_mut(link.as_mut_ptr()), link.len(), 0, 0];
+    // SAFETY: the kernel reads the path, which ends with a zero, and writes at most so many bytes.
+    let length = unsafe { sys::ask(libc::SYS_readlinkat, arguments) };
+    length.is_ok_and(|length| link.get(..length) == Some(NAME))
+}
+
+/// Calls `each` for every open descriptor.
+fn each_descriptor(mut each: impl FnMut(c_int)) {
     let path = c"/proc/self/fd";
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let arguments = [signed(libc::AT_FDCWD), address(path.as_ptr()), signed(flags), 0, 0, 0];
@@ -118,8 +160,8 @@ pub fn inherited() {
         // SAFETY: the kernel writes at most so many bytes.
         let Ok(bytes @ 1..) = (unsafe { sys::ask(libc::SYS_getdents64, arguments) }) else { break };
         each_entry(&entries, bytes, |fd| {
-            if fd as usize != directory && adopt(fd) && fd <= 2 {
-                stdio::replace_standard(fd);
+            if fd as usize != directory {
+                each(fd);
             }
         });
     }

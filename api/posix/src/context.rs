@@ -7,7 +7,10 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-use sietch_protocol::socket_service::{APPLICATION_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE};
+use sietch_protocol::socket_service::{
+    APPLICATION_VARIABLE, BRIEF_VARIABLE, MOST_PUBLISHED, PUBLISH_VARIABLE, Published, SOCKET_VARIABLE,
+    VNIC_VARIABLE,
+};
 
 /// Bytes of a Unix socket's path.
 const PATH: usize = 108;
@@ -21,6 +24,10 @@ pub struct Context {
     pub application: [u8; 16],
     vnic: [u8; 32],
     vnic_length: usize,
+    /// Ports of the host that lead to ports of the program; the first ones are filled.
+    published: [Option<Published>; MOST_PUBLISHED],
+    /// Whether connections that are over after a few messages are left to the kernel ([`crate::history`]).
+    pub brief_to_kernel: bool,
     /// Whether to say on standard error what falls back to the kernel, and why.
     pub debug: bool,
 }
@@ -36,6 +43,8 @@ impl Context {
             application: [0; 16],
             vnic: [0; 32],
             vnic_length: vnic.len(),
+            published: [None; MOST_PUBLISHED],
+            brief_to_kernel: false,
             debug: false,
         };
         context.path.get_mut(..path.len())?.copy_from_slice(path);
@@ -51,6 +60,21 @@ impl Context {
         &self.path[..self.path_length]
     }
 
+    /// Takes the ports that are to be published, as their variable has them. What is none is passed over: `sietch run` writes none such.
+    #[must_use]
+    pub fn publishing(mut self, list: &[u8]) -> Self {
+        let entries = list.split(|&byte| byte == b',').filter_map(|entry| std::str::from_utf8(entry).ok());
+        for (to, found) in self.published.iter_mut().zip(entries.filter_map(Published::parse)) {
+            *to = Some(found);
+        }
+        self
+    }
+
+    /// Ports of the host that lead to `port` of the program.
+    pub fn published(&self, port: u16) -> impl Iterator<Item = &Published> {
+        self.published.iter().flatten().filter(move |found| found.port == port)
+    }
+
     /// The VNIC's name; none in host addressing.
     pub fn vnic(&self) -> Option<&str> {
         if self.vnic_length == 0 {
@@ -64,7 +88,8 @@ fn digit(character: u8) -> u8 {
     char::from(character).to_digit(16).map_or(0, |digit| digit as u8)
 }
 
-fn variable(name: &str) -> Option<&'static [u8]> {
+/// A variable of the environment, as it was before `main`; none if it is empty.
+pub(crate) fn variable(name: &str) -> Option<&'static [u8]> {
     let mut buffer = [0_u8; 64];
     buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
     // SAFETY: a text with a zero behind it; the answer is a text of the environment, which nobody changes before `main`.
@@ -77,10 +102,11 @@ fn variable(name: &str) -> Option<&'static [u8]> {
 pub fn begin() {
     let Some(path) = variable(SOCKET_VARIABLE) else { return };
     let application = variable(APPLICATION_VARIABLE).unwrap_or_default();
-    let Some(mut context) = Context::new(path, application, variable(VNIC_VARIABLE).unwrap_or_default())
-    else {
+    let Some(context) = Context::new(path, application, variable(VNIC_VARIABLE).unwrap_or_default()) else {
         return;
     };
+    let mut context = context.publishing(variable(PUBLISH_VARIABLE).unwrap_or_default());
+    context.brief_to_kernel = variable(BRIEF_VARIABLE).is_some();
     context.debug = variable("SIETCH_DEBUG").is_some();
     set(context);
 }

@@ -68,6 +68,17 @@ pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) ->
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
+/// Whether vectors are of no bytes at all: then Linux does not ask the socket.
+///
+/// # Safety
+/// As `readv(2)`.
+unsafe fn of_nothing(first: *const iovec, count: c_int) -> Result<bool, c_int> {
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the caller's.
+    let vectors = unsafe { vectors(first, count, libc::EINVAL) }?;
+    Ok(receive::total(vectors)? == 0)
+}
+
 /// `read(2)`.
 ///
 /// # Safety
@@ -79,7 +90,7 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
             // SAFETY: the caller's.
             with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
         }
-        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        Found::Listener => sys::give(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { real::read(fd, to, length) },
     }
@@ -113,7 +124,11 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
             // SAFETY: the caller's.
             unsafe { receive::read(fd, &held, end, vectors(first, count, libc::EINVAL)?) }
         }),
-        Found::Listener => sys::give(Err(libc::ENOTCONN)),
+        // SAFETY: the caller's.
+        Found::Listener => sys::give(
+            unsafe { of_nothing(first, count) }
+                .and_then(|nothing| if nothing { Ok(0) } else { Err(libc::ENOTCONN) }),
+        ),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { real::readv(fd, first, count) },
     }
@@ -126,11 +141,19 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
 pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => with(&held, |end| {
-            let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+            // For `write` and `send` of nothing Linux does ask the socket.
             // SAFETY: the caller's.
-            unsafe { send::send(fd, &held, end, vectors(first, count, libc::EINVAL)?, 0) }
+            if unsafe { of_nothing(first, count) }? {
+                return Ok(0);
+            }
+            // SAFETY: the caller's.
+            unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, 0) }
         }),
-        Found::Listener => sys::give(Err(send::broken(0))),
+        // SAFETY: the caller's.
+        Found::Listener => sys::give(
+            unsafe { of_nothing(first, count) }
+                .and_then(|nothing| if nothing { Ok(0) } else { Err(send::broken(0)) }),
+        ),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { real::writev(fd, first, count) },
     }

@@ -6,13 +6,14 @@
 //!    the kernel's: other processes may hold the end.
 
 use std::ffi::{c_int, c_uint, c_ulong};
-use std::sync::atomic::Ordering::AcqRel;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::end::flag;
 use crate::socket::forget_stale;
 use crate::sys::{self, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{context, real, wait};
+use crate::{borrowed, context, history, real, renewal, service, sleep, wait};
 
 /// Tells the other end that this process is about to let go of it.
 pub fn hint(held: &Held) {
@@ -24,16 +25,38 @@ pub fn hint(held: &Held) {
 /// Takes a descriptor out of the table; what stood behind it.
 fn take(fd: c_int) -> Option<Held> {
     let held = table::remove(fd)?;
-    if held.descriptors() == 0 {
+    if !sleep::outlive(fd, &held) && held.descriptors() == 0 {
+        history::closed(&held);
         hint(&held);
+        if held.kind() == Kind::Listener {
+            renewal::let_go(&held);
+        }
     }
     wait::closing(fd, &held);
     Some(held)
 }
 
+/// The last descriptor that was read from at an offset, so that it is a file; -1 for none.
+static FILE: AtomicI32 = AtomicI32::new(-1);
+
+/// A descriptor has turned out to be that of a file.
+#[inline]
+pub fn is_a_file(fd: c_int) {
+    FILE.store(fd, Relaxed);
+}
+
 /// `close(2)`.
 pub fn close(fd: c_int) -> c_int {
     if !table::is_ours(fd) {
+        if borrowed::is_borrowed(fd) {
+            return sys::give_int(Err(libc::EBADF));
+        }
+        // A file's close makes no other descriptor ready, so it is not counted (`real::count`): a web server, which closes one with every request, would ask the
+        // kernel's epoll as often. Should the number stand for something else by now, the kernel is asked a little later.
+        if fd >= 0 && FILE.load(Relaxed) == fd {
+            FILE.store(-1, Relaxed);
+            return sys::give_int(sys::close(fd));
+        }
         // SAFETY: touches no memory.
         return unsafe { real::close(fd) };
     }
@@ -81,6 +104,9 @@ fn follow(old: c_int, new: Outcome) -> Outcome {
 
 /// `dup(2)`.
 pub fn dup(old: c_int) -> c_int {
+    if borrowed::is_borrowed(old) {
+        return sys::give_int(Err(libc::EBADF));
+    }
     // SAFETY: touches no memory.
     sys::give_int(follow(old, unsafe { sys::ask(libc::SYS_dup, [signed(old), 0, 0, 0, 0, 0]) }))
 }
@@ -95,6 +121,13 @@ pub fn dup2(old: c_int, new: c_int) -> c_int {
 
 /// `dup3(2)`.
 pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if borrowed::is_borrowed(old) {
+        return sys::give_int(Err(libc::EBADF));
+    }
+    if borrowed::is_borrowed(new) {
+        // As Linux says of a number that another thread is about to fill.
+        return sys::give_int(Err(libc::EBUSY));
+    }
     // A failing dup3 must leave `new` alone: what can fail is judged before its word is taken.
     let fine = old != new && sys::fcntl(old, libc::F_GETFD, 0).is_ok();
     let before = if fine && table::is_ours(new) { take(new) } else { None };
@@ -112,6 +145,9 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// # Safety
 /// As `fcntl(2)`.
 pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if borrowed::is_borrowed(fd) {
+        return sys::give_int(Err(libc::EBADF));
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => sys::give_int(follow(fd, sys::fcntl(fd, command, argument))),
         libc::F_SETFL if table::is_ours(fd) => {
@@ -134,6 +170,9 @@ fn note_nonblocking(fd: c_int, yes: bool) {
         } else {
             end.private().clear(flag::NONBLOCKING)
         };
+    }
+    if let Some(listener) = held.filter(|held| held.kind() == Kind::Listener) {
+        renewal::note_nonblocking(&listener, yes);
     }
 }
 
@@ -159,8 +198,17 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let outcome = match (request, held.end()) {
         (libc::FIONREAD, Some(end)) => give(end.readable()),
         // The other's kernel would have acknowledged everything at once.
-        (libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
-        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => Err(libc::EINVAL),
+        (libc::TIOCOUTQ, Some(end)) if end.private().has(flag::SERVED) => {
+            let waiting = service::information(fd).map_or(0, |(_, waiting)| waiting as usize);
+            give(waiting + end.unread_by_peer())
+        }
+        // What was sent to nobody was never acknowledged.
+        (libc::TIOCOUTQ, Some(end)) => give(end.private().lost.load(Relaxed) as usize),
+        (SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
+        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => {
+            // One that was shut down listens no more.
+            if held.facts.flags.load(Acquire) & facts::STOPPED == 0 { Err(libc::EINVAL) } else { give(0) }
+        }
         (libc::FIONBIO, _) => {
             // SAFETY: the caller's.
             let outcome =
@@ -192,11 +240,14 @@ pub fn sockatmark(fd: c_int) -> c_int {
 
 /// In the child of a fork: what other threads of the parent were at, nobody here goes on with.
 pub fn after_fork() {
+    borrowed::after_fork();
     for fd in 0..table::highest() {
         if table::is_ours(fd)
             && let Some(held) = table::find(fd)
         {
             held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
+            held.sleepers.store(0, Relaxed);
+            held.spare.store(0, Relaxed);
         }
     }
 }

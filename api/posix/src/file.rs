@@ -5,16 +5,17 @@
 //! 2. `splice` and `tee` of a stream are EINVAL, which is what Linux answers for descriptors without these operations; programs then copy.
 
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Acquire;
 
 use libc::{off_t, size_t, ssize_t};
 
 use crate::data::{Found, find};
-use crate::end::{End, Want};
+use crate::end::{End, PEER_IS_DEAF, Want, flag};
 use crate::receive::is_nonblocking;
-use crate::sleep::{self, Rest};
+use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::Held;
-use crate::{options, real, send};
+use crate::{descriptor, options, real, send, wait};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
@@ -33,7 +34,15 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
             held.end()
                 .map_or(Err(libc::EBADF), |end| unsafe { send_file(out, &held, end, from, offset, count) }),
         ),
-        Found::Listener => sys::give(Err(send::broken(0))),
+        // The file first, as Linux.
+        Found::Listener => {
+            // SAFETY: the caller's.
+            let at = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };
+            sys::give(
+                has_bytes(from, at)
+                    .and_then(|any| if any && count != 0 { Err(send::broken(0)) } else { Ok(0) }),
+            )
+        }
         // SAFETY: the caller's.
         Found::Kernel => unsafe { real::sendfile(out, from, offset, count) },
     }
@@ -103,9 +112,14 @@ fn step(
 ) -> Result<usize, Errno> {
     let nonblocking = is_nonblocking(end, 0);
     let deadline = options::deadline(end, options::SEND_TIMEOUT);
+    let mut stay: Option<Stay<'_>> = None;
     loop {
+        let out = stay.as_ref().map_or(out, Stay::fd);
+        if is_doubtful(end) && !has_bytes(from, at)? {
+            return Ok(0);
+        }
         if send::may_send(out, end, most, 0)? {
-            return Ok(most);
+            return into_nothing(end, from, at, most);
         }
         if sleep::set_up(end) {
             let moved = match end.send() {
@@ -134,17 +148,70 @@ fn step(
                 return Ok(bytes);
             }
         }
+        wait::full(held, end);
         if nonblocking {
             return Err(libc::EAGAIN);
         }
         let rest = Rest { want: Want::Room, deadline, restart: true };
-        sleep::until(out, held, end, rest, || sleep::set_up(end) && sleep::room_ready(end))?;
+        let stay = stay.get_or_insert_with(|| Stay::begin(out, held));
+        sleep::until(stay, end, rest, || sleep::set_up(end) && sleep::room_ready(end))?;
     }
+}
+
+/// Whether something may be wrong with the connection: then the file is judged first, as by Linux, which has read it by then.
+fn is_doubtful(end: &End) -> bool {
+    let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF;
+    end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_asking()
+}
+
+/// Whether there is anything to read in the file.
+fn has_bytes(from: c_int, at: Option<off_t>) -> Result<bool, Errno> {
+    readable_file(from)?;
+    let at = match at {
+        Some(at) => at,
+        None => file_position(from)?,
+    };
+    let mut byte = [0_u8];
+    let vectors = [
+        libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 },
+        libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 0 },
+    ];
+    Ok(read_into(from, &vectors, Some(at))? != 0)
+}
+
+/// The other is gone: the file is read all the same, into free space of the ring that is never published.
+fn into_nothing(end: &End, from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
+    let Some(mut send) = end.send() else { return Err(libc::EINTR) };
+    let [(to, room), _] = send.space();
+    let now = most.min(room);
+    let vectors =
+        [libc::iovec { iov_base: to.cast(), iov_len: now }, libc::iovec { iov_base: to.cast(), iov_len: 0 }];
+    // No room at all: as if all of it had been read.
+    if now == 0 { Ok(most) } else { read_into(from, &vectors, at) }
+}
+
+/// Where a file is read next.
+fn file_position(fd: c_int) -> Result<off_t, Errno> {
+    // SAFETY: touches no memory.
+    unsafe { sys::ask(libc::SYS_lseek, [signed(fd), 0, signed(libc::SEEK_CUR), 0, 0, 0]) }
+        .map(|position| position.cast_signed() as off_t)
 }
 
 fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outcome {
     let first = sys::address(vectors.as_ptr());
+    let [whole, rest] = vectors;
     match at {
+        // Nearly always in one piece; the kernel has less to do for it.
+        Some(at) if rest.iov_len == 0 => {
+            let to = sys::address(whole.iov_base);
+            // SAFETY: as below.
+            let read =
+                unsafe { sys::ask(libc::SYS_pread64, [signed(from), to, whole.iov_len, at as usize, 0, 0]) };
+            if read.is_ok() {
+                descriptor::is_a_file(from);
+            }
+            read
+        }
         // SAFETY: the vectors are free space of the ring, which is this thread's while it holds the lock.
         None => unsafe { sys::ask(libc::SYS_readv, [signed(from), first, 2, 0, 0, 0]) },
         // SAFETY: as above.

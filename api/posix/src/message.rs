@@ -12,7 +12,7 @@ use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use crate::adopt;
 use crate::data::{Found, find, vectors};
 use crate::sys::{self, Outcome};
-use crate::{context, real, receive, send};
+use crate::{context, real, receive, send, socket};
 
 /// `sendmsg(2)`.
 ///
@@ -25,6 +25,7 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
             let message = message.as_ref().ok_or(libc::EFAULT)?;
             send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
         })),
+        Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
         Found::Listener => sys::give(Err(send::broken(flags))),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { real::sendmsg(fd, message, flags) },
@@ -48,6 +49,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
             message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
             Ok(count)
         })),
+        Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
         Found::Listener => sys::give(Err(receive::unconnected(flags))),
         Found::Kernel => {
             // SAFETY: the caller's.
@@ -104,7 +106,9 @@ pub unsafe fn recvmmsg(
         return answer;
     }
     // Linux's do_recvmmsg() tells an error before it looks for data.
-    if let Found::Stream(held) = find(fd)
+    if flags & libc::MSG_ERRQUEUE == 0
+        && let Found::Stream(held) = find(fd)
+        && let () = socket::look_again(fd, &held)
         && let Some(errno) = held.end().and_then(receive::take_error)
     {
         return sys::give_int(Err(errno));

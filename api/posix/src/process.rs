@@ -9,7 +9,12 @@ use std::ffi::c_int;
 
 use sietch_ring::stream;
 
-use crate::{adopt, context, descriptor, real, sys};
+use crate::{adopt, context, descriptor, exec, real, renewal, sys};
+
+extern "C" fn parent() {
+    renewal::before_fork();
+    crate::wait::before_fork();
+}
 
 extern "C" fn child() {
     stream::after_fork();
@@ -22,10 +27,11 @@ pub fn begin() {
     real::resolve();
     crate::wait::signals::resolve();
     context::begin();
+    exec::begin();
     if context::get().is_some() {
         let before = sys::errno();
         // SAFETY: the function lives as long as the process.
-        unsafe { libc::pthread_atfork(None, None, Some(child)) };
+        unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
         adopt::inherited();
         sys::set_errno(before);
     }

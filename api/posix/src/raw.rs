@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_uint};
 
-use crate::{accept, data, descriptor, file, message, options_of, process, socket, sys};
+use crate::{accept, confined, data, descriptor, exec, file, message, options_of, process, socket, sys};
 
 /// `syscall(2)`.
 ///
@@ -60,7 +60,11 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_dup3 => descriptor::dup3(int(0), int(1), int(2)),
             libc::SYS_fcntl => descriptor::fcntl(int(0), int(1), a[2]),
             libc::SYS_ioctl => descriptor::ioctl(int(0), a[1] as _, a[2]),
+            libc::SYS_prctl => confined::prctl(int(0), [a[1] as _, a[2] as _, a[3] as _, a[4] as _]),
+            libc::SYS_seccomp => confined::seccomp(a[0], a[1], a[2]),
             libc::SYS_exit_group => process::exit(int(0)),
+            libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
+            libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
             _ => return sys::give(sys::ask(number, a)) as c_long,
         }
     };

@@ -5,12 +5,27 @@
 //! 2. The C library's function is taken rather than the system call because it is a cancellation point.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::sys;
+
+/// Calls of the C library made so far, about.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// Changes whenever this process makes a call of the C library's: what it does to a kernel's descriptor may make another one ready.
+#[inline]
+pub fn calls() -> u32 {
+    CALLS.load(Relaxed)
+}
+
+/// Two threads at once may count one: the number has changed all the same.
+#[inline]
+pub fn count() {
+    CALLS.store(CALLS.load(Relaxed).wrapping_add(1), Relaxed);
+}
 
 macro_rules! calls {
     ($($name:ident = $number:ident ( $($argument:ident : $type:ty),* ) -> $answer:ty;)*) => {
@@ -34,6 +49,7 @@ macro_rules! calls {
             /// As the C library's function.
             #[inline]
             pub unsafe fn $name($($argument: $type),*) -> $answer {
+                count();
                 let pointer = pointers::$name.load(Acquire);
                 if pointer.is_null() {
                     let mut arguments = [0_usize; 6];
@@ -123,7 +139,8 @@ pub unsafe fn fork() -> c_int {
     unsafe { function() }
 }
 
-fn look_up(name: &str) -> *mut c_void {
+/// A function of the C library, or of whatever stands behind this library; null if there is none. `name` ends with a zero.
+pub(crate) fn look_up(name: &str) -> *mut c_void {
     CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), |name| {
         // SAFETY: a text with a zero behind it.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }

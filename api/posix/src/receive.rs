@@ -5,15 +5,15 @@
 //! 3. The call answers when it has as much as `SO_RCVLOWAT` asks for (one byte, normally), or with MSG_WAITALL all.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::iovec;
 
 use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
-use crate::options;
-use crate::sleep::{self, Rest};
+use crate::sleep::{self, Rest, Stay};
 use crate::sys::{Errno, Outcome};
 use crate::table::Held;
+use crate::{history, options};
 
 /// Looks at the error that is still to be told, and takes it.
 pub fn take_error(end: &End) -> Option<Errno> {
@@ -54,20 +54,51 @@ pub fn total(vectors: &[iovec]) -> Result<usize, Errno> {
     Ok(sum)
 }
 
+/// What a call that peeks has copied, of what still lies in the ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peeked {
+    /// Where the stream had been read up to.
+    from: u64,
+    /// Bytes copied from there on.
+    bytes: usize,
+    /// Somebody else has read some of them.
+    disturbed: bool,
+}
+
+impl Peeked {
+    /// Before each look: what somebody else has read meanwhile is copied no more, and Linux's `tcp_recvmsg` then begins at what is there, however much it
+    /// has copied.
+    fn look(&mut self, position: u64) {
+        if self.bytes != 0 && (self.disturbed || self.from != position) {
+            (self.bytes, self.disturbed) = (0, true);
+        }
+        self.from = position;
+    }
+}
+
 /// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
 ///
 /// # Safety
 /// The vectors may be written, unless `flags` has MSG_TRUNC.
 #[inline]
-unsafe fn take(end: &End, vectors: &[iovec], done: usize, most: usize, flags: c_int) -> Option<usize> {
+unsafe fn take(
+    end: &End,
+    vectors: &[iovec],
+    done: usize,
+    most: usize,
+    flags: c_int,
+    peeked: &mut Peeked,
+) -> Option<usize> {
     let mut receive = end.receive()?;
     if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
         // SAFETY: the caller's.
         return Some(unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) });
     }
     let peek = flags & libc::MSG_PEEK != 0;
-    // While peeking, what was copied before is still in the ring.
-    let skip = if peek { done } else { 0 };
+    if peek {
+        peeked.look(receive.position());
+    }
+    let skip = peeked.bytes;
     let there = receive.available().saturating_sub(skip).min(most);
     let mut copied = 0;
     if flags & libc::MSG_TRUNC != 0 {
@@ -85,7 +116,9 @@ unsafe fn take(end: &End, vectors: &[iovec], done: usize, most: usize, flags: c_
             copied += unsafe { receive.copy_to(vector.iov_base.cast::<u8>().add(begin), now, skip + copied) };
         }
     }
-    if !peek {
+    if peek {
+        peeked.bytes += copied;
+    } else {
         receive.consume(copied);
     }
     Some(copied)
@@ -113,10 +146,13 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
     };
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
+    let mut stay: Option<Stay<'_>> = None;
+    let mut fd = fd;
+    let mut peeked = Peeked::default();
     let mut done = 0;
     loop {
         // SAFETY: the caller's.
-        match unsafe { take(end, vectors, done, length - done, flags) } {
+        match unsafe { take(end, vectors, done, length - done, flags, &mut peeked) } {
             Some(0) => {}
             Some(taken) => {
                 done += taken;
@@ -128,18 +164,21 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
             None => return Err(libc::EINTR),
         }
         if done >= target && (done != 0 || end.readable() != 0) {
+            history::used(held);
             return Ok(done);
         }
-        let answer = if done == 0 { nothing(end) } else { nothing_more(end) };
+        let answer = if done == 0 { nothing(fd, end) } else { nothing_more(end, peeked.bytes) };
         if let Some(answer) = answer {
             return answer.map(|_| done);
         }
         // A byte may have come since; an end cannot have been seen before it.
-        let seen = if flags & libc::MSG_PEEK != 0 { done } else { 0 };
+        let seen = peeked.bytes;
         if end.readable() > seen {
             continue;
         }
-        if (end.may_be_gone() || nonblocking) && sleep::ask_whether_gone(fd, end) {
+        if (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
+            && sleep::ask_whether_gone(fd, end)
+        {
             continue;
         }
         if nonblocking {
@@ -148,18 +187,27 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
         deadline = deadline.or_else(|| options::deadline(end, options::RECEIVE_TIMEOUT));
         let ready = || sleep::data_ready(end, seen);
         let rest = Rest { want: Want::Data, deadline, restart: done == 0 && length != 0 };
-        match sleep::until(fd, held, end, rest, ready) {
+        let stay = stay.get_or_insert_with(|| Stay::begin(fd, held));
+        match sleep::until(stay, end, rest, ready) {
             // Linux sleeps once for a receive of nothing, and whatever wakes it ends it.
             Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
-            Ok(()) => {}
+            Ok(()) => fd = stay.fd(),
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
     }
 }
 
+/// Whether this is the first time that a call which does not sleep finds nothing since the other has published something: then it has just been there, and the
+/// kernel is asked by the next. Servers that read until there is nothing would ask with every request. Who closes or exits says so, and is asked about at
+/// once; the kernel's news of who was killed come to every wait.
+fn just_emptied(held: &Held, end: &End) -> bool {
+    let now = end.published();
+    held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
+}
+
 /// What to answer when nothing at all could be read; none: there may be something later.
-fn nothing(end: &End) -> Option<Outcome> {
+fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
     let private = end.private();
     // Before the last look at what can be read: there is nothing behind a FIN.
     let finished = end.finished_by_peer();
@@ -177,14 +225,21 @@ fn nothing(end: &End) -> Option<Outcome> {
     if let Some(errno) = take_error(end) {
         return Some(Err(errno));
     }
-    (flags & (flag::SHUT_RD | flag::RESET) != 0).then_some(Ok(0))
+    if flags & (flag::SHUT_RD | flag::RESET) == 0 {
+        return None;
+    }
+    // Behind the end that this side has made itself there may be a reset.
+    if flags & flag::RESET == 0 && end.is_worth_asking() && sleep::ask_whether_gone(fd, end) {
+        return None;
+    }
+    Some(Ok(0))
 }
 
 /// The same when something was read already: an error stays for the next call.
-fn nothing_more(end: &End) -> Option<Outcome> {
+fn nothing_more(end: &End, peeked: usize) -> Option<Outcome> {
     let over = end.finished_by_peer()
         || end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | flag::SHUT_RD) != 0;
-    (over && end.readable() == 0).then_some(Ok(0))
+    (over && end.readable() <= peeked).then_some(Ok(0))
 }
 
 /// `read` and `readv` of a stream.

@@ -6,16 +6,16 @@
 //!    one write succeeds (its bytes are what the reset answers), then EPIPE.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use libc::iovec;
 
 use crate::end::{End, PEER_IS_DEAF, SENT_TO_NOBODY, Want, flag, state};
-use crate::options;
 use crate::receive::{is_nonblocking, take_error, total};
-use crate::sleep::{self, Rest};
+use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
+use crate::{history, options, wait};
 
 /// Copies what fits, beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
 ///
@@ -59,7 +59,7 @@ pub fn broken(flags: c_int) -> Errno {
 /// Why nothing may be sent, or that the other is gone and these bytes go nowhere (`Ok(true)`).
 pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<bool, Errno> {
     let private = end.private();
-    if end.may_be_gone() {
+    if end.is_worth_asking() {
         sleep::ask_whether_gone(fd, end);
     }
     let now = private.flags.load(Acquire);
@@ -89,7 +89,13 @@ pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<boo
     }
     // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got FIN).
     if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
-        private.error.store(libc::EPIPE.cast_unsigned(), std::sync::atomic::Ordering::Release);
+        // It may be there still, without ears, and then hears the same from its kernel.
+        private.lost.store(u32::try_from(length).unwrap_or(u32::MAX), Relaxed);
+        end.reset();
+        if now & flag::HUNG_UP == 0 {
+            sleep::ring(fd, end, end.ring_for_data());
+        }
+        private.error.store(libc::EPIPE.cast_unsigned(), Release);
         return Ok(true);
     }
     private.take_error();
@@ -110,9 +116,11 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
     let length = total(vectors)?;
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
+    let mut stay: Option<Stay<'_>> = None;
+    let mut fd = fd;
     let mut done = 0;
     if length == 0 {
-        if end.may_be_gone() {
+        if end.is_worth_asking() {
             sleep::ask_whether_gone(fd, end);
         }
         // No bytes, no segment that a reset would answer.
@@ -136,14 +144,20 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
                 Some(0) if length != 0 => {}
                 Some(copied) => {
                     done += copied;
-                    sleep::ring(fd, end, end.ring_for_data());
+                    if copied != 0 {
+                        sleep::ring(fd, end, end.ring_for_data());
+                    }
                 }
                 None if nonblocking => return Err(libc::EAGAIN),
                 None => return Err(libc::EINTR),
             }
             if done == length {
+                history::used(held);
                 return Ok(done);
             }
+        }
+        if connected {
+            wait::full(held, end);
         }
         if nonblocking {
             if done == 0 && sleep::ask_whether_gone(fd, end) {
@@ -154,8 +168,9 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
         deadline = deadline.or_else(|| options::deadline(end, options::SEND_TIMEOUT));
         let ready = || sleep::set_up(end) && (!connected || sleep::room_ready(end));
         let rest = Rest { want: Want::Room, deadline, restart: done == 0 };
-        match sleep::until(fd, held, end, rest, ready) {
-            Ok(()) => {}
+        let stay = stay.get_or_insert_with(|| Stay::begin(fd, held));
+        match sleep::until(stay, end, rest, ready) {
+            Ok(()) => fd = stay.fd(),
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }

@@ -11,6 +11,7 @@ use sietch_protocol::socket_service::{
 
 use crate::context::{self, Context};
 use crate::end::End;
+use crate::publish::Opened;
 use crate::sys::{Errno, errno, set_errno};
 
 /// A connection that the service made.
@@ -40,8 +41,8 @@ pub enum Connected {
 pub enum Adopted {
     /// An end of a connection.
     Stream(End),
-    /// A listener with this name.
-    Listener(Name),
+    /// A listener with this name, and the kernel's listening socket behind it.
+    Listener(Name, Option<OwnedFd>),
     /// None of ours.
     Unknown,
 }
@@ -69,17 +70,20 @@ fn addressed(context: &Context, kind: RequestKind, name: &Name) -> Request {
     request
 }
 
-/// Asks for a name on the VNIC: the name, with its port. It is held from `listen` on.
+/// Asks for a name on the VNIC: the name, with its port, and the descriptor whose closing frees it.
 ///
 /// # Errors
 /// As `bind(2)`; the service's absence.
-pub fn bind(context: &Context, local: Name, flags: u32) -> Result<Name, Errno> {
+pub fn bind(context: &Context, local: Name, flags: u32) -> Result<(Name, c_int), Errno> {
     let mut request = request(context, RequestKind::Bind);
     (request.local, request.flags) = (local, flags);
     let mut received = Descriptors::default();
     let reply = ask(context, &request, None, &mut received)?;
     match reply.kind() {
-        ReplyKind::Bound => Ok(reply.local),
+        ReplyKind::Bound => {
+            let reservation = received[0].take().ok_or(libc::EPROTO)?;
+            Ok((reply.local, reservation.into_raw_fd()))
+        }
         ReplyKind::Refused => Err(reply.error().raw_os_error()),
         _ => Err(libc::EPROTO),
     }
@@ -92,10 +96,19 @@ pub fn ask(
     send: Option<c_int>,
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
-    let before = errno();
     // SAFETY: the descriptor is the caller's, and open for the time of the call.
     let send = send.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-    let answer = protocol::call(context.path(), request, send.as_slice(), received);
+    ask_with(context, request, send.as_slice(), received)
+}
+
+fn ask_with(
+    context: &Context,
+    request: &Request,
+    send: &[BorrowedFd<'_>],
+    received: &mut Descriptors,
+) -> Result<Reply, Errno> {
+    let before = errno();
+    let answer = protocol::call(context.path(), request, send, received);
     set_errno(before);
     answer.map_err(|errno| {
         context::say("the socket service did not answer", errno.raw_os_error());
@@ -115,15 +128,20 @@ pub fn take_stream(received: &mut Descriptors) -> Result<(c_int, End), Errno> {
     Ok((placeholder.ok_or(libc::EPROTO)?.into_raw_fd(), end))
 }
 
-/// Asks who listens at `remote`. `socket` is the program's kernel socket; `local` the name that it was bound to on a VNIC, if it was.
+/// Asks who listens at `remote`. `socket` is the program's kernel socket, or what holds its name on a VNIC; `local` that name, if it has one.
 ///
 /// # Errors
 /// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
-pub fn connect(context: &Context, socket: c_int, local: Name, remote: Name) -> Result<Connected, Errno> {
+pub fn connect(
+    context: &Context,
+    socket: Option<c_int>,
+    local: Name,
+    remote: Name,
+) -> Result<Connected, Errno> {
     let mut request = addressed(context, RequestKind::Connect, &remote);
     (request.remote, request.local) = (remote, local);
     let mut received = Descriptors::default();
-    let reply = ask(context, &request, Some(socket), &mut received)?;
+    let reply = ask(context, &request, socket, &mut received)?;
     match reply.kind() {
         kind @ (ReplyKind::Connected | ReplyKind::Connecting) => {
             let (placeholder, end) = take_stream(&mut received)?;
@@ -142,26 +160,53 @@ pub fn settle(context: &Context) -> Result<(), Errno> {
     ask(context, &request(context, RequestKind::Hello), None, &mut Descriptors::default()).map(|_| ())
 }
 
-/// Gives a listening socket to the service; the placeholder. `flags` as in the protocol.
+/// Gives a listening socket to the service, or listens on a VNIC with what holds the name there, if anything does; and with it the ports of the host
+/// that lead there. The placeholder. `flags` as in the protocol.
 ///
 /// # Errors
 /// The service's absence or refusal.
 pub fn listen(
     context: &Context,
-    socket: c_int,
+    socket: Option<c_int>,
     local: Name,
     backlog: u32,
     flags: u32,
+    published: &Opened,
 ) -> Result<c_int, Errno> {
     let mut request = addressed(context, RequestKind::Listen, &local);
     (request.backlog, request.flags, request.local) = (backlog, flags, local);
     let mut received = Descriptors::default();
-    let reply = ask(context, &request, Some(socket), &mut received)?;
+    // SAFETY: the descriptor is the caller's, and open for the time of the call.
+    let own = socket.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+    // Published ports have the places behind the first one; where nothing else is there, any of them holds it.
+    let first = own.or_else(|| published.sockets().next());
+    let mut places = [first; protocol::MOST_DESCRIPTORS];
+    let mut count = usize::from(first.is_some());
+    for (place, socket) in places.iter_mut().skip(1).zip(published.sockets()) {
+        *place = Some(socket);
+        count += 1;
+    }
+    let reply = match first {
+        Some(first) => {
+            let send = places.map(|place| place.unwrap_or(first));
+            ask_with(context, &request, send.get(..count).unwrap_or_default(), &mut received)?
+        }
+        None => ask_with(context, &request, &[], &mut received)?,
+    };
     match reply.kind() {
         ReplyKind::Listening => received[0].take().map(IntoRawFd::into_raw_fd).ok_or(libc::EPROTO),
         ReplyKind::Refused => Err(reply.error().raw_os_error()),
         _ => Err(libc::EPROTO),
     }
+}
+
+/// Asks how a connection of the VNIC stands: its `struct tcp_info`, and how many bytes wait for an acknowledgement.
+pub fn information(fd: c_int) -> Option<([u8; protocol::INFORMATION_BYTES], u32)> {
+    let context = context::get()?;
+    let request = request(context, RequestKind::Information);
+    let reply = ask(context, &request, Some(fd), &mut Descriptors::default()).ok()?;
+    let bytes = reply.spare.first_chunk()?;
+    (reply.kind() == ReplyKind::Information).then_some((*bytes, reply.limit))
 }
 
 /// Asks what an inherited or received Unix socket is.
@@ -176,7 +221,7 @@ pub fn adopt(context: &Context, fd: c_int) -> Result<Adopted, Errno> {
             let [common, private, ..] = received;
             Ok(Adopted::Stream(attach(common, private)?))
         }
-        ReplyKind::Listener => Ok(Adopted::Listener(reply.local)),
+        ReplyKind::Listener => Ok(Adopted::Listener(reply.local, received[0].take())),
         _ => Ok(Adopted::Unknown),
     }
 }

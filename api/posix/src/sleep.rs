@@ -8,14 +8,17 @@
 //! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is gone: it may have shut down reading. POLLHUP does
 //!    ([`ask_whether_gone`]).
 //! 4. [`ring`] writes the bytes for those who sleep at the other end.
+//! 5. A call that sleeps is a [`Stay`]. Who closes its descriptor meanwhile leaves it another one of the same placeholder ([`outlive`]): the connection ends
+//!    when the call does, as on Linux, where a system call holds its file.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use crate::end::{End, PEER_IS_DEAF, Want, flag, state};
 use crate::sys::{self, Errno};
-use crate::table::Held;
+use crate::table::{self, Held};
 use crate::wait::{self, Spun, signals};
+use crate::{borrowed, descriptor};
 
 /// Longest sleep where another sleeper may take the byte that was meant for this one.
 const SLICE: u64 = 20_000_000;
@@ -56,15 +59,24 @@ pub fn ask_whether_gone(fd: c_int, end: &End) -> bool {
     if end.private().has(flag::HUNG_UP) {
         return true;
     }
-    let hinted = end.may_be_gone();
+    if end.is_reset_by_peer() {
+        end.hung_up();
+        return true;
+    }
+    let (hinted, hint) = (end.may_be_gone(), end.hint());
     let mut gone = is_hung_up(fd);
     // The service lets go of a new connection's descriptors just after it has passed them on; who closes at once may be ahead of it.
     for _ in 0..if hinted { PATIENCE } else { 0 } {
         if gone {
             break;
         }
+        let began = sys::now();
         wait::spin::give_way();
         gone = is_hung_up(fd);
+        // Others want the processor: the service has had its turn, too, or will not soon.
+        if sys::now().saturating_sub(began) > wait::spin::CROWDED {
+            break;
+        }
     }
     if gone {
         end.hung_up();
@@ -73,7 +85,7 @@ pub fn ask_whether_gone(fd: c_int, end: &End) -> bool {
     if hinted && end.finished_by_peer() && refuses_bytes(fd) {
         end.private().set(PEER_IS_DEAF);
     }
-    end.still_there();
+    end.still_there(hint);
     false
 }
 
@@ -128,15 +140,15 @@ pub struct Rest {
 /// # Errors
 /// `EINTR`; `EAGAIN` at the deadline; `EBADF` if the descriptor was closed meanwhile.
 pub fn until(
-    fd: c_int,
-    held: &Held,
+    stay: &mut Stay<'_>,
     end: &End,
     rest: Rest,
     mut ready: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
     let Rest { want, deadline, restart } = rest;
     let restart = restart && deadline.is_none();
-    let handled = Handled::now();
+    let (held, fd) = (stay.held, stay.fd());
+    let handled = &mut stay.handled;
     let which = if want == Want::Data { wait::READER } else { wait::WRITER };
     let (spun, pause) = wait::pause(held, which, None, &mut ready);
     match spun {
@@ -146,22 +158,40 @@ pub fn until(
         Spun::Sleep => {}
     }
     drain(fd, held, end);
+    // Who was rung is counted no more, even if another has taken its byte: it must not count that one out.
+    let rung = end.rung_for(want);
+    let disarm = || {
+        if end.rung_for(want) == rung {
+            end.disarm(want);
+        }
+    };
     end.arm(want);
     if ready() {
-        end.disarm(want);
+        disarm();
         return Ok(());
     }
     let deaf = end.private().has(flag::SHUT_RD);
-    let natively = want == Want::Data && restart && !deaf && !end.others_wait();
-    let slept = if natively { sleep_in_receive(fd, end) } else { sleep_in_poll(fd, end, rest, deaf) };
+    // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is installed with: see below.
+    let natively = want == Want::Data && restart && !deaf && !stay.is_closed() && !end.others_wait();
+    let mut slept = if natively { sleep_in_receive(fd, end) } else { sleep_in_poll(fd, end, rest, deaf) };
+    let closed = stay.is_closed();
+    let handled = &mut stay.handled;
+    let again = matches!(slept, Err(libc::EBADF | libc::EINTR)) && restart && handled.happened();
+    if closed && again && signals::breaking() == handled.breaking {
+        // A handler has run after which Linux makes the call anew, with a number that nothing is behind any more.
+        slept = Err(libc::EBADF);
+    } else if closed && slept == Err(libc::EBADF) && held.spare.load(SeqCst) != 0 {
+        // Its closer has left another.
+        slept = Ok(false);
+    }
     match slept {
         Ok(true) => {}
-        Ok(false) => end.disarm(want),
-        Err(libc::EINTR) if !natively && !handled.interrupts(restart) && handled.happened() => {
-            end.disarm(want)
+        Ok(false) => disarm(),
+        Err(libc::EINTR) if !natively && handled.happened() && !handled.interrupts(restart) => {
+            disarm();
         }
         Err(errno) => {
-            end.disarm(want);
+            disarm();
             return Err(errno);
         }
     }
@@ -171,7 +201,81 @@ pub fn until(
     Ok(())
 }
 
+/// A call that sleeps, from its first sleep to its end.
+#[derive(Debug)]
+pub struct Stay<'a> {
+    held: &'a Held,
+    fd: c_int,
+    handled: Handled,
+}
+
+impl<'a> Stay<'a> {
+    /// A call on `fd` that found `held` there.
+    pub fn begin(fd: c_int, held: &'a Held) -> Self {
+        held.sleepers.fetch_add(1, SeqCst);
+        Self { held, fd, handled: Handled::now() }
+    }
+
+    /// Whether the call's own descriptor was closed.
+    fn is_closed(&self) -> bool {
+        !table::refers_to(self.fd, self.held)
+    }
+
+    /// The descriptor of the placeholder: the call's own, or what its closer has left. -1: neither.
+    pub fn fd(&self) -> c_int {
+        if !self.is_closed() {
+            return self.fd;
+        }
+        self.held.spare.load(SeqCst).cast_signed() - 1
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        // After a fork within a handler the child's count begins anew.
+        let before = self.held.sleepers.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+        if before == Ok(1) {
+            let spare = self.held.spare.swap(0, SeqCst);
+            if spare != 0 {
+                let_spare_go(self.held, spare);
+            }
+        }
+    }
+}
+
+#[cold]
+fn let_spare_go(held: &Held, spare: u32) {
+    if held.descriptors() == 0 {
+        descriptor::hint(held);
+    }
+    borrowed::close(spare.cast_signed() - 1);
+}
+
+/// To be called before `fd` is closed: leaves those who sleep on it another descriptor. True: they have one, so the connection has not ended yet.
+pub fn outlive(fd: c_int, held: &Held) -> bool {
+    if held.sleepers.load(SeqCst) == 0 {
+        return false;
+    }
+    if held.spare.load(SeqCst) == 0 {
+        let Some(second) = borrowed::Borrowed::second(fd) else { return false };
+        let number = second.fd().cast_unsigned() + 1;
+        if held.spare.compare_exchange(0, number, SeqCst, SeqCst).is_ok() {
+            second.into_number();
+        }
+    }
+    if held.sleepers.load(SeqCst) != 0 {
+        return true;
+    }
+    // The last of them has ended meanwhile, and may not have seen it.
+    let spare = held.spare.swap(0, SeqCst);
+    if spare != 0 {
+        borrowed::close(spare.cast_signed() - 1);
+    }
+    false
+}
+
 /// How many handlers of the program had run in this thread.
+#[derive(Debug)]
 struct Handled {
     all: u32,
     breaking: u32,
@@ -186,9 +290,13 @@ impl Handled {
         signals::count() != self.all
     }
 
-    /// Whether one has run since that ends a call.
-    fn interrupts(&self, restart: bool) -> bool {
-        if restart { signals::breaking() != self.breaking } else { self.happened() }
+    /// Whether one has run since that ends a call. One after which it goes on is forgotten.
+    fn interrupts(&mut self, restart: bool) -> bool {
+        if !restart {
+            return self.happened();
+        }
+        self.all = signals::count();
+        signals::breaking() != self.breaking
     }
 }
 

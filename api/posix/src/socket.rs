@@ -15,11 +15,12 @@ use sietch_protocol::socket_service::{self as protocol, Name};
 
 use crate::context::{self, Context};
 use crate::end::{End, Want, flag, state};
+use crate::publish::Opened;
 use crate::service::{self, Connected};
-use crate::sleep::{self, Rest};
+use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{accept, local, options, real, receive, send, wait};
+use crate::{accept, history, local, options, publish, real, receive, renewal, reservation, send, wait};
 
 /// How often a name that is taken is asked for again. The service takes what is ready in turns: what was closed before the first question is seen in
 /// its turn or in the one before the second's.
@@ -89,7 +90,7 @@ pub unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) 
 
 /// Finds out first whether the other end is gone, if there is a hint of that.
 pub fn look_again(fd: c_int, held: &Held) {
-    if let Some(end) = held.end().filter(|end| end.may_be_gone()) {
+    if let Some(end) = held.end().filter(|end| end.is_worth_asking()) {
         sleep::ask_whether_gone(fd, end);
     }
 }
@@ -97,12 +98,8 @@ pub fn look_again(fd: c_int, held: &Held) {
 /// The name of the other side, if this is a connection that is one.
 pub fn peer_of(held: &Held) -> Option<([u8; 28], u32)> {
     let end = held.end()?;
-    let gone = flag::HUNG_UP | flag::SHUT_WR;
-    let over = end.private().flags.load(Acquire) & flag::RESET != 0
-        || (end.private().has(gone))
-        || (end.private().has(flag::SHUT_WR) && end.finished_by_peer());
     let names = end.names();
-    (end.private().state.load(Acquire) == state::ESTABLISHED && !over)
+    (end.private().state.load(Acquire) == state::ESTABLISHED && !is_over(end))
         .then_some((names.peer, names.peer_length))
 }
 
@@ -116,6 +113,7 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         return unsafe { real::getsockname(fd, name, length) };
     };
     let own = match (held.kind(), held.end()) {
+        (Kind::Stream, Some(_)) if listener_name(&held).length != 0 => listener_name(&held),
         (Kind::Stream, Some(end)) => {
             let names = end.names();
             Name { bytes: names.local, length: names.local_length }
@@ -170,11 +168,21 @@ pub fn set_listener_name(held: &Held, name: &Name) {
 /// Puts another file at every descriptor of a description, with each one's close-on-exec flag; the other's own number is closed.
 /// O_NONBLOCK is carried over.
 pub fn replace(fd: c_int, held: &Held, with: c_int) {
-    let status = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
-    if status & libc::O_NONBLOCK != 0 {
-        let _ = sys::fcntl(with, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    if kernel_nonblocking(fd) {
+        set_nonblocking(with);
     }
+    put_in_place(fd, held, with);
+}
+
+/// Sets O_NONBLOCK on a socket.
+pub fn set_nonblocking(fd: c_int) {
+    let _ = sys::fcntl(fd, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+}
+
+/// As [`replace`], with whatever flags the other has.
+pub fn put_in_place(fd: c_int, held: &Held, with: c_int) {
     let put = |fd: c_int| {
+        wait::replacing(fd, held);
         let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0) as c_int & libc::FD_CLOEXEC != 0;
         let _ = sys::dup3(with, fd, if close_on_exec { libc::O_CLOEXEC } else { 0 });
     };
@@ -203,8 +211,10 @@ pub fn kernel_nonblocking(fd: c_int) -> bool {
 /// Flags of a request about a socket's own name on a VNIC.
 fn name_flags(fd: c_int) -> u32 {
     let is_set = |level, name| sys::socket_option(fd, level, name).is_ok_and(|value| value != 0);
-    let shared = if is_set(libc::SOL_SOCKET, libc::SO_REUSEPORT) { protocol::SHARED_PORT } else { 0 };
-    shared | if is_set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) { protocol::ONLY_IPV6 } else { 0 }
+    let flag = |level, name, flag| if is_set(level, name) { flag } else { 0 };
+    flag(libc::SOL_SOCKET, libc::SO_REUSEPORT, protocol::SHARED_PORT)
+        | flag(libc::SOL_SOCKET, libc::SO_REUSEADDR, protocol::REUSED_ADDRESS)
+        | flag(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, protocol::ONLY_IPV6)
 }
 
 /// Binds a socket to a name of the VNIC.
@@ -212,7 +222,8 @@ fn bind_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Outcom
     if listener_name(held).length != 0 || !family_fits(held, &name) {
         return Err(libc::EINVAL);
     }
-    let bound = service::bind(context, name, name_flags(fd))?;
+    let (bound, reservation) = service::bind(context, name, name_flags(fd))?;
+    reservation::keep(&held.facts, reservation);
     set_listener_name(held, &bound);
     Ok(0)
 }
@@ -230,7 +241,10 @@ fn listen_on_vnic(context: &Context, fd: c_int, held: &Held, backlog: u32) -> Ou
         any.bytes[2..].fill(0);
         bind_on_vnic(context, fd, held, any)?;
     }
-    let placeholder = service::listen(context, fd, listener_name(held), backlog, name_flags(fd))?;
+    let (reservation, name, flags) = (reservation::of(&held.facts), listener_name(held), name_flags(fd));
+    let published = publish::open(context, held, flags, &name, backlog)?;
+    let placeholder = service::listen(context, reservation, name, backlog, flags, &published)?;
+    reservation::release(&held.facts);
     options::remember(fd, held);
     held.facts.backlog.store(backlog, Relaxed);
     replace(fd, held, placeholder);
@@ -254,20 +268,63 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
             return sys::give_int(bind_on_vnic(context, fd, held, name));
         }
     }
-    let ours = found.filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
+    let ours = found.as_ref().filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
     let outcome = match ours {
-        // SAFETY: the caller's.
-        None => unsafe { bind_patiently(fd, name, length) },
+        None => {
+            // SAFETY: the caller's.
+            let outcome = unsafe { bind_patiently(fd, name, length) };
+            if let (Ok(_), Some(held)) = (outcome, &found) {
+                note_name(fd, held);
+            }
+            outcome
+        }
         // It has a name already: EINVAL, unless the new one is wrong in itself, which a fresh socket finds out.
-        Some(held) => options::with_kernel_socket(&held, |kernel| {
+        Some(held) => options::with_kernel_socket(held, |kernel| {
+            let nameless = is_nameless(fd, held);
             // SAFETY: the caller's.
             match unsafe { kernel_bind(kernel, name, length) } {
-                Ok(_) | Err(libc::EADDRINUSE) => Err(libc::EINVAL),
-                wrong => wrong,
+                Ok(_) if nameless => kernel_name(kernel).map_or(Ok(0), |name| {
+                    set_listener_name(held, &name);
+                    Ok(0)
+                }),
+                Ok(_) | Err(libc::EADDRINUSE) if !nameless => Err(libc::EINVAL),
+                other => other,
             }
         }),
     };
     sys::give_int(outcome)
+}
+
+/// A pending socket was bound: what of that outlives its becoming ours.
+fn note_name(fd: c_int, held: &Held) {
+    if held.kind() != Kind::Pending {
+        return;
+    }
+    options::note_bound(held);
+    if kernel_name(fd).and_then(|name| name.canonical()).is_some_and(|(_, port)| port != 0) {
+        held.facts.flags.fetch_or(facts::BOUND, Relaxed);
+    }
+}
+
+/// Whether Linux has taken a connection's port away: the connection is over, and the port was none that the program had asked for. Such a
+/// socket may be bound once more (and do nothing with its name).
+fn is_nameless(fd: c_int, held: &Held) -> bool {
+    let Some(end) = held.end() else { return false };
+    look_again(fd, held);
+    let unasked = held.facts.flags.load(Relaxed) & facts::BOUND == 0 && listener_name(held).length == 0;
+    unasked
+        && end.private().state.load(Acquire) == state::ESTABLISHED
+        && is_over(end)
+        // A FIN behind more than a window of bytes that are still to be read has not come yet.
+        && (end.private().has(flag::RESET) || end.readable() < 1 << 16)
+}
+
+/// Whether the connection's state is Linux's TCP_CLOSE.
+pub fn is_over(end: &End) -> bool {
+    let private = end.private();
+    private.has(flag::RESET)
+        || private.has(flag::HUNG_UP | flag::SHUT_WR)
+        || (private.has(flag::SHUT_WR) && end.finished_by_peer())
 }
 
 /// # Safety
@@ -307,7 +364,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         Kind::Listener => {
             held.facts.backlog.store(backlog.cast_unsigned(), Relaxed);
             if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
-                return sys::give_int(accept::start_again(fd, held));
+                return sys::give_int(renewal::start_again(fd, held));
             }
             // SAFETY: the descriptor is open for the time of the call.
             let _ = protocol::relisten(
@@ -322,24 +379,53 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
     if lives_on_vnic(context, fd, held) {
         return sys::give_int(listen_on_vnic(context, fd, held, backlog.cast_unsigned()));
     }
+    let published = match publish_on_host(context, fd, held, backlog.cast_unsigned()) {
+        Ok(published) => published,
+        Err(errno) => return sys::give_int(Err(errno)),
+    };
     // SAFETY: touches no memory.
     let listening = unsafe { sys::ask(libc::SYS_listen, [signed(fd), signed(backlog), 0, 0, 0, 0]) };
     if listening.is_ok()
-        && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), 0)
+        && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), &published)
     {
+        if errno == libc::EACCES {
+            // Rules forbid it. What listens in the kernel by now is closed again; its name stays bound.
+            let _ = kernel_shutdown(fd, libc::SHUT_RDWR);
+            return sys::give_int(Err(errno));
+        }
         context::say("a listener stays with the kernel", errno);
         drop(table::remove(fd));
     }
     sys::give_int(listening)
 }
 
+/// Ports of the host that lead to the port of a listener of the host. With a VNIC they lead to its ports alone.
+///
+/// # Errors
+/// As [`publish::open`].
+pub fn publish_on_host(context: &Context, fd: c_int, held: &Held, backlog: u32) -> Result<Opened, Errno> {
+    match kernel_name(fd) {
+        Some(name) if context.vnic().is_none() => {
+            publish::open(context, held, name_flags(fd), &name, backlog)
+        }
+        _ => Ok(Opened::default()),
+    }
+}
+
 /// Gives a kernel's listening socket to the service, and puts the placeholder in its place.
-pub fn hand_over(context: &Context, fd: c_int, held: &Held, backlog: u32, flags: u32) -> Result<(), Errno> {
+pub fn hand_over(
+    context: &Context,
+    fd: c_int,
+    held: &Held,
+    backlog: u32,
+    published: &Opened,
+) -> Result<(), Errno> {
     let name = kernel_name(fd).ok_or(libc::ENOTSOCK)?;
-    let placeholder = service::listen(context, fd, name, backlog, flags)?;
+    let placeholder = service::listen(context, Some(fd), name, backlog, 0, published)?;
     options::remember(fd, held);
     set_listener_name(held, &name);
     held.facts.backlog.store(backlog, Relaxed);
+    renewal::keep(held, fd);
     replace(fd, held, placeholder);
     options::set_accept_timeout(fd, held);
     held.become_listener();
@@ -354,12 +440,19 @@ pub fn hand_over(context: &Context, fd: c_int, held: &Held, backlog: u32, flags:
 pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: the caller's.
     let kernel = || unsafe { real::connect(fd, to, length) };
+    // A listener's placeholder becomes readable by it, in this process maybe.
+    real::count();
     let found = table::find(fd);
     let Some((held, context)) = found.as_ref().zip(context::get()) else { return kernel() };
     match held.kind() {
         Kind::Pending => {}
         Kind::Stream => return sys::give_int(connect_again(fd, held, to, length)),
-        Kind::Listener => return sys::give_int(Err(libc::EISCONN)),
+        Kind::Listener => {
+            let mut given = [0; 2];
+            let readable =
+                local::copy_in(to.cast(), given.get_mut(..(length as usize).min(2)).unwrap_or_default());
+            return sys::give_int(readable.and(Err(libc::EISCONN)));
+        }
         _ => return kernel(),
     }
     let remote = local::name(to, length);
@@ -367,16 +460,28 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         && family_fits(held, &remote)
         && (context.vnic().is_some() || local::is_local(&remote))
     {
-        match service::connect(context, fd, listener_name(held), remote) {
-            Ok(Connected::Made(made)) => return sys::give_int(finish_connect(fd, held, made)),
+        let of_vnic = service::is_of_vnic(context, &remote);
+        let key = history::key(&remote);
+        if !of_vnic && history::prefers_kernel(key) {
+            return left_to_kernel(fd, kernel());
+        }
+        let sent = if of_vnic { reservation::of(&held.facts) } else { Some(fd) };
+        match service::connect(context, sent, listener_name(held), remote) {
+            Ok(Connected::Made(made)) => {
+                held.destination.store(key, Relaxed);
+                return sys::give_int(finish_connect(fd, held, made));
+            }
             Ok(Connected::Refused(errno)) => return sys::give_int(Err(errno)),
             // The way to it is the VNIC's and no other.
-            Err(_) if service::is_of_vnic(context, &remote) => return sys::give_int(Err(libc::ENETUNREACH)),
+            Err(_) if of_vnic => return sys::give_int(Err(libc::ENETUNREACH)),
             Ok(Connected::NotOurs) | Err(_) => {}
         }
     }
-    let answer = kernel();
-    // Connected (or at it) in the kernel: it is the kernel's from now on.
+    left_to_kernel(fd, kernel())
+}
+
+/// Connected (or at it) in the kernel: it is the kernel's from now on.
+fn left_to_kernel(fd: c_int, answer: c_int) -> c_int {
     if answer == 0 || sys::errno() == libc::EINPROGRESS {
         drop(table::remove(fd));
     }
@@ -396,12 +501,14 @@ fn finish_connect(fd: c_int, held: &Held, made: service::Made) -> Outcome {
     }
     options::remember(fd, held);
     options::hand_on(held, &made.end);
+    reservation::release(&held.facts);
     replace(fd, held, made.placeholder);
     if held.become_stream(made.end).is_err() {
         return Err(libc::EALREADY);
     }
     replaced(fd, held);
     let Some(end) = held.end() else { return Err(libc::EBADF) };
+    options::announce_inherited(fd, end);
     if nonblocking {
         return Err(libc::EINPROGRESS);
     }
@@ -410,9 +517,10 @@ fn finish_connect(fd: c_int, held: &Held, made: service::Made) -> Outcome {
 
 fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
     let deadline = options::deadline(end, options::SEND_TIMEOUT);
+    let mut stay = Stay::begin(fd, held);
     while !sleep::set_up(end) {
         let rest = Rest { want: Want::Data, deadline, restart: true };
-        match sleep::until(fd, held, end, rest, || sleep::set_up(end)) {
+        match sleep::until(&mut stay, end, rest, || sleep::set_up(end)) {
             Ok(()) => {}
             // A later connect of this descriptor hears how it went.
             Err(errno) => {
@@ -451,6 +559,10 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
         return wait_for_connection(fd, held, end);
     }
     if held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed) & facts::CONNECTING != 0 {
+        look_again(fd, held);
+        if is_over(end) {
+            return Err(receive::take_error(end).unwrap_or(libc::ECONNABORTED));
+        }
         return connected(end);
     }
     Err(libc::EISCONN)
@@ -465,8 +577,9 @@ fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
         return Err(libc::ENOBUFS);
     };
     fresh.facts.domain.store(domain.cast_unsigned(), Relaxed);
-    end.abort_on_close(true);
-    end.closing();
+    end.reset();
+    // Wakes whoever sleeps on the placeholder, at either end.
+    let _ = kernel_shutdown(fd, libc::SHUT_RDWR);
     replace(fd, held, kernel);
     for fd in 0..table::highest() {
         if table::refers_to(fd, held) {
@@ -489,12 +602,23 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
         return sys::give_int(Err(libc::EINVAL));
     }
     match held.end() {
-        Some(end) => sys::give_int(shut(fd, end, how)),
+        Some(end) => {
+            let outcome = shut(fd, end, how);
+            if outcome.is_ok() {
+                // Nor does a connect that did not wait hear any more how it went.
+                held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed);
+            }
+            sys::give_int(outcome)
+        }
         None => {
+            if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
+                return sys::give_int(Err(libc::ENOTCONN));
+            }
             if how != libc::SHUT_WR {
                 // Linux stops listening; who sleeps in accept hears EINVAL.
                 held.facts.flags.fetch_or(facts::STOPPED, Release);
                 let _ = kernel_shutdown(fd, libc::SHUT_RDWR);
+                renewal::let_go(&held);
                 accept::refuse_all(fd);
             }
             0
@@ -509,13 +633,10 @@ fn kernel_shutdown(fd: c_int, how: c_int) -> Outcome {
 
 fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
     let private = end.private();
-    if end.may_be_gone() {
+    if end.is_worth_asking() {
         sleep::ask_whether_gone(fd, end);
     }
-    let over = private.has(flag::RESET)
-        || private.state.load(Acquire) == state::FAILED
-        || (private.has(flag::SHUT_WR) && (end.finished_by_peer() || private.has(flag::HUNG_UP)));
-    if over {
+    if private.state.load(Acquire) == state::FAILED || is_over(end) {
         return Err(libc::ENOTCONN);
     }
     if how != libc::SHUT_RD {
@@ -528,6 +649,8 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
         // hears that we are not.
         let _ = kernel_shutdown(fd, libc::SHUT_RD);
     }
+    // Linux wakes whoever polls the socket, whether or not this changed anything.
+    private.wake_watchers();
     if private.has(flag::SHUT_RD | flag::SHUT_WR) {
         // The other asks the kernel, and finds that bytes are refused here.
         end.closing();

@@ -6,6 +6,8 @@
 
 use std::ffi::{c_int, c_long, c_void};
 
+use crate::confined;
+
 /// The number of an error (`errno.h`).
 pub type Errno = c_int;
 
@@ -156,15 +158,21 @@ pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Outcome {
     unsafe { ask(libc::SYS_socket, [signed(domain), signed(kind), signed(protocol), 0, 0, 0]) }
 }
 
-/// `recvfrom(2)` without a name, the kernel's, into `out`.
+/// `recvfrom(2)` of a placeholder without a name, the kernel's, into `out`.
 pub fn receive(fd: c_int, out: &mut [u8], flags: c_int) -> Outcome {
+    if confined::is_confined() {
+        return confined::receive(fd, out, flags);
+    }
     let to = out.as_mut_ptr().expose_provenance();
     // SAFETY: the kernel writes at most `out.len()` bytes there.
     unsafe { ask(libc::SYS_recvfrom, [signed(fd), to, out.len(), signed(flags), 0, 0]) }
 }
 
-/// `sendto(2)` without a name, the kernel's.
+/// `sendto(2)` of a placeholder without a name, the kernel's.
 pub fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Outcome {
+    if confined::is_confined() {
+        return confined::send(fd, bytes);
+    }
     let from = bytes.as_ptr().expose_provenance();
     // SAFETY: the kernel reads `bytes.len()` bytes there.
     unsafe { ask(libc::SYS_sendto, [signed(fd), from, bytes.len(), signed(flags), 0, 0]) }
@@ -175,6 +183,15 @@ pub fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::timespec>) -
     let mut timeout = timeout;
     let until = timeout.as_mut().map_or(0, |time| std::ptr::from_mut(time).expose_provenance());
     let first = descriptors.as_mut_ptr().expose_provenance();
+    #[cfg(target_arch = "x86_64")]
+    if confined::is_confined() {
+        let nanoseconds = timeout.map(|time| {
+            let seconds = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
+            seconds.saturating_add(time.tv_nsec.cast_unsigned())
+        });
+        // SAFETY: the kernel writes into the entries.
+        return unsafe { confined::poll(first, descriptors.len(), nanoseconds) };
+    }
     // SAFETY: the kernel writes into the entries and the time, both of which outlive the call.
     unsafe { ask(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
 }

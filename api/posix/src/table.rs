@@ -24,8 +24,9 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
+use crate::apart::Apart;
 use crate::end::End;
-use crate::wait;
+use crate::{reservation, wait};
 
 /// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are never ours.
 pub const DESCRIPTORS: usize = 1 << 20;
@@ -37,7 +38,7 @@ const CHUNK: usize = 512;
 const CHUNKS: usize = DESCRIPTORS / CHUNK;
 
 /// Socket options that a description remembers (as many as an end's private page has).
-pub const OPTIONS: usize = 32;
+pub const OPTIONS: usize = sietch_ring::stream::option::COUNT;
 
 static TABLE: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 static SLAB: [AtomicPtr<Description>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
@@ -87,10 +88,14 @@ pub struct Facts {
     pub backlog: AtomicU32,
     /// Bytes of `local`.
     pub local_length: AtomicU32,
+    /// A listener's own socket of the kernel.
+    pub kept: Apart,
     /// A listener's name (`sockaddr_in` or `sockaddr_in6`), in words.
     pub local: [AtomicU32; 7],
+    /// What holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
+    pub reservation: Apart,
     /// Bit n: option n of `options` was set by the program.
-    pub set: AtomicU32,
+    pub set: AtomicU64,
     /// A pending socket's and a listener's options, as the shim encodes them.
     pub options: [AtomicU64; OPTIONS],
 }
@@ -99,7 +104,7 @@ pub struct Facts {
 pub mod facts {
     /// A connect was answered EINPROGRESS, and nobody has been told yet that it is done.
     pub const CONNECTING: u32 = 1;
-    /// The socket was bound by the program.
+    /// The program has given the socket its port.
     pub const BOUND: u32 = 2;
     /// Being registered again after the service's death, by one thread at a time.
     pub const RENEWING: u32 = 4;
@@ -107,6 +112,8 @@ pub mod facts {
     pub const STOPPED: u32 = 8;
     /// A listener without a service: the descriptor is the kernel's listening socket.
     pub const FALLEN: u32 = 16;
+    /// A fallen listener whose accept waits: its kernel's socket, which the service had too, does not.
+    pub const WAITS: u32 = 32;
 }
 
 /// What stands behind one or more descriptors.
@@ -127,8 +134,20 @@ pub struct Description {
     pub epoll: AtomicPtr<c_void>,
     /// For `wait`: words of the reader's and the writer's spin.
     pub spin: [AtomicU64; 4],
+    /// Calls of this process that sleep on it, or may.
+    pub sleepers: AtomicU32,
+    /// A descriptor that they have in place of one that was closed, plus one; 0 for none.
+    pub spare: AtomicU32,
     /// Doorbell bytes taken from the placeholder so far (wrapping); compare with `End::rung`.
     pub drained: AtomicU32,
+    /// What the other had published when a call that does not sleep last found nothing.
+    pub emptied: AtomicU64,
+    /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
+    pub outside: AtomicU32,
+    /// Reads and writes so far, and where this process connected it to (0: it did not): for `history`.
+    pub uses: AtomicU32,
+    /// See above.
+    pub destination: AtomicU32,
     /// The socket's own facts.
     pub facts: Facts,
 }
@@ -223,6 +242,7 @@ impl Description {
             Kind::Epoll => wait::epoll_gone(self.epoll.swap(ptr::null_mut(), AcqRel)),
             Kind::Pending | Kind::Listener | Kind::Free => {}
         }
+        reservation::release(&self.facts);
         let watchers = self.watchers.swap(ptr::null_mut(), AcqRel);
         if !watchers.is_null() {
             wait::watchers_gone(watchers);
@@ -305,12 +325,21 @@ pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
     new.watchers.store(ptr::null_mut(), Relaxed);
     new.epoll.store(ptr::null_mut(), Relaxed);
     new.drained.store(0, Relaxed);
+    new.emptied.store(0, Relaxed);
+    for word in [&new.sleepers, &new.uses, &new.destination] {
+        word.store(0, Relaxed);
+    }
+    new.spare.store(0, Relaxed);
+    new.outside.store(0, Relaxed);
     new.descriptors.store(0, Relaxed);
     new.spin.iter().for_each(|word| word.store(0, Relaxed));
     let facts = &new.facts;
-    for word in [&facts.domain, &facts.flags, &facts.backlog, &facts.local_length, &facts.set] {
+    for word in [&facts.domain, &facts.flags, &facts.backlog, &facts.local_length] {
         word.store(0, Relaxed);
     }
+    facts.kept.clear();
+    facts.reservation.clear();
+    facts.set.store(0, Relaxed);
     facts.options.iter().for_each(|word| word.store(0, Relaxed));
     if let Some(end) = end {
         // SAFETY: the description was just taken from the free list: nobody else has it.

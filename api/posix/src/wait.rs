@@ -13,13 +13,15 @@
 //!    when descriptors are closed or change their nature in [`hooks`].
 //! 7. Handlers of the program end a wait also while it is only looking ([`signals`]).
 //!
-//! What differs from Linux: an epoll that parent and child of a fork both go on using knows in each process the registrations that this process has
-//! made or inherited; a thread that is cancelled while it waits goes on until the wait ends.
+//! What differs from Linux: of an epoll that parent and child of a fork both go on using, each process is told of the registrations that it
+//! has made or inherited ([`mod@family`]); a thread that is cancelled while it waits goes on until the wait ends.
 
 pub mod calls;
 pub mod control;
 pub mod epoll;
+mod family;
 pub mod hooks;
+pub mod inherit;
 pub mod interest;
 pub mod kernel;
 pub mod look;
@@ -31,26 +33,51 @@ pub mod spin;
 
 use std::ffi::c_int;
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::{End, Want};
 
-pub use hooks::{closing, epoll_gone, replaced, watchers_gone};
+pub use hooks::{closing, epoll_gone, replaced, replacing, watchers_gone};
 pub use signals::Section;
 pub use spin::{LONGEST, Spun};
 
-use crate::table::Held;
+use crate::table::{self, Held};
 
 /// Which of a description's waits: the reader's.
 pub const READER: usize = 0;
 /// The writer's.
 pub const WRITER: usize = 1;
 
+/// Before a fork, in the parent.
+pub fn before_fork() {
+    family::before_fork();
+}
+
 /// In the child of a fork, before anything else runs there.
 pub fn after_fork() {
     interest::recognise_child();
+    // Threads of the parent do not sleep here.
+    for fd in 0..table::highest() {
+        if let Some(held) = table::find(fd).filter(|held| held.kind() == table::Kind::Epoll) {
+            held.outside.store(0, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
 }
 
 /// A new descriptor refers to what `old` refers to.
 pub fn duplicated(_old: c_int, _new: c_int, _held: &Held) {}
+
+/// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this process or another, has not asked to be rung for
+/// it, so that is done here in its place.
+#[cold]
+pub fn full(held: &Held, end: &End) {
+    if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
+        end.arm(Want::Room);
+        if end.is_writable() {
+            // It came in between, and nobody was rung.
+            end.disarm(Want::Room);
+            hooks::wake_watchers(held);
+        }
+    }
+}
 
 /// Looks for a while until `ready` says so, no longer than it pays. `false`: time to sleep.
 pub fn spin(held: &Held, which: usize, ready: impl FnMut() -> bool) -> bool {

@@ -1,7 +1,8 @@
 //! The calls on two ends of one connection in one process: what a program sees of bytes, ends and errors.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, IntoRawFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,12 +27,17 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Two connected descriptors, as connect and accept give them.
 fn pair() -> [c_int; 2] {
+    pair_and_memory().0
+}
+
+/// The same, and the memory that both share.
+fn pair_and_memory() -> ([c_int; 2], OwnedFd) {
     let ends = [(name(40_000), name(80)), (name(80), name(40_000))];
     let names = ends.map(|(local, peer)| Names { local, peer, local_length: 16, peer_length: 16 });
     let memory = Memory::create(Geometry { smallest: 14, largest: 16 }, names).expect("a connection");
     let (first, second) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let mut index = 0;
-    [first, second].map(|placeholder| {
+    let both = [first, second].map(|placeholder| {
         let end = End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
         index += 1;
         let held = table::describe(Kind::Stream, Some(end)).expect("memory");
@@ -39,7 +45,8 @@ fn pair() -> [c_int; 2] {
         held.facts.domain.store(libc::AF_INET.cast_unsigned(), Ordering::Relaxed);
         assert!(table::put(fd, &held));
         fd
-    })
+    });
+    (both, memory.common)
 }
 
 fn read(fd: c_int, most: usize) -> Result<Vec<u8>, c_int> {
@@ -73,6 +80,23 @@ fn set(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<usize, c_in
     let from: *const c_void = (&raw const value).cast();
     // SAFETY: an int.
     sys::outcome_of(unsafe { options_of::setsockopt(fd, level, name, from, 4) } as isize)
+}
+
+#[test]
+fn a_peer_that_publishes_what_cannot_be_has_reset_the_connection() {
+    let _alone = alone();
+    for flags in [0, libc::MSG_DONTWAIT, libc::MSG_PEEK, libc::MSG_WAITALL] {
+        let ([fd, other], memory) = pair_and_memory();
+        assert_eq!(write(other, b"believed"), Ok(8));
+        assert_eq!(read(fd, 100), Ok(b"believed".to_vec()));
+        // The tail of the other's direction: more than its region holds, less than all of them.
+        let tail: u64 = 20_000 << 8;
+        std::fs::File::from(memory).write_at(&tail.to_ne_bytes(), 0x300).expect("shared memory");
+        assert_eq!(receive(fd, 100, flags), Err(libc::ECONNRESET), "{flags}");
+        assert_eq!(receive(fd, 100, flags), Ok(Vec::new()), "{flags}");
+        assert_eq!(write(fd, b"late"), Err(libc::EPIPE));
+        assert_eq!([fd, other].map(descriptor::close), [0, 0]);
+    }
 }
 
 #[test]
@@ -265,6 +289,41 @@ fn a_duplicate_keeps_the_connection_open() {
     descriptor::close(copy);
     assert_eq!(read(a, 1), Ok(vec![]));
     descriptor::close(a);
+}
+
+#[test]
+fn an_engine_behind_a_connection_is_told_of_its_options() {
+    let _alone = alone();
+    let [a, b] = pair();
+    let [served, service] = [a, b].map(|fd| table::find(fd).expect("it is ours"));
+    let (end, other) = (served.end().expect("an end"), service.end().expect("an end"));
+    assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1), Ok(0));
+    assert_eq!(other.news(), 0, "another program has no use for it");
+    end.private().set(sietch_ring::stream::flag::SERVED);
+    assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0), Ok(0));
+    assert_eq!(set(a, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 3), Ok(0));
+    assert_eq!((other.news(), other.readable()), (1, 0));
+    let mut bell = [0_u8; 4];
+    // SAFETY: four bytes may be written.
+    let rung = unsafe { libc::recv(b, bell.as_mut_ptr().cast(), 4, libc::MSG_DONTWAIT) };
+    assert_eq!(rung, 1);
+    // The engine's algorithms are known here, whatever the kernel has.
+    let named = |name: &[u8]| {
+        let (from, length) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
+        // SAFETY: a slice.
+        let answer =
+            unsafe { options_of::setsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, from, length) };
+        sys::outcome_of(answer as isize)
+    };
+    assert_eq!((named(b"dctcp"), named(b"nonsense")), (Ok(0), Err(libc::ENOENT)));
+    let (mut name, mut length) = ([0xff_u8; 16], 16);
+    // SAFETY: sixteen bytes may be written.
+    let told = unsafe {
+        let to = name.as_mut_ptr().cast();
+        options_of::getsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, to, &raw mut length)
+    };
+    assert_eq!((told, length, &name), (0, 16, b"dctcp\0\0\0\0\0\0\0\0\0\0\0"));
+    assert_eq!([a, b].map(descriptor::close), [0, 0]);
 }
 
 #[test]

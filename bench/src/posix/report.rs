@@ -5,9 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::idle::{self, Idle};
-use super::load::Told;
 use super::rows::{Figure, Goal};
-use super::{BOTH, Column, Measured, ONE_END, Sample};
+use super::{BOTH, Column, Measured, ONE_END, SERVED, Sample};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
@@ -15,18 +14,20 @@ use crate::table::{self, median, range};
 /// A ratio that is called as fast: medians of seven rounds of two equal columns differ by this much here.
 const NOISE: f64 = 0.03;
 
-fn take(told: &Told, figure: Figure) -> Option<f64> {
+fn take(sample: &Sample, figure: Figure) -> Option<f64> {
+    let told = &sample.told;
     match figure {
         Figure::Rate => Some(told.rate),
         Figure::Median => told.p50,
         Figure::Tail => told.p999,
         Figure::Least => told.least,
+        Figure::Cpu => Some(sample.cpu_us),
     }
 }
 
 /// Round by round, how many times better `column` is than Linux.
 fn ratios(result: &Measured, column: &Column, figure: Figure) -> Vec<f64> {
-    paired(result, column, |sample| take(&sample.told, figure))
+    paired(result, column, |sample| take(sample, figure))
         .map(|(linux, other)| if figure == Figure::Rate { other / linux } else { linux / other })
         .collect()
 }
@@ -61,12 +62,17 @@ fn short(value: Option<f64>) -> String {
     }
 }
 
-/// What is to be reached: the row's goals with both ends under Sietch, with one end not to be slower, else nothing.
+/// What is to be reached: the row's goals with both ends under Sietch, with one end not to be slower, on a VNIC not slower and with less processor time, else
+/// nothing.
 fn goals(result: &Measured, column: &Column) -> Vec<Goal> {
     let own = &result.row.goals;
+    let as_good = || own.iter().map(|goal| Goal { factor: 1.0, ..*goal });
     match column.variant {
         variant if variant == BOTH.name => own.clone(),
-        variant if variant == ONE_END.name => own.iter().map(|goal| Goal { factor: 1.0, ..*goal }).collect(),
+        variant if variant == ONE_END.name => as_good().collect(),
+        variant if variant == SERVED.name => {
+            as_good().chain([Goal { figure: Figure::Cpu, factor: 1.0 }]).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -219,11 +225,17 @@ struct All<'a> {
     idle: &'a [Idle],
 }
 
-/// Writes `posix.json` and `posix.svg` below `out`.
-pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path) -> Result<(), Error> {
+/// Writes `posix.json` and `posix.svg` below `out`, or `posix-vnic.json` and `posix-vnic.svg`.
+pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path, vnic: bool) -> Result<(), Error> {
+    let (name, title) = if vnic {
+        ("posix-vnic", "Unmodified servers on a VNIC over AF_XDP, kernel clients, beside Linux")
+    } else {
+        ("posix", "Unmodified programs under sietch run, beside Linux")
+    };
+    let (to, picture) = (out.join(name).with_extension("json"), out.join(name).with_extension("svg"));
     let json = serde_json::to_vec_pretty(&All { rows: results, idle })
         .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("posix.json"), json).map_err(system("writing posix.json"))?;
+    std::fs::write(&to, json).map_err(system("writing the figures"))?;
     let mut bars = Vec::new();
     for result in results {
         for column in result.columns.iter().skip(1) {
@@ -236,7 +248,7 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path) -> Result<(
                 };
                 if shown && !ratios.is_empty() {
                     let what = if figure == Figure::Rate { "" } else { " p50" };
-                    let end = if column.variant == BOTH.name {
+                    let end = if [BOTH.name, SERVED.name].contains(&column.variant) {
                         String::new()
                     } else {
                         format!(" ({})", column.variant)
@@ -247,14 +259,15 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path) -> Result<(
             }
         }
     }
-    plot::ratios(&out.join("posix.svg"), "Unmodified programs under sietch run, beside Linux", &bars)?;
-    println!("wrote {} and {}", out.join("posix.json").display(), out.join("posix.svg").display());
+    plot::ratios(&picture, title, &bars)?;
+    println!("wrote {} and {}", to.display(), picture.display());
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::posix::load::Told;
     use crate::posix::rows;
 
     fn column(variant: &'static str, rates: &[f64]) -> Column {
@@ -278,6 +291,18 @@ mod tests {
         );
         assert_eq!(ratios(&result, &result.columns[1], Figure::Rate), [5.0, 2.5, 4.0]);
         assert_eq!(verdict(&result, &result.columns[1]), "p50 4x: reached (4.00), rate 1x: reached (4.00)");
+    }
+
+    #[test]
+    fn on_a_vnic_nothing_may_be_slower_or_cost_more() {
+        let mut result = measured(
+            "redis GET c50 P1",
+            vec![column("Linux", &[1e4, 1e4]), column(SERVED.name, &[2e4, 2e4])],
+        );
+        for sample in result.columns[1].samples.iter_mut().flatten() {
+            sample.cpu_us = 2.0;
+        }
+        assert_eq!(verdict(&result, &result.columns[1]), "rate 1x: reached (2.00), CPU 1x: MISSED (0.50)");
     }
 
     #[test]

@@ -12,7 +12,10 @@ pub(super) enum Server {
         threads: u32,
     },
     /// One worker, a file of 1 KB.
-    Nginx,
+    Nginx {
+        /// Whether it keeps the file open (`open_file_cache`) instead of opening it for each request, which is half of the time of its core.
+        open_files: bool,
+    },
     Postgres,
     Iperf,
     /// One of ours: answers each request of [`RPC_BYTES`] with as many.
@@ -58,6 +61,8 @@ pub(super) enum Figure {
     Median,
     Tail,
     Least,
+    /// Processor time of the whole machine for each operation.
+    Cpu,
 }
 
 impl Figure {
@@ -67,6 +72,7 @@ impl Figure {
             Figure::Median => "p50",
             Figure::Tail => "p99.9",
             Figure::Least => "minimum",
+            Figure::Cpu => "CPU",
         }
     }
 }
@@ -98,7 +104,7 @@ impl Row {
         match self.server {
             Server::Redis => &["taskset", "redis-server", "redis-benchmark"],
             Server::Memcached { .. } => &["taskset", "memcached"],
-            Server::Nginx => &["taskset", "nginx", "wrk"],
+            Server::Nginx { .. } => &["taskset", "nginx", "wrk"],
             Server::Postgres => &["taskset", "setpriv", "pg_config", "pgbench", "pg_isready"],
             Server::Iperf => &["taskset", "iperf3"],
             Server::Rpc | Server::Silent => &["taskset"],
@@ -139,7 +145,10 @@ pub(super) fn all() -> Vec<Row> {
         let name = format!("memcached {threads} thread{} c50", if threads == 1 { "" } else { "s" });
         add(name, "req", Server::Memcached { threads }, Client::Memcached { connections: 50 }, rate(1.0));
     }
-    add("nginx 1 KB c50".into(), "req", Server::Nginx, Client::Wrk { connections: 50 }, rate(3.0));
+    for (name, open_files) in [("nginx 1 KB c50", false), ("nginx 1 KB open_file_cache c50", true)] {
+        let server = Server::Nginx { open_files };
+        add(name.into(), "req", server, Client::Wrk { connections: 50 }, rate(3.0));
+    }
     for clients in [1, 8] {
         add(
             format!("pgbench -S c{clients}"),

@@ -1,9 +1,11 @@
 //! The socket service, and `sietch run`.
 //!
-//! Program and library are copied to a folder that every user may enter: PostgreSQL runs as a user of its own.
+//! 1. Program and library are copied to a folder that every user may enter: PostgreSQL runs as a user of its own.
+//! 2. For host addressing the service runs alone. For a VNIC there is a daemon too, and the service core has its VNIC from it.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -19,47 +21,97 @@ const START: Duration = Duration::from_secs(15);
 const DAEMON: &str = "sietch.sock";
 const SOCKETS: &str = "sockets.sock";
 
+/// The VNIC of servers, and its address.
+pub(super) const VNIC: &str = "bench";
+pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
+
+/// Who the service core runs as: the daemon gives it its VNIC as this user (docs/spec/sietch-toml.md, `[service]`).
+const ACCOUNT: u32 = 61871;
+
+/// Its user is PostgreSQL's; root may use it as well.
+fn configuration() -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = if users.lines().any(|line| line.starts_with("postgres:")) { "\"postgres\"" } else { "0" };
+    format!(
+        "[[vnic]]\nname = \"{VNIC}\"\nuid = {user}\naddress = \"{ADDRESS}/24\"\nhost_address = \"10.85.0.1\"\n\
+         tcp_ports = [\"7300-7999\"]\nserved = true\n"
+    )
+}
+
 /// The service, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Sietch {
     program: PathBuf,
     daemon: PathBuf,
+    // The service core ends before who gave it its VNIC.
     service: RefCell<Program>,
+    control: Option<RefCell<Program>>,
+}
+
+/// Copies the program and its library to `folder`; where the program is.
+fn copy_to(folder: &Path) -> Result<PathBuf, Error> {
+    let copy = |from: PathBuf| {
+        let name = from.file_name().unwrap_or_default();
+        let to = folder.join(name);
+        std::fs::copy(&from, &to).map(|_| to).map_err(system("copying sietch and its library"))
+    };
+    copy(process::preload_library()?)?;
+    copy(process::sietch_program()?)
+}
+
+fn command(program: &Path, daemon: &Path, rest: &[&std::ffi::OsStr]) -> Vec<OsString> {
+    let socket = ["--socket".as_ref(), daemon.as_os_str()];
+    words(&[&[program.as_os_str()], &socket[..], rest].concat())
 }
 
 impl Sietch {
     /// Copies the program to `folder` and starts the service.
     pub fn start(folder: &Path, log: &Path, stop: &AtomicBool) -> Result<Self, Error> {
-        let copy = |from: PathBuf| {
-            let name = from.file_name().unwrap_or_default();
-            let to = folder.join(name);
-            std::fs::copy(&from, &to).map(|_| to).map_err(system("copying sietch and its library"))
-        };
-        let program = copy(process::sietch_program()?)?;
-        copy(process::preload_library()?)?;
+        let program = copy_to(folder)?;
         let daemon = folder.join(DAEMON);
-        let socket = ["--socket".as_ref(), daemon.as_os_str()];
-        let command =
-            [&[program.as_os_str()], &socket[..], &["service".as_ref(), "--sockets-only".as_ref()]].concat();
-        let mut service = Program::start("sietch service", &words(&command), log)?;
+        let words = command(&program, &daemon, &["service".as_ref(), "--sockets-only".as_ref()]);
+        let mut service = Program::start("sietch service", &words, log)?;
         let socket = folder.join(SOCKETS);
         service.wait_until(START, stop, || socket.exists())?;
-        Ok(Self { program, daemon, service: RefCell::new(service) })
+        Ok(Self { program, daemon, service: RefCell::new(service), control: None })
+    }
+
+    /// The same with a VNIC: a daemon, and a service core that asks it. `log` says where the output of each goes.
+    pub fn start_with_vnic(
+        folder: &Path,
+        log: &dyn Fn(&str) -> PathBuf,
+        stop: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let program = copy_to(folder)?;
+        let (daemon, file) = (folder.join(DAEMON), folder.join("sietch.toml"));
+        std::fs::write(&file, configuration()).map_err(system("writing the daemon's configuration"))?;
+        let data = folder.join("daemon");
+        let options = ["--config".as_ref(), file.as_os_str(), "--data".as_ref(), data.as_os_str()];
+        let words = command(&program, &daemon, &[&["daemon".as_ref()], &options[..]].concat());
+        let mut control = Program::start("sietch daemon", &words, &log("daemon"))?;
+        control.wait_until(START, stop, || daemon.exists())?;
+        let account = format!("{ACCOUNT}:{ACCOUNT}");
+        let words = command(&program, &daemon, &["service".as_ref(), "--run-as".as_ref(), account.as_ref()]);
+        let mut service = Program::start("sietch service", &words, &log("service-core"))?;
+        let socket = folder.join(SOCKETS);
+        service.wait_until(START, stop, || socket.exists())?;
+        let control = Some(RefCell::new(control));
+        Ok(Self { program, daemon, service: RefCell::new(service), control })
     }
 
     /// What goes before a program that is to run under Sietch.
-    pub fn prefix(&self) -> Vec<OsString> {
-        words(&[
-            self.program.as_os_str(),
-            "--socket".as_ref(),
-            self.daemon.as_os_str(),
-            "run".as_ref(),
-            "--".as_ref(),
-        ])
+    pub fn prefix(&self, vnic: Option<&str>) -> Vec<OsString> {
+        let mut command = command(&self.program, &self.daemon, &["run".as_ref()]);
+        if let Some(vnic) = vnic {
+            command.extend(words(&["--vnic", vnic]));
+        }
+        command.push("--".into());
+        command
     }
 
-    /// Fails if the service has ended.
+    /// Fails if the service, or who stands behind it, has ended.
     pub fn is_up(&self) -> Result<(), Error> {
+        self.control.as_ref().map_or(Ok(()), |control| control.borrow_mut().is_up())?;
         self.service.borrow_mut().is_up()
     }
 

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Variant;
+use super::network::{self, Behind};
 use super::program::{self, Program, failed, find, words};
 use super::rows::Server;
-use super::sietch::Sietch;
+use super::sietch::{Sietch, VNIC};
+use super::{Place, Variant};
 use crate::error::{Error, system};
 use crate::isolation::Scratch;
 use crate::process;
@@ -50,6 +51,10 @@ pub(super) struct Stage {
     own: PathBuf,
     /// The socket service, or why there is none.
     sietch: OnceCell<Result<Sietch, String>>,
+    /// The same with a VNIC, which takes a daemon.
+    served: OnceCell<Result<Sietch, String>>,
+    /// Where the kernel's servers are that have a veth pair.
+    behind: OnceCell<Behind>,
     port: Cell<u16>,
     /// A database that is copied for each server.
     database: OnceCell<PathBuf>,
@@ -67,6 +72,8 @@ impl Stage {
             stop,
             own,
             sietch: OnceCell::new(),
+            served: OnceCell::new(),
+            behind: OnceCell::new(),
             port: Cell::new(FIRST_PORT),
             database: OnceCell::new(),
             scratch,
@@ -84,15 +91,35 @@ impl Stage {
     }
 
     /// What goes before a program that runs under Sietch. The first time it starts the service.
-    fn prefix(&self) -> Result<Vec<OsString>, Error> {
+    fn prefix(&self, place: Place) -> Result<Vec<OsString>, Error> {
+        let (cell, vnic) = match place {
+            Place::Vnic => (&self.served, Some(VNIC)),
+            Place::Loopback | Place::Veth => (&self.sietch, None),
+        };
         let start = || {
-            let started = Sietch::start(self.scratch.path(), &self.log("service"), &self.stop);
+            let log = |name: &str| self.log(name);
+            let folder = self.scratch.path();
+            let started = match vnic {
+                Some(_) => Sietch::start_with_vnic(folder, &log, &self.stop),
+                None => Sietch::start(folder, &log("service"), &self.stop),
+            };
             started.map_err(|cause| cause.cause())
         };
-        let sietch = self.sietch.get_or_init(start);
+        let sietch = cell.get_or_init(start);
         let sietch = sietch.as_ref().map_err(|cause| failed("the socket service", cause.clone()))?;
         sietch.is_up()?;
-        Ok(sietch.prefix())
+        Ok(sietch.prefix(vnic))
+    }
+
+    /// The namespace of servers behind a veth pair. The first time it is made.
+    fn behind(&self) -> Result<&Behind, Error> {
+        match self.behind.get() {
+            Some(behind) => Ok(behind),
+            None => {
+                let made = Behind::create()?;
+                Ok(self.behind.get_or_init(|| made))
+            }
+        }
     }
 
     /// This program as the words of a command: `role` at `address`.
@@ -112,15 +139,15 @@ impl Stage {
         &self,
         core: &str,
         user: Option<&str>,
-        sietch: bool,
+        sietch: Option<Place>,
         program: Vec<OsString>,
     ) -> Result<Vec<OsString>, Error> {
         let mut command = words(&["taskset", "-c", core]);
         if let Some(user) = user {
             command.extend(words(&["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]));
         }
-        if sietch {
-            command.extend(self.prefix()?);
+        if let Some(place) = sietch {
+            command.extend(self.prefix(place)?);
         }
         command.extend(program);
         Ok(command)
@@ -128,7 +155,7 @@ impl Stage {
 
     /// A client's whole command.
     pub fn client(&self, variant: Variant, program: Vec<OsString>) -> Result<Vec<OsString>, Error> {
-        self.command(CLIENT, None, variant.client, program)
+        self.command(CLIENT, None, variant.client.then_some(variant.place), program)
     }
 
     /// Where the output of something goes.
@@ -146,28 +173,36 @@ impl Stage {
     pub fn start(&self, server: Server, variant: Variant) -> Result<Running, Error> {
         let port = self.port.get();
         self.port.set(port + 1);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let address = SocketAddr::from((network::host(variant.place), port));
         let folder = self.scratch.path().join(port.to_string());
         std::fs::create_dir_all(&folder).map_err(system("making a server's folder"))?;
         let (name, program) = match server {
-            Server::Redis => ("redis-server", redis(port, &folder)),
-            Server::Memcached { threads } => ("memcached", memcached(port, threads)),
-            Server::Nginx => ("nginx", nginx(port, &folder)?),
-            Server::Postgres => ("postgres", self.postgres(port, &folder)?),
-            Server::Iperf => ("iperf3", words(&["iperf3", "-s", "-B", "127.0.0.1", "-p", &port.to_string()])),
+            Server::Redis => ("redis-server", redis(address, &folder)),
+            Server::Memcached { threads } => ("memcached", memcached(address, threads)),
+            Server::Nginx { open_files } => ("nginx", nginx(address, &folder, open_files)?),
+            Server::Postgres => ("postgres", self.postgres(address, &folder)?),
+            Server::Iperf => {
+                let (host, port) = (address.ip().to_string(), port.to_string());
+                ("iperf3", words(&["iperf3", "-s", "-B", &host, "-p", &port]))
+            }
             Server::Rpc => ("rpc-server", self.agent("rpc-server", address)),
             Server::Silent => ("silent-server", self.agent("silent-server", address)),
         };
         let user = matches!(server, Server::Postgres).then_some("postgres");
-        let command = self.command(SERVER, user, variant.server, program)?;
+        let mut command = self.command(SERVER, user, variant.server.then_some(variant.place), program)?;
+        if variant.place == Place::Veth {
+            command = self.behind()?.enter(command);
+        }
         let log = self.log(&format!("{name}-{}", variant.name.to_lowercase().replace([' ', ','], "-")));
         let mut program = Program::start(name, &command, &log)?;
         if matches!(server, Server::Postgres) {
             // A fast shutdown, which does not wait for clients.
             program.ends_by = Signal::INT;
         }
+        let pid = program.pid();
         program.wait_until(START, &self.stop, || {
-            is_listening(port) && (!matches!(server, Server::Postgres) || accepts_queries(port))
+            network::is_listening(variant.place, pid, address)
+                && (!matches!(server, Server::Postgres) || accepts_queries(address))
         })?;
         let running = Running { program, address };
         self.fill(server, &running, variant)?;
@@ -175,18 +210,18 @@ impl Stage {
     }
 
     /// The data folder and the command of a PostgreSQL server.
-    fn postgres(&self, port: u16, folder: &Path) -> Result<Vec<OsString>, Error> {
+    fn postgres(&self, address: SocketAddr, folder: &Path) -> Result<Vec<OsString>, Error> {
         let tools = postgres_tools()?;
         let template = match self.database.get() {
             Some(template) => template,
             None => {
-                let made = self.database(&tools, port)?;
+                let made = self.database(&tools, address.port())?;
                 self.database.get_or_init(|| made)
             }
         };
         let data = folder.join("data");
         self.prepare("cp", &words(&["cp".as_ref(), "-a".as_ref(), template.as_os_str(), data.as_os_str()]))?;
-        Ok(serve_postgres(&tools, &data, port))
+        Ok(serve_postgres(&tools, &data, address))
     }
 
     /// Makes the database that is copied: pgbench's tables, scale 10.
@@ -196,12 +231,18 @@ impl Stage {
         self.prepare("install", &[install, vec![data.clone().into()]].concat())?;
         let initdb: [OsString; 3] = [tools.join("initdb").into(), "-D".into(), data.clone().into()];
         let rest = words(&["-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8"]);
-        let command = self.command(SERVER, Some("postgres"), false, [initdb.to_vec(), rest].concat())?;
+        let command = self.command(SERVER, Some("postgres"), None, [initdb.to_vec(), rest].concat())?;
         self.prepare("initdb", &command)?;
-        let command = self.command(SERVER, Some("postgres"), false, serve_postgres(tools, &data, port))?;
+        let everybody = |text: String| text + "host all all 0.0.0.0/0 trust\n";
+        let rules = data.join("pg_hba.conf");
+        std::fs::read_to_string(&rules)
+            .and_then(|text| std::fs::write(&rules, everybody(text)))
+            .map_err(system("letting clients of the veth pair into PostgreSQL"))?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let command = self.command(SERVER, Some("postgres"), None, serve_postgres(tools, &data, address))?;
         let mut server = Program::start("postgres", &command, &self.log("prepare-postgres"))?;
         server.ends_by = Signal::INT;
-        server.wait_until(START, &self.stop, || accepts_queries(port))?;
+        server.wait_until(START, &self.stop, || accepts_queries(address))?;
         let port = port.to_string();
         let fill =
             ["pgbench", "-i", "-s", "10", "-q", "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "postgres"];
@@ -210,27 +251,28 @@ impl Stage {
     }
 }
 
-fn redis(port: u16, folder: &Path) -> Vec<OsString> {
-    let port = port.to_string();
-    let mut command = words(&["redis-server", "--bind", "127.0.0.1", "--port", &port, "--save", ""]);
+fn redis(address: SocketAddr, folder: &Path) -> Vec<OsString> {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let mut command = words(&["redis-server", "--bind", &host, "--port", &port, "--save", ""]);
     command.extend(words(&["--appendonly", "no", "--protected-mode", "no", "--dir"]));
     command.push(folder.into());
     command
 }
 
-fn memcached(port: u16, threads: u32) -> Vec<OsString> {
-    let (port, threads) = (port.to_string(), threads.to_string());
-    words(&["memcached", "-u", "root", "-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", &threads, "-m", "64"])
+fn memcached(address: SocketAddr, threads: u32) -> Vec<OsString> {
+    let (host, port, threads) = (address.ip().to_string(), address.port().to_string(), threads.to_string());
+    words(&["memcached", "-u", "root", "-l", &host, "-p", &port, "-U", "0", "-t", &threads, "-m", "64"])
 }
 
 /// As Debian has it (sendfile, tcp_nopush), with one worker and all its files in `folder`.
-fn nginx(port: u16, folder: &Path) -> Result<Vec<OsString>, Error> {
+fn nginx(address: SocketAddr, folder: &Path, open_files: bool) -> Result<Vec<OsString>, Error> {
+    let cache = if open_files { "open_file_cache max=1000;" } else { "" };
     let configuration = format!(
         "user root; worker_processes 1; daemon off; pid nginx.pid; error_log stderr;\n\
          events {{ worker_connections 1024; }}\n\
-         http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000;\n\
+         http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000; {cache}\n\
          client_body_temp_path 1; proxy_temp_path 2; fastcgi_temp_path 3; uwsgi_temp_path 4; scgi_temp_path 5;\n\
-         server {{ listen 127.0.0.1:{port}; root .; }} }}\n"
+         server {{ listen {address}; root .; }} }}\n"
     );
     let file = folder.join("nginx.conf");
     std::fs::write(&file, configuration).map_err(system("writing nginx's configuration"))?;
@@ -252,11 +294,11 @@ fn postgres_tools() -> Result<PathBuf, Error> {
     process::output("pg_config", &["--bindir"]).map(|text| PathBuf::from(text.trim()))
 }
 
-fn serve_postgres(tools: &Path, data: &Path, port: u16) -> Vec<OsString> {
-    let port = format!("port={port}");
+fn serve_postgres(tools: &Path, data: &Path, address: SocketAddr) -> Vec<OsString> {
+    let (host, port) = (format!("listen_addresses={}", address.ip()), format!("port={}", address.port()));
     let mut command = vec![tools.join("postgres").into(), "-D".into(), data.into()];
     for setting in [
-        "listen_addresses=127.0.0.1",
+        &host,
         "unix_socket_directories=",
         "shared_buffers=256MB",
         "max_connections=50",
@@ -269,17 +311,7 @@ fn serve_postgres(tools: &Path, data: &Path, port: u16) -> Vec<OsString> {
     command
 }
 
-/// Whether a socket of this namespace listens there. It is not touched: iperf3 takes every connection for a client.
-fn is_listening(port: u16) -> bool {
-    let text = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    // Local address and port are big and little endian words in hexadecimal; state 0A is LISTEN.
-    let address = format!("0100007F:{port:04X}");
-    text.lines().any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next() == Some(&address) && fields.nth(1) == Some("0A")
-    })
-}
-
-fn accepts_queries(port: u16) -> bool {
-    process::output("pg_isready", &["-q", "-h", "127.0.0.1", "-p", &port.to_string(), "-t", "2"]).is_ok()
+fn accepts_queries(address: SocketAddr) -> bool {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    process::output("pg_isready", &["-q", "-h", &host, "-p", &port, "-t", "2"]).is_ok()
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use sietch_protocol::socket_service::Published;
 
 /// What to run, and how.
 #[derive(Clone, Debug, Args)]
@@ -16,9 +17,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "NAME")]
     pub vnic: Option<String>,
 
-    /// Also answer on a port of the host what comes for a port of the VNIC: PORT, or HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT
-    /// [default address: 127.0.0.1]; may be given several times
-    #[arg(long, value_name = "[[ADDRESS:]HOST_PORT:]PORT", requires = "vnic")]
+    /// Also answer on a port of the host what comes for the program's PORT: PORT (with --vnic), or HOST_PORT:PORT, or
+    /// ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times
+    #[arg(long, value_name = "[[ADDRESS:]HOST_PORT:]PORT")]
     pub publish: Vec<Publish>,
 
     /// The service's socket [default: sockets.sock beside the daemon's socket, if `--socket` names one; else $SIETCH_SOCKETS; else
@@ -30,29 +31,23 @@ pub struct RunArguments {
     #[arg(long)]
     pub anyway: bool,
 
+    /// Never leave connections to the kernel for being over after a few messages (by default it gets most of those of a program that makes many such
+    /// ones a second: it sets them up sooner)
+    #[arg(long)]
+    pub always: bool,
+
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 
-/// A port of the host that leads to one of the VNIC.
+/// A port of the host that leads to one of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Publish {
-    /// Where the host answers.
-    pub address: IpAddr,
-    /// On which port.
-    pub host_port: u16,
-    /// The port on the VNIC.
-    pub port: u16,
-}
+pub struct Publish(pub Published);
 
 impl fmt::Display for Publish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, host_port, port } = self;
-        match address {
-            IpAddr::V4(address) => write!(f, "{address}:{host_port}:{port}"),
-            IpAddr::V6(address) => write!(f, "[{address}]:{host_port}:{port}"),
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -69,7 +64,7 @@ impl FromStr for Publish {
         let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let Some((before, inside)) = text.rsplit_once(':') else {
             let port = port(text)?;
-            return Ok(Self { address: localhost, host_port: port, port });
+            return Ok(Self(Published { host: SocketAddr::new(localhost, port), port }));
         };
         let (address, host_port) = match before.rsplit_once(':') {
             None => (localhost, before),
@@ -83,7 +78,7 @@ impl FromStr for Publish {
                 (parsed, host_port)
             }
         };
-        Ok(Self { address, host_port: port(host_port)?, port: port(inside)? })
+        Ok(Self(Published { host: SocketAddr::new(address, port(host_port)?), port: port(inside)? }))
     }
 }
 

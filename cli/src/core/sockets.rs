@@ -20,7 +20,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
 use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
-use sietch_service::sockets::{Board, Command, Counters, Geometry, Options, Rules, Shown, Source, run};
+use sietch_service::sockets::{
+    Board, Command, Counters, Geometry, Options, Registrar, Rules, Shown, Source, run,
+};
 use sietch_service::tcp::Asked;
 
 use crate::error::Error;
@@ -45,8 +47,10 @@ impl Sockets {
     /// Makes the socket on which programs ask.
     ///
     /// # Errors
-    /// [`Error::SocketService`]: there is one already, or the folder is not ours.
+    /// [`Error::SocketService`]: there is one already, or the folder is not ours and cannot be made.
     pub(super) fn open(path: &Path, succeed: bool) -> Result<Source, Error> {
+        // While it still may.
+        sietch_service::sockets::raise_descriptors();
         let failed = |source: std::io::Error| Error::SocketService {
             path: path.to_owned(),
             mend: "name another place with `--sockets PATH`",
@@ -68,6 +72,7 @@ impl Sockets {
             });
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        make_folder_of(path).map_err(failed)?;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|error| failed(error.into()))?;
         let new = path.with_extension(format!("new{}", std::process::id()));
@@ -89,21 +94,28 @@ impl Sockets {
     ///
     /// # Errors
     /// [`Error::Start`]: no descriptors or threads are left.
-    pub(super) fn start(socket: Source, path: PathBuf) -> Result<Self, Error> {
+    pub(super) fn start(socket: Source, path: PathBuf, rules: Rules) -> Result<Self, Error> {
         let failed = |source| Error::Start { what: "the socket service", source };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed(error.into()))?;
         let (commands, orders) = channel();
         let board = Arc::new(Board::default());
         let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&board));
-        let options =
-            Options { socket, rules: Rules::default(), geometry: Geometry { smallest: 14, largest: 22 } };
+        let options = Options { socket, rules, geometry: Geometry { smallest: 14, largest: 22 } };
         let thread = std::thread::Builder::new()
             .name("sietch-sockets".to_owned())
             .spawn(move || run(options, &orders, &own, &shown))
             .map_err(failed)?;
         let page = page().map_err(|cause| tracing::warn!("the socket service: {cause}")).ok();
         Ok(Self { path, commands, bell, board, thread, page, shared: false })
+    }
+
+    /// How others tell it something.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub(super) fn registrar(&self) -> std::io::Result<Registrar> {
+        Ok(Registrar { commands: self.commands.clone(), bell: self.bell.try_clone()? })
     }
 
     /// Has requests that name a VNIC go there.
@@ -155,6 +167,16 @@ impl Sockets {
     }
 }
 
+/// Makes the folder in which everybody is to find the socket, as the daemon does that comes first.
+fn make_folder_of(path: &Path) -> std::io::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+    else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
+}
+
 /// A connection to the service at `path`, which is ready to hand everything over.
 fn succession(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
@@ -169,9 +191,9 @@ fn succession(path: &Path) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].
-pub(super) fn alone(socket: Source, path: PathBuf) -> Result<(), Error> {
+pub(super) fn alone(socket: Source, path: PathBuf, rules: Rules) -> Result<(), Error> {
     let shown = path.display().to_string();
-    let sockets = Sockets::start(socket, path)?;
+    let sockets = Sockets::start(socket, path, rules)?;
     output::print(&format!("{shown}\n"))?;
     tracing::info!("serving at {shown}");
     let Sockets { path, commands, bell, thread, .. } = sockets;

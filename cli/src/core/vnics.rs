@@ -4,7 +4,9 @@
 //!    it asks the daemon for, as any application does. The daemon gives out only those that `sietch.toml` says are `served`.
 //! 2. Each VNIC has a lease of its own: it is revoked by itself, and `sietch ss` and `sietch capture` see it.
 //! 3. What each has counted, and how busy its threads are, is shared with the daemon on a page named `tcp-NAME`, for `sietch stat` and `sietch top`.
-//! 4. One that has ended (revoked, or its device is gone) is forgotten; who asks next has it acquired anew, or refused.
+//! 4. A service that takes another's place may have to wait until that one has let go of the VNIC ([`HAND_OVER`]). The one that ends resets all
+//!    connections, for both sides to hear, before it lets go ([`Vnics::join`]).
+//! 5. One that has ended (revoked, or its device is gone) is forgotten; who asks next has it acquired anew, or refused.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +15,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -22,10 +25,17 @@ use sietch::net::Engine;
 use sietch::nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
 use sietch::{Client, Doorbell as _, Grant, Kind, Lease, Metrics, VnicQueue, clock};
 use sietch_protocol::{CallError, ErrorKind, VnicGrant};
+use sietch_service::sockets::Registrar;
+use sietch_service::tcp::gather;
 use sietch_service::tcp::{Access, Asked, Board, Counters, Device, Options, Pool, Ports, Vnic, VnicShown};
 
 /// How often counters are put on their pages, while there is a VNIC.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a VNIC that another service has is waited for: one that is ending needs milliseconds, and programs wait for answers no longer than
+/// [`sietch_protocol::socket_service::ANSWER_MS`].
+const HAND_OVER: Duration = Duration::from_secs(3);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// A VNIC's queue, and whether it is still ours.
 #[derive(Debug)]
@@ -130,19 +140,33 @@ struct Keeper {
     pool: Pool<Served>,
     board: Arc<Board>,
     lines: BTreeMap<String, Line>,
+    /// Whom VNICs tell of connections between their programs.
+    registrar: Registrar,
+}
+
+/// The thread that keeps the VNICs.
+pub(super) struct Vnics(JoinHandle<()>);
+
+impl Vnics {
+    /// Waits until all VNICs have ended. They do when nobody can send requests any more.
+    pub(super) fn join(self) {
+        // One that panicked has nothing any more.
+        let _ = self.0.join();
+    }
 }
 
 /// Starts the thread; who has the sender hands over requests.
 ///
 /// # Errors
 /// No descriptors or threads are left.
-pub(super) fn start(socket: &Path) -> io::Result<Sender<Asked>> {
+pub(super) fn start(socket: &Path, registrar: Registrar) -> io::Result<(Sender<Asked>, Vnics)> {
     let (sender, asked) = channel();
     let pool = Pool::start(Options::default())?;
     let board = pool.board();
-    let mut keeper = Keeper { socket: socket.to_owned(), pool, board, lines: BTreeMap::new() };
-    std::thread::Builder::new().name("sietch-vnics".to_owned()).spawn(move || keeper.run(&asked))?;
-    Ok(sender)
+    let mut keeper = Keeper { socket: socket.to_owned(), pool, board, lines: BTreeMap::new(), registrar };
+    let name = "sietch-vnics".to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(move || keeper.run(&asked))?;
+    Ok((sender, Vnics(thread)))
 }
 
 impl Keeper {
@@ -158,6 +182,11 @@ impl Keeper {
                 self.lines.remove(&name);
             }
             match next {
+                Ok(asked) if asked.request.vnic().is_none() => {
+                    let lines = self.lines.values();
+                    let lines = lines.map(|Line { orders, bell, .. }| gather::Line { orders, bell });
+                    gather::gather(asked, lines, Some(&self.registrar));
+                }
                 Ok(asked) => self.pass_on(asked),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -192,7 +221,16 @@ impl Keeper {
     fn acquire(&mut self, name: &str) -> Result<Line, (Errno, String)> {
         let failed = |cause: &dyn std::fmt::Display| (Errno::NETDOWN, cause.to_string());
         let mut client = Client::connect(&self.socket, "service").map_err(|cause| failed(&cause))?;
-        let vnic = client.acquire_vnic(name).map_err(|cause| {
+        let began = Instant::now();
+        let mut acquired = client.acquire_vnic(name);
+        while let Err(sietch::Error::Control(CallError::Refused(reply))) = &acquired
+            && reply.kind == ErrorKind::Busy
+            && began.elapsed() < HAND_OVER
+        {
+            std::thread::sleep(AGAIN);
+            acquired = client.acquire_vnic(name);
+        }
+        let vnic = acquired.map_err(|cause| {
             let error = match &cause {
                 sietch::Error::Control(CallError::Refused(reply)) => match reply.kind {
                     ErrorKind::Unknown => Errno::NODEV,
@@ -219,7 +257,8 @@ impl Keeper {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|cause| failed(&cause))?;
         let own = bell.try_clone().map_err(|cause| failed(&cause))?;
         let (orders, received) = channel();
-        let vnic = Vnic::new(name.to_owned(), access, device, engine, received, own)
+        let registrar = self.registrar.try_clone().map_err(|cause| failed(&cause))?;
+        let vnic = Vnic::new(name.to_owned(), access, device, engine, received, own, Some(registrar))
             .map_err(|cause| failed(&cause))?;
         self.pool.add(vnic).map_err(|cause| failed(&cause))?;
         Ok(Line { orders, bell, page })
@@ -272,6 +311,7 @@ fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
         "received.bytes",
         "rings",
         "deferred",
+        "busy.ns",
     ];
     let entries: Vec<(&str, Kind)> = gauges
         .map(|name| (name, Kind::Gauge))
@@ -282,7 +322,7 @@ fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
 }
 
 /// In the order of the names of a page.
-fn values(thread: u64, busy: u32, vnic: &VnicShown) -> [u64; 17] {
+fn values(thread: u64, busy: u32, vnic: &VnicShown) -> [u64; 18] {
     let Counters {
         accepted,
         connected,
@@ -316,5 +356,6 @@ fn values(thread: u64, busy: u32, vnic: &VnicShown) -> [u64; 17] {
         received_bytes,
         rings,
         deferred,
+        vnic.worked,
     ]
 }

@@ -212,17 +212,39 @@ fn has_go_note(mut notes: &[u8]) -> bool {
 }
 
 fn has_go_section(source: &(impl Source + ?Sized), header: &[u8]) -> bool {
-    let names = || {
-        let (table, size, index) = (u64_at(header, 40)?, u16_at(header, 58)?, u16_at(header, 62)?);
-        if usize::from(size) != SECTION_HEADER {
-            return None;
-        }
-        let entry = source.read(table.checked_add(u64::from(index) * u64::from(size))?, SECTION_HEADER);
-        let (offset, bytes) = (u64_at(&entry, 24)?, u64_at(&entry, 32)?);
-        Some(source.read(offset, usize::try_from(bytes.min(SECTION_NAMES)).ok()?))
-    };
-    let names = names().unwrap_or_default();
+    let names = section_names(source, header).unwrap_or_default();
     names.split(|byte| *byte == 0).any(|name| matches!(name, b".go.buildinfo" | b".note.go.buildid"))
+}
+
+fn section_names(source: &(impl Source + ?Sized), header: &[u8]) -> Option<Vec<u8>> {
+    let entry = section(source, header, u16_at(header, 62)?)?;
+    contents(source, &entry, SECTION_NAMES)
+}
+
+/// The header of the section of this number.
+fn section(source: &(impl Source + ?Sized), header: &[u8], number: u16) -> Option<Vec<u8>> {
+    let (table, size) = (u64_at(header, 40)?, u16_at(header, 58)?);
+    let offset = table.checked_add(u64::from(number) * u64::from(size))?;
+    (usize::from(size) == SECTION_HEADER).then(|| source.read(offset, SECTION_HEADER))
+}
+
+/// What a section holds, `most` bytes of it at most.
+fn contents(source: &(impl Source + ?Sized), entry: &[u8], most: u64) -> Option<Vec<u8>> {
+    let (offset, bytes) = (u64_at(entry, 24)?, u64_at(entry, 32)?);
+    Some(source.read(offset, usize::try_from(bytes.min(most)).ok()?))
+}
+
+/// What the section of this name holds, `most` bytes of it at most, of a file of this machine.
+pub fn section_named(source: &(impl Source + ?Sized), name: &str, most: u64) -> Option<Vec<u8>> {
+    let header = source.read(0, 64);
+    let names = section_names(source, &header)?;
+    let is_named = |entry: &[u8]| {
+        let start = u32_at(entry, 0).and_then(|start| names.get(usize::try_from(start).ok()?..));
+        start.and_then(|start| start.split(|byte| *byte == 0).next()) == Some(name.as_bytes())
+    };
+    let entries = (0..u16_at(&header, 60)?).map_while(|number| section(source, &header, number));
+    let entry = entries.into_iter().find(|entry| is_named(entry))?;
+    contents(source, &entry, most)
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {

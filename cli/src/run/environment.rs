@@ -1,23 +1,21 @@
 //! What the program gets in its environment, and where that is found.
 //!
-//! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD`, or lies beside this program, in `deps/` beside
-//!    it (where cargo puts it for tests), or in `../lib/sietch/` (where it is installed).
+//! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD`, or the newer of that beside this program and that in
+//!    `deps/` beside it (where cargo puts it for tests), or lies in `../lib/sietch/` (where it is installed).
 //! 2. `SIETCH_SOCKETS`: the service's socket, as an absolute path: the program may change its folder.
 //! 3. `SIETCH_APPLICATION`: 128 random bits that this program and what it starts have in common.
-//! 4. `SIETCH_VNIC`: as asked; else it is removed, so that none is inherited by chance.
+//! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as asked; else they are removed, so that none is inherited by chance.
+//! 5. `SIETCH_BRIEF`, unless `--always` is given: connections that are over after a few messages are the kernel's.
 //!
-//! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and asked for the ports of the host that are to be published.
+//! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build compared with the library's.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use sietch_protocol::socket_service::{self, Descriptors, Name, Reply, ReplyKind, Request, RequestKind};
-
-use crate::arguments::run::Publish;
+use sietch_protocol::socket_service::{self, BUILD_BYTES, BUILD_SECTION, Build, Greeting};
 
 use super::elf;
 use super::error::RunError;
@@ -42,7 +40,11 @@ pub fn library(named: Option<&OsStr>, program: &Path) -> Result<PathBuf, RunErro
             folder.parent().unwrap_or(folder).join("lib/sietch").join(LIBRARY),
         ],
     };
-    let Some(path) = candidates.iter().find(|path| path.is_file()) else {
+    // Those of a target folder are two builds, of which one may be stale: cargo renews only what it was asked for.
+    let (built, installed) = candidates.split_at(candidates.len().min(2));
+    let time = |path: &&PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    let newest = built.iter().filter(|path| path.is_file()).max_by_key(time);
+    let Some(path) = newest.or_else(|| installed.iter().find(|path| path.is_file())) else {
         let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         return Err(RunError::NoLibrary { looked: looked.join(", ") });
     };
@@ -78,51 +80,42 @@ pub struct Service<'a> {
     pub path: &'a Path,
     /// The application's id.
     pub application: [u8; 16],
+    /// The build of the library that is to speak to it.
+    pub library: Build,
 }
 
 impl Service<'_> {
-    /// Whether it answers.
+    /// Whether it answers, and understands the library.
     ///
     /// # Errors
-    /// [`RunError::NoService`].
+    /// [`RunError::NoService`], [`RunError::OtherService`].
     pub fn greet(&self) -> Result<(), RunError> {
-        let failed = |cause: Errno| {
-            let path = self.path.to_owned();
-            match cause {
-                Errno::PROTO => RunError::OtherService { path },
-                cause => RunError::NoService { path, source: cause.into() },
-            }
-        };
-        match self.ask(&Request::new(RequestKind::Hello, self.application)) {
-            Ok(reply) if reply.kind() == ReplyKind::Here => Ok(()),
-            Ok(reply) if reply.kind() == ReplyKind::Refused => Err(failed(reply.error())),
-            Ok(_) => Err(failed(Errno::PROTO)),
-            Err(cause) => Err(failed(cause)),
+        let own = &self.library;
+        let path = || self.path.to_owned();
+        let other =
+            |theirs: String| Err(RunError::OtherService { path: path(), theirs, own: own.to_string() });
+        match socket_service::greet(self.path.as_os_str().as_bytes(), self.application) {
+            Ok(Greeting::Here(None)) if own.version == socket_service::VERSION => Ok(()),
+            Ok(Greeting::Here(Some(build))) if build.fits(own) => Ok(()),
+            Ok(Greeting::Here(Some(build)) | Greeting::Other(_, Some(build))) => other(build.to_string()),
+            Ok(Greeting::Here(None)) => other(unnamed(socket_service::VERSION)),
+            Ok(Greeting::Other(version, None)) => other(unnamed(version)),
+            Err(Errno::PROTO) => other("what no version of sietch speaks".to_owned()),
+            Err(cause) => Err(RunError::NoService { path: path(), source: cause.into() }),
         }
     }
+}
 
-    /// Has a port of the host lead to one of the VNIC.
-    ///
-    /// # Errors
-    /// [`RunError::Publish`].
-    pub fn publish(&self, vnic: &str, publish: &Publish) -> Result<(), RunError> {
-        let mut request = Request::new(RequestKind::Publish, self.application);
-        request.set_vnic(vnic);
-        request.local = Name::from(SocketAddr::new(publish.address, publish.host_port));
-        request.remote = Name::from(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), publish.port));
-        let failed = |cause: Errno| RunError::Publish { ports: publish.to_string(), source: cause.into() };
-        match self.ask(&request) {
-            Ok(reply) if reply.kind() == ReplyKind::Done => Ok(()),
-            Ok(reply) if reply.kind() == ReplyKind::Refused => Err(failed(reply.error())),
-            Ok(_) => Err(failed(Errno::PROTO)),
-            Err(cause) => Err(failed(cause)),
-        }
-    }
+/// A build that does not say its name.
+fn unnamed(version: u16) -> String {
+    format!("a build without a name (messages {version})")
+}
 
-    fn ask(&self, request: &Request) -> Result<Reply, Errno> {
-        let mut received: Descriptors = [const { None }; socket_service::MOST_DESCRIPTORS];
-        socket_service::call(self.path.as_os_str().as_bytes(), request, &[], &mut received)
-    }
+/// The build of a library, which says it in its file; this program's, of a file that does not.
+pub fn build(library: Option<&PathBuf>) -> Build {
+    let file = library.and_then(|library| std::fs::File::open(library).ok());
+    let said = file.and_then(|file| elf::section_named(&file, BUILD_SECTION, BUILD_BYTES as u64));
+    said.and_then(|bytes| Build::parse(&bytes)).unwrap_or(sietch_service::sockets::BUILD)
 }
 
 /// A new application's id: 128 random bits.
@@ -165,6 +158,33 @@ mod tests {
         ] {
             assert_eq!(preload(library, inherited.map(OsStr::new)), OsStr::new(expected));
         }
+    }
+
+    #[test]
+    fn of_two_builds_the_newer_one_is_taken() {
+        let folder = std::env::temp_dir().join(format!("sietch-library-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("deps")).expect("a folder");
+        // Any program of this machine stands for a library.
+        let own = std::env::current_exe().expect("this test");
+        let (beside, deps) = (folder.join(LIBRARY), folder.join("deps").join(LIBRARY));
+        let program = folder.join("sietch");
+        for path in [&beside, &deps] {
+            std::fs::copy(&own, path).expect("a copy");
+        }
+        let found = || library(None, &program).expect("there are two");
+        for (newer, older) in [(&beside, &deps), (&deps, &beside)] {
+            let set = |path: &Path, seconds| {
+                let file = std::fs::File::options().append(true).open(path).expect("a file");
+                let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+                file.set_modified(time).expect("its own file");
+            };
+            set(newer, 2000);
+            set(older, 1000);
+            assert_eq!(&found(), newer);
+        }
+        std::fs::remove_file(&deps).expect("a file");
+        assert_eq!(found(), beside);
+        std::fs::remove_dir_all(folder).expect("a folder");
     }
 
     #[test]

@@ -4,10 +4,14 @@
 //! `sietch run` itself failed. Every other status is the program's own.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use rustix::io::Errno;
 
 use super::elf::ElfError;
 use super::program::Unfit;
+use super::publish;
 
 /// Why a program is not started.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -91,25 +95,55 @@ pub enum RunError {
     },
 
     /// Somebody answers, in another language.
-    #[error("the service at {path}: speaks another version of its protocol")]
+    #[error(
+        "the service at {path} speaks {theirs}, and the library {own}: programs use the kernel's sockets until both are of the same version and the service has been started again"
+    )]
     #[diagnostic(help(
-        "run `sietch run` and `sietch up` of the same version; `--anyway` runs on the kernel's sockets"
+        "install the same version of both, and start `sietch up` again; `--anyway` starts the program all the same, without --vnic and --publish"
     ))]
     OtherService {
         /// Its socket.
         path: PathBuf,
+        /// What it speaks.
+        theirs: String,
+        /// What the library speaks.
+        own: String,
     },
 
     /// A port of the host cannot be had.
-    #[error("publishing {ports}: {source}")]
-    #[diagnostic(help(
-        "choose a port of the host that is free, and run as root or as the user of the service: others may not publish"
-    ))]
+    #[error("publishing {ports}: the host's {host}: {cause}")]
+    #[diagnostic(help("{}", publish::mend(cause)))]
     Publish {
         /// What was asked for.
         ports: String,
+        /// The name that cannot be had.
+        host: SocketAddr,
         /// The cause.
-        source: io::Error,
+        cause: Errno,
+    },
+
+    /// Nothing would be different.
+    #[error(
+        "publishing {ports}: without --vnic the program has the host's own addresses, and is reached at its port already"
+    )]
+    #[diagnostic(help(
+        "leave --publish out, or give it another port of the host: --publish HOST_PORT:{port}"
+    ))]
+    PublishedAlready {
+        /// What was asked for.
+        ports: String,
+        /// The program's port.
+        port: u16,
+    },
+
+    /// The protocol has an end.
+    #[error("publishing so many ports: {most} of {what} are the most")]
+    #[diagnostic(help("leave some out; an address like 0.0.0.0 stands for all of the host's"))]
+    PublishMost {
+        /// How many there may be.
+        most: usize,
+        /// Of what.
+        what: String,
     },
 
     /// There are no random numbers.
@@ -147,6 +181,8 @@ impl RunError {
             | Self::NoService { .. }
             | Self::OtherService { .. }
             | Self::Publish { .. }
+            | Self::PublishedAlready { .. }
+            | Self::PublishMost { .. }
             | Self::Random { .. } => 125,
         }
     }

@@ -1,10 +1,13 @@
 //! A VNIC that the service core serves to an unmodified program: redis-server on it, redis-cli and redis-benchmark on the kernel's side.
 
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::place::{Place, has, in_own_network, signal, text, wait_for};
+use crate::place::{PATIENCE, Place, has, in_own_network, signal, text, wait_for};
 
 const ADDRESS: &str = "10.85.0.2";
 const PORT: &str = "6380";
@@ -90,5 +93,137 @@ fn an_unmodified_server_lives_on_a_vnic() {
         wait_for("the VNIC to be gone", || ask(&["ping"]).is_none().then_some(()));
         drop(again);
         up.stop();
+    });
+}
+
+/// A program on the VNIC, and what it says.
+struct Program {
+    child: Server,
+    said: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(place: &Place, what: &str) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/scripts/vnic.py");
+        let mut command = place.sietch(&["run", "--vnic", "web", "--", "python3", script, what]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("start sietch run");
+        let said = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child: Server(child), said }
+    }
+
+    /// Its next line; empty at its end.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("it speaks UTF-8");
+        line.trim().to_owned()
+    }
+
+    fn all(mut self) -> String {
+        let mut said = String::new();
+        self.said.read_to_string(&mut said).expect("it speaks UTF-8");
+        assert!(self.child.0.wait().expect("it ends").success(), "{said}");
+        said
+    }
+}
+
+/// A client on the kernel's side.
+fn client() -> TcpStream {
+    let stream = wait_for("the program on the VNIC", || TcpStream::connect((ADDRESS, 6380)).ok());
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stream
+}
+
+fn ask_one(stream: &mut TcpStream, question: &[u8]) -> String {
+    stream.write_all(question).expect("it is open");
+    let mut bytes = [0; 100];
+    let length = stream.read(&mut bytes).expect("an answer");
+    text(&bytes[..length])
+}
+
+#[test]
+fn a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them() {
+    let name = "a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them";
+    if !has(name, "python3") {
+        return;
+    }
+    in_own_network(name, || {
+        let place = place("served-sockets");
+        let up = place.up(&["--net", "af_xdp"]);
+        assert_eq!(Program::start(&place, "names").all(), "EADDRINUSE\nbound 6380\nEADDRINUSE\n");
+        // fork, exec and SCM_RIGHTS, of a connection with the network and of one between two sockets of the VNIC.
+        let mut program = Program::start(&place, "server");
+        assert_eq!(program.line(), "listening");
+        let mut stream = client();
+        for who in ["fork", "exec", "message", "here"] {
+            assert_eq!(ask_one(&mut stream, b"?"), format!("{who}:?"));
+        }
+        assert_eq!(program.all(), "own fork:?\nown exec:?\nown message:?\nown here:?\ndone\n");
+        // Options.
+        let program = Program::start(&place, "options");
+        let mut stream = client();
+        stream.write_all(b"seven..").expect("it is open");
+        assert_eq!(program.all(), "state 1 segment True\nreceived 7 dctcp\nclosed\n");
+        let end = stream.read(&mut [0; 10]).expect_err("SO_LINGER");
+        assert_eq!(end.kind(), std::io::ErrorKind::ConnectionReset);
+        up.stop();
+    });
+}
+
+#[test]
+fn an_application_of_a_vnic_is_listed_and_revoked_alone() {
+    let name = "an_application_of_a_vnic_is_listed_and_revoked_alone";
+    if !has(name, "python3") {
+        return;
+    }
+    in_own_network(name, || {
+        let place = place("served-revoked");
+        let up = place.up(&["--net", "af_xdp"]);
+        let mut program = Program::start(&place, "serve");
+        assert_eq!(program.line(), "listening");
+        let mut stream = client();
+        assert_eq!(ask_one(&mut stream, b"hello"), "hello");
+        let listed = text(&place.run(&["sockets", "--json"]).stdout);
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        let application = &listed["applications"][0];
+        assert_eq!((&application["vnic"], &application["accepted"]), (&"web".into(), &1.into()), "{listed}");
+        let id = application["id"].as_str().expect("an id");
+        let revoked = place.run(&["revoke", id]);
+        assert!(text(&revoked.stdout).contains("1 listeners closed, 1 connections reset"), "{revoked:?}");
+        assert_eq!(stream.read(&mut [0; 10]).expect_err("reset").kind(), std::io::ErrorKind::ConnectionReset);
+        // It does not come back; another may have the name.
+        assert!(program.all().contains("ECONNRESET\n"));
+        let mut other = Program::start(&place, "serve");
+        assert_eq!(other.line(), "listening");
+        assert_eq!(ask_one(&mut client(), b"hello"), "hello");
+        up.stop();
+    });
+}
+
+#[test]
+fn a_service_that_is_replaced_resets_its_vnics_connections_and_listeners_come_back() {
+    let name = "a_service_that_is_replaced_resets_its_vnics_connections_and_listeners_come_back";
+    if !has(name, "python3") {
+        return;
+    }
+    in_own_network(name, || {
+        let place = place("served-replaced");
+        let up = place.up(&["--net", "af_xdp"]);
+        let mut program = Program::start(&place, "serve");
+        assert_eq!(program.line(), "listening");
+        let mut stream = client();
+        assert_eq!(ask_one(&mut stream, b"hello"), "hello");
+        let successor = place
+            .sietch(&["service", "--succeed", "--run-as", "61871:61871"])
+            .spawn()
+            .expect("start sietch service");
+        let successor = Server(successor);
+        // Both sides hear it at once: no time-out, no question that nobody answers.
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        assert_eq!(stream.read(&mut [0; 10]).expect_err("reset").kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(program.line(), "ECONNRESET");
+        assert_eq!(ask_one(&mut client(), b"again"), "again");
+        drop(program);
+        drop(successor);
+        drop(up);
     });
 }

@@ -11,6 +11,9 @@
 //! 5. Without root for the namespace, or without the program, a test is skipped and says so.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+mod brief;
+mod dovecot;
+mod hostile;
 mod iperf;
 mod java;
 mod memcached;
@@ -21,7 +24,10 @@ mod postgres;
 mod process;
 mod python;
 mod redis;
+mod restart;
 mod rsync;
+mod short;
+mod ssh;
 
 /// The four combinations of one load as tests of the module; those named run in CI.
 macro_rules! combinations {

@@ -1,6 +1,6 @@
 //! Where a test runs: namespace, folder, socket service, and which side is under Sietch.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -128,9 +128,11 @@ pub struct Place {
     pub folder: PathBuf,
     sides: Sides,
     pub long: bool,
-    service: Option<Process>,
+    service: RefCell<Option<Process>>,
     /// The service's descriptors before anybody came.
-    descriptors: usize,
+    descriptors: Cell<usize>,
+    /// Whether every connection is to be Sietch's, however soon it ends.
+    always: Cell<bool>,
     /// Programs started so far, for the names of their logs.
     started: Cell<u32>,
 }
@@ -143,19 +145,88 @@ impl Place {
         for each in ["logs", "run"] {
             std::fs::create_dir_all(folder.join(each)).unwrap();
         }
-        let mut place = Self { folder, sides, long, service: None, descriptors: 0, started: Cell::new(0) };
+        let place = Self {
+            folder,
+            sides,
+            long,
+            service: RefCell::new(None),
+            descriptors: Cell::new(0),
+            always: Cell::new(true),
+            started: Cell::new(0),
+        };
         if sides != Sides::KERNEL {
-            let mut service = place.sietch();
-            service.args(["service", "--sockets-only"]);
-            let service = place.start_command(service, "service", LONG_PATIENCE * 2);
-            let socket = place.folder.join("run/sockets.sock");
-            process::wait_for("the socket service", PATIENCE, || socket.exists().then_some(()));
-            // It is there before it is served.
-            process::wait_for("its thread", PATIENCE, || service.printed().contains('/').then_some(()));
-            place.descriptors = descriptors(service.pid());
-            place.service = Some(service);
+            place.start_service();
         }
         place
+    }
+
+    /// Starts the socket service, and waits until it serves.
+    pub fn start_service(&self) {
+        let mut service = self.sietch();
+        service.args(["service", "--sockets-only"]);
+        let service = self.start_command(service, "service", LONG_PATIENCE * 2);
+        process::wait_for("the socket service", PATIENCE, || service.printed().contains('/').then_some(()));
+        // Who is answered is served by all that it has at the start.
+        self.sockets();
+        self.descriptors.set(descriptors(service.pid()));
+        *self.service.borrow_mut() = Some(service);
+    }
+
+    /// Kills the socket service as nothing could that lets it end in order.
+    pub fn kill_service(&self) {
+        let service = self.service.borrow_mut().take().expect("a service runs");
+        service.signal(Signal::KILL);
+        service.finish();
+    }
+
+    /// What `sietch sockets` shows.
+    pub fn sockets(&self) -> serde_json::Value {
+        let mut command = self.sietch();
+        command.args(["sockets", "--json"]);
+        let said = command.output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        serde_json::from_slice(&said.stdout).unwrap()
+    }
+
+    /// The names of all listeners, in order.
+    pub fn listeners(&self) -> Vec<String> {
+        let shown = self.sockets();
+        let all = shown["listeners"].as_array().expect("a list");
+        let mut names: Vec<_> =
+            all.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.sockets()["connections"].as_array().expect("a list").len()
+    }
+
+    /// Descriptors that the service has more than before anybody came.
+    pub fn service_descriptors(&self) -> usize {
+        let service = self.service.borrow();
+        descriptors(service.as_ref().expect("a service runs").pid()).saturating_sub(self.descriptors.get())
+    }
+
+    /// What of the service is in memory, in KiB.
+    pub fn service_memory(&self) -> usize {
+        let service = self.service.borrow();
+        let pid = service.as_ref().expect("a service runs").pid();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("it has memory");
+        line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number")
+    }
+
+    /// Connections for which the service has descriptors: `docs/spec/sockets.md`, limits.
+    pub fn most_connections(&self) -> usize {
+        let service = self.service.borrow();
+        let pid = service.as_ref().expect("a service runs").pid();
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+        let most: usize =
+            line.split_whitespace().nth(3).and_then(|word| word.parse().ok()).expect("a number");
+        (most - 2048) / 3
     }
 
     fn sietch(&self) -> Command {
@@ -167,6 +238,11 @@ impl Place {
             .env("SIETCH_PRELOAD", library())
             .current_dir(&self.folder);
         command
+    }
+
+    /// From now on connections of programs that are over after a few messages may be the kernel's; with both ends under Sietch some must be.
+    pub fn as_by_default(&self) {
+        self.always.set(false);
     }
 
     /// `short`, or `long` in a soak.
@@ -196,7 +272,7 @@ impl Place {
             Side::Kernel => Command::new(file),
             Side::Sietch => {
                 let mut command = self.sietch();
-                command.args(["run", "--"]).arg(file);
+                command.arg("run").args(self.always.get().then_some("--always")).arg("--").arg(file);
                 command
             }
         };
@@ -280,7 +356,7 @@ impl Place {
     /// The bytes went where they should, and the service is well.
     fn account(&self) {
         let octets = loopback_octets();
-        if self.sides == Sides::BOTH {
+        if self.sides == Sides::BOTH && self.always.get() {
             assert!(octets < NEXT_TO_NOTHING, "{octets} bytes went through the kernel's loopback");
         } else {
             assert!(octets > NEXT_TO_NOTHING, "only {octets} bytes went through the kernel's loopback");
@@ -288,29 +364,26 @@ impl Place {
     }
 
     /// When all programs have ended the service is well, complains of nothing and has given everything back.
-    fn close(mut self) {
+    fn close(self) {
         let Some(mut service) = self.service.take() else { return };
         service.must_run();
         let others = || process::own_processes().into_iter().filter(|pid| *pid != service.pid());
         others().for_each(|pid| kill_process(pid, Signal::KILL).unwrap_or_default());
         self.wait_for("the ends of all programs", || others().next().is_none().then_some(()));
-        if self.long {
-            // It looks for connections that are gone every ten seconds.
-            self.wait_for("the service to close what they had", || {
-                (descriptors(service.pid()) <= self.descriptors).then_some(())
-            });
-        }
+        self.wait_for("the service to close what they had", || {
+            (descriptors(service.pid()) <= self.descriptors.get()).then_some(())
+        });
         service.must_run();
         let said = service.complained();
         assert!(!said.contains("WARN") && !said.contains("ERROR") && !said.contains("panicked"), "{said}");
         // Ended with everything else.
-        self.service = Some(service);
+        *self.service.borrow_mut() = Some(service);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.service = None;
+        drop(self.service.take());
         // Backends of PostgreSQL leave their process group.
         for pid in process::own_processes() {
             let _ = kill_process(pid, Signal::KILL);

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sietch_protocol::MAIN_VOLUME;
 use sietch_protocol::message::is_name;
+use sietch_protocol::socket_service::Rule as SocketRule;
 use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate, Size};
 use toml::Spanned;
 
@@ -29,6 +30,8 @@ use volumes::{Volume, VolumeText};
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub const MAX_DEVICES: usize = 64;
+/// The most `[sockets] rules`: they travel on a command line, and each is looked at for each connection.
+pub const MAX_SOCKET_RULES: usize = 256;
 /// The most port ranges a VNIC may have for one protocol: a grant with all of them fits a frame many times over.
 pub const MAX_PORT_RANGES: usize = 64;
 /// The most peer networks a VNIC may have, for the same reason.
@@ -97,6 +100,8 @@ pub struct Configuration {
     pub ports: Vec<Port>,
     /// Whom the service core runs as.
     pub service_uid: u32,
+    /// Who may listen and connect under `sietch run`.
+    pub socket_rules: Vec<SocketRule>,
     /// `[[link]]`, in the order of their names.
     pub links: Vec<Link>,
     /// `[[volume]]`, in the order of their names; `main` is always among them.
@@ -199,6 +204,8 @@ struct Text {
     kv: KvText,
     #[serde(default)]
     service: ServiceText,
+    #[serde(default)]
+    sockets: SocketsText,
 }
 
 /// The kinds that a `[[vnic]]` may have.
@@ -214,6 +221,12 @@ enum KindText {
 #[serde(deny_unknown_fields, default)]
 struct ServiceText {
     uid: Option<Spanned<User>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct SocketsText {
+    rules: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -353,6 +366,7 @@ impl Configuration {
             Some(user) => rules.uid("[service]", user)?,
             None => SERVICE_UID,
         };
+        let socket_rules = rules.of_sockets(&parsed.sockets)?;
         let mut links: Vec<Link> = Vec::new();
         for link in parsed.link {
             let link = rules.link(link, machine.trim(), &links, &mut taken)?;
@@ -383,6 +397,7 @@ impl Configuration {
             vnics,
             ports,
             service_uid,
+            socket_rules,
             links,
             volumes,
             vsas,
@@ -444,6 +459,20 @@ impl Rules<'_> {
                 self.refuse(user.span().start, what.to_owned(), cause, "write an existing user or a number")
             }),
         }
+    }
+
+    fn of_sockets(&self, sockets: &SocketsText) -> Result<Vec<SocketRule>, ConfigurationError> {
+        if sockets.rules.len() > MAX_SOCKET_RULES {
+            let cause = format!("{} are over the limit of {MAX_SOCKET_RULES}", sockets.rules.len());
+            return Err(self.refuse(0, "[sockets] rules".to_owned(), cause, "join some"));
+        }
+        let read = |text: &Spanned<String>| {
+            SocketRule::read(text.get_ref(), uid_of).map_err(|error| {
+                let mend = "docs/spec/sietch-toml.md says what a rule is";
+                self.refuse(text.span().start, "[sockets] rules".to_owned(), error.to_string(), mend)
+            })
+        };
+        sockets.rules.iter().map(read).collect()
     }
 
     fn vnic(&self, vnic: VnicText, machine: &str, others: &[Vnic]) -> Result<Vnic, ConfigurationError> {

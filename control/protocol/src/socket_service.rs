@@ -11,15 +11,22 @@
 //!
 //! `docs/spec/sockets.md` is the reference.
 
+mod build;
 mod client;
 mod name;
+mod publish;
+mod rule;
 #[cfg(test)]
 mod tests;
 
+pub use build::{BUILD_BYTES, Build, SECTION as BUILD_SECTION};
 pub use client::{
-    Descriptors, Incoming, call, call_on, receive_arrival, receive_message, relisten, send_message,
+    Descriptors, Greeting, Incoming, call, call_on, greet, receive_all, receive_arrival, receive_message,
+    relisten, send_message,
 };
 pub use name::Name;
+pub use publish::{MOST_PUBLISHED, MOST_PUBLISHED_OF_PORT, PUBLISH_VARIABLE, Published};
+pub use rule::{Action, NoRule, Rule, RuleNetwork, Rules};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -44,6 +51,9 @@ pub const SOCKET_NAME: &str = "sockets.sock";
 pub const SOCKET_VARIABLE: &str = "SIETCH_SOCKETS";
 /// The variable with the application's id: 32 hexadecimal digits.
 pub const APPLICATION_VARIABLE: &str = "SIETCH_APPLICATION";
+
+/// Set: connections that are over after a few messages are left to the kernel.
+pub const BRIEF_VARIABLE: &str = "SIETCH_BRIEF";
 /// The variable that names the VNIC; not set in host addressing.
 pub const VNIC_VARIABLE: &str = "SIETCH_VNIC";
 
@@ -53,7 +63,8 @@ pub const VNIC_VARIABLE: &str = "SIETCH_VNIC";
 pub enum RequestKind {
     /// Is somebody there, and of which version?
     Hello = 1,
-    /// Take over a listening socket. Descriptor: the kernel's listening socket (with a VNIC: the reservation, or none).
+    /// Take over a listening socket. Descriptors: the kernel's listening socket (with a VNIC: the reservation, or none), then up to
+    /// [`MOST_PUBLISHED_OF_PORT`] other listening sockets of the kernel whose connections are to arrive there as well.
     Listen = 2,
     /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound name.
     Connect = 3,
@@ -67,8 +78,8 @@ pub enum RequestKind {
     Revoke = 7,
     /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`]; for the service's own user and root.
     Succeed = 8,
-    /// Publish a port of the host for a listener of a VNIC. For the service's own user and root.
-    Publish = 9,
+    /// How does this connection of a VNIC stand? Descriptor: its placeholder.
+    Information = 10,
 }
 
 impl RequestKind {
@@ -83,7 +94,7 @@ impl RequestKind {
             Self::List,
             Self::Revoke,
             Self::Succeed,
-            Self::Publish,
+            Self::Information,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == number)
@@ -94,7 +105,7 @@ impl RequestKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum ReplyKind {
-    /// Somebody is here ([`Reply::limit`] says how many connections an application may have).
+    /// Somebody is here ([`Reply::limit`] says how many connections an application may have), of this [`Build`].
     Here = 1,
     /// Listening. Descriptors: the listener's placeholder.
     Listening = 2,
@@ -109,7 +120,7 @@ pub enum ReplyKind {
     Refused = 6,
     /// The socket is an end of a connection. Descriptors: common memory, private page.
     Stream = 7,
-    /// The socket is a listener's placeholder; [`Reply::local`] is where it listens.
+    /// The socket is a listener's placeholder; [`Reply::local`] is where it listens. Descriptors: the kernel's listening socket, if there is one.
     Listener = 8,
     /// The socket is not one of ours.
     Unknown = 9,
@@ -121,7 +132,12 @@ pub enum ReplyKind {
     Done = 12,
     /// The successor is accepted: the state follows on this connection.
     Handover = 13,
+    /// [`Reply::spare`] begins with a `struct tcp_info` of [`INFORMATION_BYTES`] bytes; [`Reply::limit`] is how many bytes wait for the peer's acknowledgement.
+    Information = 14,
 }
+
+/// Bytes of a `struct tcp_info` in an answer: up to `tcpi_delivery_rate`.
+pub const INFORMATION_BYTES: usize = 168;
 
 impl ReplyKind {
     /// The kind of a number, if there is one.
@@ -140,12 +156,13 @@ impl ReplyKind {
             Self::Listed,
             Self::Done,
             Self::Handover,
+            Self::Information,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == number)
     }
 
-    /// How many descriptors an answer of this kind has.
+    /// How many descriptors an answer of this kind has, at least.
     pub fn descriptors(self) -> usize {
         match self {
             Self::Connected | Self::Connecting => 3,
@@ -163,6 +180,8 @@ pub const REJOIN: u32 = 1;
 pub const SHARED_PORT: u32 = 2;
 /// In [`Request::flags`]: an IPv6 socket that takes no IPv4 (VNIC mode; otherwise the kernel's socket says so).
 pub const ONLY_IPV6: u32 = 4;
+/// In [`Request::flags`]: the socket has SO_REUSEADDR (VNIC mode; otherwise the kernel judges).
+pub const REUSED_ADDRESS: u32 = 8;
 
 /// A request.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -184,7 +203,7 @@ pub struct Request {
     pub remote: Name,
     /// What the program gave to `listen`.
     pub backlog: u32,
-    /// [`REJOIN`], [`SHARED_PORT`], [`ONLY_IPV6`].
+    /// [`REJOIN`], [`SHARED_PORT`], [`ONLY_IPV6`], [`REUSED_ADDRESS`].
     pub flags: u32,
     /// Zero. (Service to service: see `docs/spec/sockets.md`.)
     pub spare: [u8; 128],
@@ -257,7 +276,7 @@ pub struct Reply {
     pub local: Name,
     /// The other end's name.
     pub remote: Name,
-    /// Zero.
+    /// Of a kind's own: the [`Build`] of who answers to a hello, [`ReplyKind::Information`]; zero otherwise.
     pub spare: [u8; 176],
 }
 
@@ -276,6 +295,20 @@ impl Reply {
             remote: Name::NONE,
             spare: [0; 176],
         }
+    }
+
+    /// The answer to a hello, from this build.
+    pub fn here(limit: u32, build: &Build) -> Self {
+        Self { limit, ..Self::new(ReplyKind::Here) }.from_build(build)
+    }
+
+    /// The same answer, saying which build gives it.
+    #[must_use]
+    pub fn from_build(mut self, build: &Build) -> Self {
+        if let Some(place) = self.spare.first_chunk_mut::<BUILD_BYTES>() {
+            place.copy_from_slice(build.as_bytes());
+        }
+        self
     }
 
     /// A refusal.

@@ -51,6 +51,7 @@ mod inspect;
 mod internet;
 mod ipv6_input;
 mod multicast;
+mod options;
 mod output;
 mod parts;
 

@@ -82,6 +82,8 @@ impl State {
 pub(crate) mod flag {
     /// The peer sends timestamps, and so do we.
     pub const TIMESTAMPS: u32 = 1 << 0;
+    /// A last, short segment waits until there is more, or the cork is taken out.
+    pub const CORKED: u32 = 1 << 22;
     /// In the list of flows with something to send.
     pub const DIRTY: u32 = 1 << 1;
     /// An acknowledgement must leave at the next emission.
@@ -250,6 +252,11 @@ pub(crate) struct Cold {
     pub idle_at: u64,
     /// Idle time before keepalive probes; zero means none.
     pub keepalive: u64,
+    /// Time between keepalive probes, and how many; zero for the usual ones.
+    pub keepalive_interval: u64,
+    pub keepalive_most: u8,
+    /// The application's limit on the receive buffer; the largest number if there is none.
+    pub most_window: u32,
     pub challenged_at: u64,
     /// When `ts_recent` was last updated.
     pub ts_recent_at: u64,
@@ -309,6 +316,9 @@ impl Default for Cold {
             tuning: Tuning::default(),
             idle_at: NEVER,
             keepalive: 0,
+            keepalive_interval: 0,
+            keepalive_most: 0,
+            most_window: u32::MAX,
             challenged_at: 0,
             ts_recent_at: 0,
             sent_at: 0,
@@ -414,7 +424,8 @@ impl Cold {
     /// Whether a peer that has been silent for so long has had its keepalive probes. The application's patience takes the place of their number.
     pub const fn is_probed_enough(&self, silence: u64) -> bool {
         if self.user_timeout == 0 {
-            self.keepalive_probes >= KEEPALIVE_PROBES
+            let most = if self.keepalive_most == 0 { KEEPALIVE_PROBES } else { self.keepalive_most };
+            self.keepalive_probes >= most
         } else {
             self.keepalive_probes > 0 && silence >= self.user_timeout
         }

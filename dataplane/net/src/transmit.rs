@@ -117,15 +117,17 @@ impl Engine {
         let length = unsent.min(window.saturating_sub(offset)).min(mss);
         let last = length == unsent;
         let held = if last {
-            // Nagle (RFC 9293 section 3.7.4).
-            !closing && length < mss && offset > 0 && flow.has(flag::NAGLE)
+            // Nagle (RFC 9293 section 3.7.4), or corked.
+            let small = !closing && length < mss && flow.has(flag::NAGLE | flag::CORKED);
+            small && (offset > 0 || flow.has(flag::CORKED))
         } else {
             length < mss && (length as u32) < (cold.largest_window / 2).max(1)
         };
         let seq = flow.nxt;
         if held {
             flow.note_limit(!last && flow.cwnd as usize + extra <= flow.wnd as usize);
-            if offset == 0 {
+            // Corked, it is no window that holds it.
+            if offset == 0 && !last {
                 self.arm_probe(index);
             }
             return None;

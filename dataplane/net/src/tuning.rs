@@ -150,7 +150,8 @@ impl Engine {
 
     fn grow_window(&mut self, index: usize, size: usize) {
         let share = self.pool.free() / SHARE;
-        let size = size.min(self.receive_buffer).min(share);
+        let most = self.flows.cold[index].most_window as usize;
+        let size = size.min(self.receive_buffer).min(share).min(most);
         let flow = &mut self.flows.hot[index];
         if size > flow.rcv_limit as usize {
             flow.rcv_limit = size as u32;

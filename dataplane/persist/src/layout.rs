@@ -237,12 +237,14 @@ struct RawSuperblock {
     head: U64,
     content: U32,
     content_version: U32,
-    reserved: [u8; 144],
+    closed: U32,
+    reserved: [u8; 140],
 }
 
 const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, runs) == 96);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, head) == 3936);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, closed) == 3952);
 const SUPERBLOCK_CHECKED_FROM: usize = 12;
 
 /// The records that one owner of the log appended between two openings.
@@ -274,7 +276,9 @@ pub(crate) struct Superblock {
     pub segment_bytes: u32,
     pub segment_count: u32,
     pub epoch: u32,
-    /// The last sequence, if the log was closed in order; 0 otherwise.
+    /// Whether the log was closed in order.
+    pub closed: bool,
+    /// The last sequence then; 0 otherwise, and of a log that never had a record.
     pub clean: u64,
     pub snapshot: Option<SnapshotPlace>,
     pub runs: Vec<Run>,
@@ -366,6 +370,7 @@ impl Superblock {
         raw.segment_count = U32::new(self.segment_count);
         raw.epoch = U32::new(self.epoch);
         raw.clean = U64::new(self.clean);
+        raw.closed = U32::new(u32::from(self.closed));
         if let Some(snapshot) = self.snapshot {
             raw.snapshot_stream = U64::new(snapshot.stream);
             raw.snapshot_segment = U32::new(snapshot.segment);
@@ -406,6 +411,8 @@ impl Superblock {
             segment_bytes: raw.segment_bytes.get(),
             segment_count: raw.segment_count.get(),
             epoch: raw.epoch.get(),
+            // `closed` came later: who did not know it says so by `clean` alone.
+            closed: raw.closed.get() != 0 || raw.clean.get() != 0,
             clean: raw.clean.get(),
             snapshot: (raw.snapshot_stream.get() != 0).then(|| SnapshotPlace {
                 stream: raw.snapshot_stream.get(),

@@ -440,7 +440,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         }
         self.prove(&last, &log_segments, &mut report)?;
         report.last_sequence = last.committed;
-        report.clean = superblock.clean != 0;
+        report.clean = superblock.closed;
         report.runs = superblock.runs.len();
         report.segments = log_segments.len() + snapshot_segments.len();
         let last_segment = last.segments.last().copied().unwrap_or_default();

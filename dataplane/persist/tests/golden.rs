@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use sietch_disk::MemoryQueue;
-use sietch_persist::{Entry, FormatOptions, Log, Map, OpenError, Options, Queue, QueueOptions};
+use sietch_persist::{Entry, FormatOptions, Log, Map, OpenError, Options, Queue, QueueOptions, check};
 
 const SECTOR: usize = 512;
 const CAPACITY: usize = 16384 + 24 * 16384;
@@ -105,6 +105,8 @@ fn make_log() -> Vec<u8> {
 #[test]
 fn a_log_of_version_1_opens() {
     let area = golden("log-v1", make_log);
+    let report = check(&mut MemoryQueue::from_bytes(area.clone())).expect("whole");
+    assert!(report.clean, "it was closed in order before there was a field for that");
     let (_, found) = open_log(MemoryQueue::from_bytes(area));
     let mut expected: Vec<Vec<u8>> = (100..103).chain(20..22).map(payload).collect();
     expected.push(vec![22; 20_000]);

@@ -395,6 +395,37 @@ fn when_the_superblock_is_full_a_snapshot_makes_room() {
     assert_eq!((model.snapshot.len(), model.records.len()), (5, 1));
 }
 
+/// Also one that never had a record, and one whose superblock is full.
+#[test]
+fn a_log_that_was_closed_in_order_knows_it() {
+    let open = |disk| Log::open(disk, Options::default(), &mut |_| Ok(())).expect("nobody damaged it");
+    let mut disk = MemoryQueue::new(16384 + 600 * 16384);
+    Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
+    let mut last = 0;
+    for life in 0.. {
+        let (log, report) = open(disk);
+        assert_eq!((report.clean, report.last_sequence), (life > 0, last), "life {life}");
+        let (mut log, report) = open(log.close().expect("a disk that works"));
+        assert_eq!((report.clean, report.last_sequence), (true, last), "life {life}");
+        let refused = match log.append(b"x") {
+            Ok(sequence) => {
+                last = sequence;
+                false
+            }
+            Err(error) => matches!(error, AppendError::Full { .. }),
+        };
+        disk = log.close().expect("a disk that works");
+        if refused {
+            break;
+        }
+        assert!(life < 1000, "the superblock names any number of runs?");
+    }
+    let (log, report) = open(disk);
+    assert!(report.clean, "{report:?}");
+    let (_, report) = open(log.into_disk());
+    assert!(!report.clean, "it was killed");
+}
+
 #[test]
 fn what_the_log_says_there_is_room_for_fits() {
     for (area, step) in [(1 << 20, 700), (4 << 20, 5000), (16 << 20, 90_000)] {

@@ -212,6 +212,52 @@ fn connections_that_are_gone_are_taken_out_and_their_memory_with_them() {
 }
 
 #[test]
+fn what_a_connection_had_is_given_back_when_the_last_holder_of_its_second_end_closes() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let (reply, mut own) = connect(&place, address);
+    let (_, mut theirs) = arrival(&placeholder);
+    let held = theirs[0].as_ref().unwrap().try_clone().unwrap();
+    let (own, theirs) = (own[0].take(), theirs[0].take());
+    drop((own, theirs));
+    // One is gone, the other is held by somebody: another process, or a message under way.
+    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::NotOurs, "the name is taken");
+    place.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
+    drop(held);
+    // At once, for who needs it at once; and nobody asks for it to be looked.
+    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Connected, "the name is free");
+    arrival(&placeholder);
+    place.until_by_itself(|shown| shown.connections == 0);
+}
+
+/// Connects from a name.
+fn connect_from(place: &Place, from: Name, to: std::net::SocketAddr) -> ReplyKind {
+    let socket = client(AddressFamily::INET);
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket");
+    rustix::net::bind(&socket, &from.address().expect("a name")).expect("nobody of the kernel has it");
+    let mut asked = request(RequestKind::Connect);
+    asked.remote = to.into();
+    place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+}
+
+#[test]
+fn short_connections_one_after_the_other_never_pile_up() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let mut most = 0;
+    for round in 0..3000 {
+        let (reply, _own) = connect(&place, address);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        arrival(&placeholder);
+        if round % 50 == 0 {
+            most = most.max(place.shown().connections);
+        }
+    }
+    assert!(most < 1000, "{most} were kept");
+    place.until_by_itself(|shown| shown.connections == 0);
+}
+
+#[test]
 fn ipv6_and_ipv4_clients_come_to_one_listener() {
     let place = Place::new();
     let (placeholder, address) = listen(&place, "[::]:0", 16);

@@ -9,13 +9,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 use sietch_protocol::socket_service::{
     Descriptors, REQUEST_BYTES, ReplyKind, RequestKind, call, receive_message, relisten, send_message,
 };
-use sietch_service::sockets::{Action, Rule, Rules, limits};
+use sietch_service::sockets::{Rules, limits};
 use zerocopy::IntoBytes as _;
 
 use sockets_place::{Place, arrival, client, connect, listen, request};
@@ -49,14 +50,6 @@ impl Dice {
     }
 }
 
-fn open(place: &Place) -> OwnedFd {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .expect("a descriptor");
-    rustix::net::connect(&socket, &SocketAddrUnix::new(&place.socket).expect("a path")).expect("it serves");
-    socket
-}
-
 #[test]
 fn requests_that_are_none_cost_their_sender_alone() {
     let _turn = one_at_a_time();
@@ -81,7 +74,7 @@ fn requests_that_are_none_cost_their_sender_alone() {
         }
         let null = std::fs::File::open("/dev/null").expect("it is there");
         let sent: Vec<BorrowedFd<'_>> = vec![null.as_fd(); dice.throw(4)];
-        let socket = open(&place);
+        let socket = place.open();
         if !bytes.is_empty() {
             send_message(socket.as_fd(), &bytes, &sent, SendFlags::empty()).expect("the queue is empty");
         }
@@ -153,6 +146,74 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
     arrival(&placeholder);
 }
 
+/// A TCP socket whose last `close` waits for its peer for an hour, unless it is told otherwise; and that peer.
+fn lingering() -> (TcpStream, TcpStream) {
+    use std::io::Write as _;
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
+    let (other, _) = listening.accept().expect("it has connected");
+    one.set_nonblocking(true).expect("a socket");
+    while one.write(&[0; 65536]).is_ok() {}
+    one.set_nonblocking(false).expect("a socket");
+    rustix::net::sockopt::set_socket_linger(&one, Some(Duration::from_secs(3600))).expect("a socket");
+    (one, other)
+}
+
+#[test]
+fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let mut peers = Vec::new();
+    let mut closes = Vec::new();
+    // Whoever closes last waits, this process or the service: some of these times it is the service.
+    for _ in 0..5 {
+        // Behind as many as a request may have.
+        let (one, too_many) = lingering();
+        let socket = place.open();
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+        let sent = [null.as_fd(), null.as_fd(), null.as_fd(), null.as_fd(), one.as_fd()];
+        assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&sent)));
+        let asked = request(RequestKind::Hello);
+        let bytes = [std::io::IoSlice::new(asked.as_bytes())];
+        rustix::net::sendmsg(&socket, &bytes, &mut control, SendFlags::empty()).expect("room");
+        closes.push(std::thread::spawn(move || drop((one, null, socket))));
+        // In a message that nobody has received, in a socket that is sent.
+        let (one, nested) = lingering();
+        let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
+        let socket = place.open();
+        send_message(
+            socket.as_fd(),
+            request(RequestKind::Adopt).as_bytes(),
+            &[holder.as_fd()],
+            SendFlags::empty(),
+        )
+        .expect("room");
+        closes.push(std::thread::spawn(move || drop((one, holder, sender, socket))));
+        // In a message behind the request.
+        let (one, second) = lingering();
+        let socket = place.open();
+        let asked = request(RequestKind::Hello);
+        for bytes in [asked.as_bytes(), b"x"] {
+            // It may have been answered by now.
+            let _ = send_message(socket.as_fd(), bytes, &[one.as_fd()], SendFlags::empty());
+        }
+        closes.push(std::thread::spawn(move || drop((one, socket))));
+        peers.push((too_many, nested, second));
+    }
+    // Within the patience of a request, which is far less than the hour.
+    let (reply, _) = place.call(&request(RequestKind::Hello), &[]).expect("it answers");
+    assert_eq!(reply.kind(), ReplyKind::Here);
+    // Their peers are gone, and then it lingers no more.
+    drop(peers);
+    closes.into_iter().for_each(|close| close.join().expect("it only closes"));
+    assert_returns(&place, before);
+}
+
 #[test]
 fn silent_requests_keep_nobody_else_out_for_long() {
     let _turn = one_at_a_time();
@@ -160,7 +221,7 @@ fn silent_requests_keep_nobody_else_out_for_long() {
     place.shown();
     let before = descriptors();
     // As many as one user may have, and more: those are turned away at once.
-    let silent: Vec<OwnedFd> = (0..limits::REQUESTS_PER_USER + 50).map(|_| open(&place)).collect();
+    let silent: Vec<OwnedFd> = (0..limits::REQUESTS_PER_USER + 50).map(|_| place.open()).collect();
     let mut received = Descriptors::default();
     use std::os::unix::ffi::OsStrExt as _;
     let path = place.socket.as_os_str().as_bytes();
@@ -315,12 +376,11 @@ fn rules_decide_at_connection_set_up() {
     let _turn = one_at_a_time();
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = free.local_addr().expect("bound").port();
-    let deny =
-        |action| Rules(vec![Rule { allow: false, action: Some(action), uid: None, ports: port..=port }]);
-    let place = Place::with(deny(Action::Listen));
+    let deny = |action| Rules(vec![format!("deny {action} port {port}").parse().expect("a rule")]);
+    let place = Place::with(deny("listen"));
     let (reply, _) = place.call(&request(RequestKind::Listen), &[free.as_fd()]).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
-    place.tell(sietch_service::sockets::Command::Rules(deny(Action::Connect)));
+    place.tell(sietch_service::sockets::Command::Rules(deny("connect")));
     let placeholder = place.listen_on(&free, 16);
     let (reply, _) = connect(&place, SocketAddr::from(([127, 0, 0, 1], port)));
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));

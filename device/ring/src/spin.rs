@@ -11,7 +11,10 @@
 //! 4. While it spins it yields the core now and then ([`YIELD_EVERY`]): where others are runnable (on a machine with two
 //!    cores: the very peer that is waited for) they run at once; where nobody is, yielding costs less than a microsecond. It does not yield
 //!    before an answer from memory can have come, or that would be looked at late.
-//! 5. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
+//! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who has use for the core. Who yields there
+//!    waits for a slice each time; who sleeps is put before the others when it is woken. So for a while ([`REST`], longer each time that it is found so again)
+//!    the loop sleeps at once.
+//! 6. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
 pub const LONGEST: u64 = 50_000;
@@ -25,6 +28,16 @@ pub const YIELD_EVERY: u64 = 2_000;
 
 /// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of a percent of the core.
 pub const TRIAL: u32 = 16;
+
+/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two waits is shorter, the slices of the scheduler
+/// (`base_slice_ns`, 0.7 ms on one core and more on several) are longer.
+pub const CROWDED: u64 = 500_000;
+
+/// Nanoseconds for which a crowded core is slept on at once, the first time: some hundred pauses with sleeping.
+pub const REST: u64 = 10_000_000;
+
+/// The same after many times: to find out costs a slice of some milliseconds, which is about a percent of this.
+pub const LONGEST_REST: u64 = 320_000_000;
 
 /// What an idle loop does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +61,11 @@ pub struct Spin {
     long_pauses: u32,
     /// During a trial: the budget to go back to.
     kept: Option<u64>,
+    /// The last answer was to yield.
+    gave_away: bool,
+    /// Until when the core counts as crowded, and how long that was.
+    crowded_until: u64,
+    rest: u64,
 }
 
 impl Default for Spin {
@@ -59,7 +77,17 @@ impl Default for Spin {
 impl Spin {
     /// Spins for `most` nanoseconds at most; 0 sleeps at once.
     pub const fn up_to(most: u64) -> Self {
-        Self { budget: most, most, idle_since: None, yielded: 0, long_pauses: 0, kept: None }
+        Self {
+            budget: most,
+            most,
+            idle_since: None,
+            yielded: 0,
+            long_pauses: 0,
+            kept: None,
+            gave_away: false,
+            crowded_until: 0,
+            rest: 0,
+        }
     }
 
     /// Spins without an end, giving the core away now and then: for measurements, and for who has cores to spare.
@@ -70,6 +98,9 @@ impl Spin {
     /// Something happened in the turn that began at `now`.
     #[inline]
     pub fn busy(&mut self, now: u64) {
+        if self.gave_away {
+            self.came_back(now);
+        }
         let Some(since) = self.idle_since.take() else { return };
         if self.most == u64::MAX {
             return;
@@ -96,6 +127,9 @@ impl Spin {
     /// Nothing happened in the turn that began at `now`.
     #[inline]
     pub fn idle(&mut self, now: u64) -> Idle {
+        if self.gave_away {
+            self.came_back(now);
+        }
         let since = match self.idle_since {
             Some(since) => since,
             None => {
@@ -103,14 +137,27 @@ impl Spin {
                 now
             }
         };
-        if now.saturating_sub(since) >= self.budget {
+        if now.saturating_sub(since) >= self.budget || now < self.crowded_until {
             return Idle::Sleep;
         }
         if now.saturating_sub(self.yielded) < YIELD_EVERY {
             return Idle::Look;
         }
         self.yielded = now;
+        self.gave_away = true;
         Idle::Yield
+    }
+
+    /// The core was given away at `yielded`, and is back at `now`.
+    fn came_back(&mut self, now: u64) {
+        self.gave_away = false;
+        if self.most == u64::MAX || now.saturating_sub(self.yielded) <= CROWDED {
+            return;
+        }
+        // Soon after the last rest: it is crowded still.
+        let still = self.rest != 0 && now < self.crowded_until.saturating_add(self.rest);
+        self.rest = if still { (self.rest * 2).min(LONGEST_REST) } else { REST };
+        self.crowded_until = now.saturating_add(self.rest);
     }
 
     /// Nanoseconds for which it would spin now.

@@ -43,14 +43,14 @@ pub mod waiters;
 mod tests;
 
 #[cfg(not(loom))]
-pub use end::{Edge, End, Hangup, Want};
-pub use layout::{Geometry, Names};
+pub use end::{Edge, End, Hangup, Hint, Want};
+pub use layout::{Geometry, MAGIC, Names};
 #[cfg(not(loom))]
-pub use lock::after_fork;
+pub use lock::{after_fork, confine, lives, own as thread};
 #[cfg(not(loom))]
-pub use memory::{AttachError, Memory};
+pub use memory::{AttachError, Memory, mark_served};
 #[cfg(not(loom))]
-pub use private::{Private, STATE_OFFSET, flag, state};
+pub use private::{OPTIONS_OFFSET, Private, STATE_OFFSET, flag, option, state};
 #[cfg(not(loom))]
 pub use receive::Receive;
 #[cfg(not(loom))]

@@ -436,7 +436,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__run)
-            opts="-h -V --vnic --publish --sockets --anyway --socket --help --version"
+            opts="-h -V --vnic --publish --sockets --anyway --always --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -466,7 +466,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__service)
-            opts="-h -V --run-as --sockets --sockets-only --succeed --parent --socket --help --version"
+            opts="-h -V --run-as --sockets --sockets-only --rule --succeed --parent --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -477,6 +477,10 @@ _sietch() {
                     return 0
                     ;;
                 --sockets)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rule)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -158,10 +158,11 @@ complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d '
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; what is not between two programs under Sietch goes through the kernel]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also answer on a port of the host what comes for a port of the VNIC: PORT, or HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also answer on a port of the host what comes for the program\'s PORT: PORT (with --vnic), or HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l sockets -d 'The service\'s socket [default: sockets.sock beside the daemon\'s socket, if `--socket` names one; else $SIETCH_SOCKETS; else beside the daemon\'s]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l anyway -d 'Run the program on the kernel\'s sockets where Sietch cannot serve it, or does not run'
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l always -d 'Never leave connections to the kernel for being over after a few messages (by default it gets most of those of a program that makes many such ones a second: it sets them up sooner)'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
@@ -220,6 +221,7 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets -d 'Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the daemon\'s socket]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l rule -d 'Who may listen and connect under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times, the first that fits decides [default: everybody everything]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l parent -d 'The supervisor\'s process: end when it ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets-only -d 'Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints the socket\'s path once it serves'

@@ -262,10 +262,11 @@ _arguments "${_arguments_options[@]}" : \
 (run)
 _arguments "${_arguments_options[@]}" : \
 '--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; what is not between two programs under Sietch goes through the kernel\]]:NAME:_default' \
-'*--publish=[Also answer on a port of the host what comes for a port of the VNIC\: PORT, or HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
+'*--publish=[Also answer on a port of the host what comes for the program'\''s PORT\: PORT (with --vnic), or HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
 '--sockets=[The service'\''s socket \[default\: sockets.sock beside the daemon'\''s socket, if \`--socket\` names one; else \$SIETCH_SOCKETS; else beside the daemon'\''s\]]:PATH:_files' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '--anyway[Run the program on the kernel'\''s sockets where Sietch cannot serve it, or does not run]' \
+'--always[Never leave connections to the kernel for being over after a few messages (by default it gets most of those of a program that makes many such ones a second\: it sets them up sooner)]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -380,6 +381,7 @@ esac
 _arguments "${_arguments_options[@]}" : \
 '--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
 '--sockets=[Where programs under \`sietch run\` ask for their sockets \[default\: sockets.sock beside the daemon'\''s socket\]]:PATH:_files' \
+'*--rule=[Who may listen and connect under \`sietch run\`\: \`allow|deny listen|connect|all \[user UID\] \[address NETWORK\] \[port PORT|FIRST-LAST\]\`; may be given several times, the first that fits decides \[default\: everybody everything\]]:RULE:_default' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '--sockets-only[Serve programs under \`sietch run\` and nothing else; needs no daemon and no rights. Prints the socket'\''s path once it serves]' \

@@ -6,6 +6,9 @@
 //!    any. The model may be wrong: the kernel is the oracle.
 //! 3. Left out is what the kernel itself does not do alike each time: which of two listeners on one port gets a connection, buffers
 //!    that are nearly full, more connections than a listener's queue holds, clocks of TCP that run while a program does.
+//! 4. Left out are further, because the shim differs there and says so (`docs/posix.md`): using a connection to who was killed a moment ago before
+//!    anybody has waited for it; binding a socket to the port of a connection; closing what another thread polls;
+//!    connecting anew what was refused without waiting.
 
 mod model;
 mod scenes;

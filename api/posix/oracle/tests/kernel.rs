@@ -1,7 +1,7 @@
 //! The suite itself: two executors without the shim agree always, and what a program writes it reads.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use sietch_posix_oracle::generate;
 use sietch_posix_oracle::program::Program;
@@ -18,15 +18,16 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn the_kernel_agrees_with_itself() {
-    let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs() << 20);
     let suite = Suite {
         kernel: plain(),
         shim: plain(),
-        seed: number("SIETCH_POSIX_SEED", fresh),
+        // The same programs each time.
+        seed: number("SIETCH_POSIX_SEED", 1),
         programs: number("SIETCH_POSIX_KERNEL_PROGRAMS", 300),
         time: Duration::from_secs(600),
         demand: Demand::Same,
         workers: 6,
+        except: &[],
     };
     let summary = suite.run(3).expect("executors");
     println!("{summary:?}");

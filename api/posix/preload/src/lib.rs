@@ -1,13 +1,15 @@
 //! What `sietch run` preloads: the C library's calls, each forwarded to `sietch-posix`.
 //!
-//! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `syscall`) take their arguments as numbers: on the machines that Sietch runs on a variadic caller
+//! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `prctl`, `syscall`) take their arguments as numbers: on the machines that Sietch runs on a variadic caller
 //! passes them in the same registers.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use sietch_posix::build::{Build, MAGIC};
 use sietch_posix::{accept, data, descriptor, file, message, options_of, process, raw, socket, stdio};
 
+mod start;
 mod wait;
 
 #[used]
@@ -17,6 +19,11 @@ static BEGIN: extern "C" fn() = begin;
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
+
+/// Which build this is, for `sietch run` to read from the file. Exported, or the linker would leave it out.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".sietch.build")]
+pub static SIETCH_BUILD: Build = Build::own(MAGIC);
 
 extern "C" fn begin() {
     process::begin();

@@ -43,10 +43,45 @@ pub unsafe fn epoll_pwait(
 ) -> c_int {
     let time = polling::milliseconds(timeout);
     // SAFETY: the caller's promise.
-    match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
-        Some(answer) => give_int(answer),
+    if let Some(answer) = unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
+        return give_int(answer);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        among_the_kernels(epfd, events, most, time, mask, || {
+            real::epoll_pwait(epfd, events, most, timeout, mask)
+        })
+    }
+}
+
+/// Waits as `call` does, of the C library's, in an epoll of kernel descriptors: streams may come into it meanwhile.
+///
+/// # Safety
+/// As `epoll_pwait(2)`; `call` makes that call.
+unsafe fn among_the_kernels(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    time: Timeout,
+    mask: *const sigset_t,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let Some(outsider) = epoll::Outsider::begin(epfd, time) else {
         // SAFETY: the caller's promise.
-        None => unsafe { real::epoll_pwait(epfd, events, most, timeout, mask) },
+        return match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
+            Some(answer) => give_int(answer),
+            None => call(),
+        };
+    };
+    let answer = call();
+    let before = sys::errno();
+    // SAFETY: the caller's promise.
+    match unsafe { outsider.ended(answer, events, most, time, mask.cast()) } {
+        Some(answer) => give_int(answer),
+        None => {
+            set_errno(before);
+            answer
+        }
     }
 }
 
@@ -69,7 +104,11 @@ pub unsafe fn epoll_pwait2(
     match ours {
         Some(answer) => give_int(answer),
         // SAFETY: the caller's promise; the C library refuses a time that is none.
-        None => unsafe { real::epoll_pwait2(epfd, events, most, timeout, mask) },
+        None => unsafe {
+            among_the_kernels(epfd, events, most, time.unwrap_or(Some(0)), mask, || {
+                real::epoll_pwait2(epfd, events, most, timeout, mask)
+            })
+        },
     }
 }
 

@@ -8,18 +8,19 @@
 //!    The kernel decides whether that is possible at all (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and
 //!    files. What the placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before.
 //!    A stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and put in with every request
-//!    (as `ae` of Redis does) cost no system call for it. Not so where the epoll is shared with others, who would not know.
+//!    (as `ae` of Redis does) cost no system call for it. Not so where the epoll is shared with others, who would not know, nor where it survives exec
+//!    (it was made without `EPOLL_CLOEXEC`): then the kernel is told each change, so that the next program can be told ([`super::inherit`]).
 //! 4. A change may make something ready for a thread that sleeps in this epoll already. It is armed, looked at, and if it is ready
 //!    the kernel is made to report it ([`announce`]): its placeholder is watched for room too, of which there always is.
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 use super::hooks::interest_of;
-use super::interest::{Body, Interest, Locked, TAG, What, bit};
+use super::interest::{Body, Interest, Locked, What, bit, tagged};
 use super::look::{EDGE, ticks};
-use super::{kernel, look};
+use super::{epoll, inherit, kernel, look};
 use crate::sys::{self, Outcome};
 use crate::table::{self, Held, Kind};
 
@@ -65,8 +66,11 @@ impl Body {
                 libc::epoll_event { events, u64: slot.data }
             }
             What::Stream | What::Dormant | What::Nested => {
-                let events = INPUT_EDGE | slot.events & (EXCLUSIVE | WAKEUP);
-                libc::epoll_event { events, u64: TAG | u64::from(number) }
+                let asked = inherit::encoded(slot.events);
+                let spent = slot.what == What::Nested && slot.state & bit::SPENT != 0;
+                let asked = if spent { EDGE } else { INPUT_EDGE | asked };
+                let events = asked | slot.events & (EXCLUSIVE | WAKEUP);
+                libc::epoll_event { events, u64: tagged(number, slot.data) }
             }
         };
         Registration { epfd, fd: slot.fd, event }
@@ -91,6 +95,7 @@ pub(super) fn register(to: &Registration) -> Outcome {
 
 /// After a change: wakes a thread that sleeps in the epoll if there is something for it.
 pub(super) fn announce(body: &mut Locked<'_>, number: u32) {
+    body.notice_change(number);
     if body.sleepers == 0 && !body.shared {
         return;
     }
@@ -102,15 +107,59 @@ pub(super) fn announce(body: &mut Locked<'_>, number: u32) {
 
 /// Lets the kernel report a slot to one of those who sleep.
 pub(super) fn kick(body: &mut Body, number: u32) {
+    if !body.is_open(number) {
+        return;
+    }
+    let slot = body.slot(number);
+    let gone = slot.state & bit::GONE != 0;
+    slot.state = slot.state & !bit::GONE | bit::KICKED;
     let mut to = body.epoll_and_slot(number);
     to.event.events |= libc::EPOLLOUT as u32;
     // SAFETY: the event outlives the calls.
     unsafe {
-        if to.event.events & EXCLUSIVE == 0 {
+        if to.event.events & EXCLUSIVE == 0 && !gone {
             let _ = kernel::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event);
         } else {
             let _ = kernel::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null());
             let _ = kernel::epoll_ctl(to.epfd, libc::EPOLL_CTL_ADD, to.fd, &raw const to.event);
+        }
+    }
+}
+
+impl Body {
+    /// Whether the registration's descriptor is still the one that was registered.
+    fn is_open(&mut self, number: u32) -> bool {
+        let foreign = self.is_foreign(number);
+        let slot = self.slot(number);
+        !foreign && slot.held.as_ref().is_some_and(|held| table::refers_to(slot.fd, held))
+    }
+
+    /// The kernel is to watch what a slot registers for what is asked now.
+    #[cold]
+    pub(super) fn register_again(&mut self, number: u32) {
+        let _ = register(&self.epoll_and_slot(number));
+    }
+
+    /// The kernel need not watch a placeholder any more.
+    pub(super) fn let_go(&mut self, number: u32) {
+        if self.slot(number).state & bit::GONE == 0 && self.is_open(number) {
+            let to = self.epoll_and_slot(number);
+            // SAFETY: no event is read.
+            let _ = unsafe { kernel::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null()) };
+            self.slot(number).state |= bit::GONE;
+        }
+    }
+
+    /// The kernel is to watch a placeholder that was kicked for data alone again.
+    pub(super) fn quieten(&mut self, number: u32) {
+        if self.slot(number).state & bit::KICKED != 0 && self.is_open(number) {
+            self.slot(number).state &= !bit::KICKED;
+            let to = self.epoll_and_slot(number);
+            if to.event.events & EXCLUSIVE == 0 {
+                // SAFETY: the event outlives the call.
+                let _ =
+                    unsafe { kernel::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event) };
+            }
         }
     }
 }
@@ -142,7 +191,7 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
     let dormant = known.filter(|number| body.slot(*number).what == What::Dormant);
     match call {
         libc::EPOLL_CTL_DEL | libc::EPOLL_CTL_MOD if dormant.is_some() => Err(libc::ENOENT),
-        libc::EPOLL_CTL_DEL if what == What::Stream && known.is_some() && !body.shared => {
+        libc::EPOLL_CTL_DEL if what == What::Stream && known.is_some() && !body.shared && !body.survives => {
             if let Some(number) = known {
                 body.disarm(number);
                 body.becomes(number, What::Dormant);
@@ -150,8 +199,9 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
             Ok(0)
         }
         libc::EPOLL_CTL_DEL => {
+            let gone = known.is_some_and(|number| body.slot(number).state & bit::GONE != 0);
             // SAFETY: the caller's promise.
-            let answer = unsafe { kernel::epoll_ctl(epfd, call, fd, event) };
+            let answer = if gone { Ok(0) } else { unsafe { kernel::epoll_ctl(epfd, call, fd, event) } };
             if let Some(number) = known {
                 body.disarm(number);
                 body.remove(number);
@@ -165,6 +215,7 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
             match known {
                 Some(number) if dormant.is_some() => to.revive(&mut body, number),
                 Some(number) if call == libc::EPOLL_CTL_MOD => to.modify(&mut body, number),
+                Some(number) if body.slot(number).state & bit::GONE != 0 => Err(libc::EEXIST),
                 // The kernel refuses it: it knows the same registration.
                 Some(_) => register_new(epfd, &to, None),
                 None => to.add(&mut body),
@@ -172,6 +223,18 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
         }
         // SAFETY: the caller's promise.
         _ => unsafe { kernel::epoll_ctl(epfd, call, fd, event) },
+    }
+}
+
+/// An epoll that exec left open, with what the kernel has of ours in it.
+pub(super) fn inherited(epfd: c_int, entry: &inherit::Entry) {
+    let Some(target) = table::find(entry.fd).filter(|held| held.kind() == Kind::Stream) else { return };
+    let Ok(Some(interest)) = of(epfd, What::Stream, libc::EPOLL_CTL_ADD) else { return };
+    let Some(mut body) = interest.lock() else { return };
+    (body.epfd, body.shared, body.survives) = (epfd, true, true);
+    // The same number: the kernel's registration stays as it is, and who shares it still finds its own.
+    if body.skip_to(entry.number) {
+        body.insert(What::Stream, entry.fd, &target, entry.events, entry.data);
     }
 }
 
@@ -200,9 +263,10 @@ fn of(epfd: c_int, what: What, call: c_int) -> Result<Option<&'static Interest>,
     }
     let new = Interest::take(epfd).ok_or(libc::ENOMEM)?;
     let pointer = ptr::from_ref(new).cast_mut().cast();
-    if held.epoll.compare_exchange(ptr::null_mut(), pointer, AcqRel, Acquire).is_err() {
+    if held.epoll.compare_exchange(ptr::null_mut(), pointer, SeqCst, Acquire).is_err() {
         new.give_back();
     }
+    epoll::register_outsiders(&held);
     Ok(interest_of(&held))
 }
 
@@ -259,6 +323,10 @@ impl Change<'_> {
         if self.what == What::Nested {
             slot.state |= bit::KERNEL;
         }
+        if body.watched == 1 {
+            let flags = sys::fcntl(body.epfd, libc::F_GETFD, 0).unwrap_or(0);
+            body.survives = flags as c_int & libc::FD_CLOEXEC == 0;
+        }
         let registration = body.epoll_and_slot(number);
         let answer = register_new(body.epfd, self, Some(&registration));
         if answer.is_err() {
@@ -275,7 +343,7 @@ impl Change<'_> {
         let (events, data) = (self.event.events, self.event.u64);
         let shared = body.shared;
         let slot = body.slot(number);
-        if shared || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
+        if shared || slot.state & bit::GONE != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
             // SAFETY: no event is read.
             let _ = unsafe { kernel::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, self.fd, ptr::null()) };
             body.remove(number);
@@ -303,6 +371,9 @@ impl Change<'_> {
             slot.state |= bit::KERNEL;
         }
         if self.what != What::Native {
+            if self.what == What::Nested || body.survives && body.slot(number).state & bit::GONE == 0 {
+                body.register_again(number);
+            }
             body.put_on_list(number);
             announce(body, number);
         }

@@ -4,18 +4,21 @@
 //!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] cools when the thread next sleeps; beyond [`HOT`] entries
 //!    whatever is not ready cools at once.
 //! 2. A call scans the list, beginning where the last scan ended. Who finds something returns it: no system call, no clock.
-//! 3. The kernel is asked without waiting when that was not done for [`KERNEL_EVERY`]: before the scan, so that its descriptors, listeners and
-//!    hang-ups get their turn however busy the streams are. What it reports of our own goes on the list; the rest is the program's.
+//! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners are reported beside streams, if it had some the last time,
+//!    if this process has made a call of the kernel's since (which may have made one ready), or if that was not done for [`KERNEL_EVERY`]. So what
+//!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
+//!    fill the array, it is the streams' turn in the next call. What it reports of our own goes on the list; the rest is the program's.
 //! 4. Nothing found: look on for a while ([`super::spin`]), unless a mask is given (it has to apply from here on), the time is up, or the epoll is shared.
 //! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests
 //!    back, and scan.
-//! 6. An epoll is *shared* from when a second thread waits in it, it was inherited by a fork, or somebody watches it from outside. What is
+//! 6. An epoll is *shared* from when a second thread waits in it, a child of fork uses it too, or somebody watches it from outside. What is
 //!    reported there is armed again at once, because the next to come may not be this thread.
 //! 7. Ready streams win over a signal, as ready descriptors do in the kernel.
 
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, Locked, TAG, TAG_MASK, What, bit};
@@ -25,13 +28,14 @@ use super::spin::{self, LONGEST, Pause, Spun};
 use super::{control, kernel, look, signals};
 use crate::sys::Outcome;
 use crate::table::{self, Held, Kind};
+use crate::{real, sys};
 
 /// Entries of the list beyond which whatever is not ready cools at once: a scan of so many takes about a microsecond.
 pub const HOT: u32 = 256;
 /// Ticks of not being ready after which an entry cools when the thread sleeps: some 10 milliseconds, the time in which a connection that is in use is used again.
 pub const COLD: u32 = 400;
-/// Cycles between two questions to the kernel while streams are busy: some 50 microseconds, of which a question is a half percent.
-pub const KERNEL_EVERY: u64 = 1 << 17;
+/// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of which a question is a half percent.
+pub const KERNEL_EVERY: u64 = 1 << 18;
 /// The same while nothing is found.
 const KERNEL_EVERY_IDLE: u64 = 1 << 15;
 /// Nanoseconds of a sleep where others wait on the same sockets, whose wake-ups may be taken by one another.
@@ -142,6 +146,9 @@ impl Body {
                 continue;
             }
             let shared = self.shared;
+            if self.is_foreign(number) {
+                continue;
+            }
             let slot = self.slot(number);
             let old = now.wrapping_sub(slot.ready_at) > COLD;
             let deaf = slot.held.as_ref().and_then(|held| held.end()).is_some_and(look::is_deaf);
@@ -169,6 +176,9 @@ impl Body {
         let mut slice = None;
         for position in 0..self.listed {
             let number = self.at(position);
+            if self.is_foreign(number) {
+                continue;
+            }
             let Some(end) = self.slot(number).held.as_ref().and_then(|held| held.end()) else { continue };
             if look::is_deaf(end) {
                 return Some(DEAF_SLICE);
@@ -192,6 +202,17 @@ impl Body {
                 self.kernel_says(number, event.events);
             }
         }
+        self.natives = out.filled != first;
+    }
+
+    /// Whether the kernel may have something of its own, or it is time to ask again.
+    #[inline]
+    fn is_due(&self, now: u64) -> bool {
+        // Without streams the kernel is asked once, by who sleeps.
+        self.watched != 0
+            && (self.natives
+                || self.asked_at_call != real::calls()
+                || now.wrapping_sub(self.asked) > KERNEL_EVERY)
     }
 }
 
@@ -221,7 +242,7 @@ impl Call {
     }
 
     fn ask(&mut self, body: &mut Locked<'_>, now: u64, mask: Mask) -> Outcome {
-        body.asked = now;
+        (body.asked, body.asked_at_call) = (now, real::calls());
         let reported = self.kernel(Some(0), mask)?;
         body.sort(&mut self.out, reported);
         Ok(self.out.filled)
@@ -232,16 +253,26 @@ impl Call {
         let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
         body.epfd = self.epfd;
         body.shared |= body.sleepers != 0;
+        if body.left != 0 {
+            body.sweep();
+        }
         let now = cycles();
-        // Without streams the kernel is asked once, by who sleeps.
-        let due = body.watched != 0 && now.wrapping_sub(body.asked) > KERNEL_EVERY;
-        if due {
+        let due = body.is_due(now);
+        let streams_first = std::mem::take(&mut body.streams_first);
+        if due && !streams_first {
             self.ask(&mut body, now, ptr::null())?;
+            if self.out.is_full() {
+                body.streams_first = true;
+                return Ok(self.out.filled);
+            }
         }
         if body.listed > HOT {
             body.settle(ticks(now));
         }
         body.scan(&mut self.out, ticks(now));
+        if due && streams_first && !self.out.is_full() {
+            self.ask(&mut body, now, ptr::null())?;
+        }
         if self.out.filled != 0 {
             return Ok(self.out.filled);
         }
@@ -253,10 +284,10 @@ impl Call {
             return Ok(self.out.filled);
         }
         let spins = self.mask.is_null() && !body.shared && body.listed != 0;
-        let peer = body.peer;
+        let (peer, sockets) = (body.peer, body.watched);
         drop(body);
         learnt(|word| {
-            let pause = Pause::begin(word);
+            let pause = Pause::begin_of(word, sockets);
             if spins {
                 let most = self.timeout.unwrap_or(LONGEST);
                 let seen = self.seen;
@@ -307,13 +338,13 @@ impl Call {
             body.sleepers += 1;
             drop(body);
 
-            let left = until.map(|until| until.saturating_sub(crate::sys::now()));
+            let left = until.map(|until| until.saturating_sub(sys::now()));
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
             let answer = self.kernel(if sliced { slice } else { left }, self.mask);
 
             let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
             body.sleepers = body.sleepers.saturating_sub(1);
-            body.asked = cycles();
+            (body.asked, body.asked_at_call) = (cycles(), real::calls());
             body.unsettle();
             body.sort(&mut self.out, answer.unwrap_or(0));
             let now = ticks(body.asked);
@@ -327,6 +358,8 @@ impl Call {
                 Err(errno) => return Err(errno),
                 Ok(0) if !sliced => return Ok(0),
                 Ok(_) if left == Some(0) => return Ok(0),
+                // Between two sleeps of one call: it would have ended the kernel's.
+                Ok(_) if signals::count() != self.seen => return Err(libc::EINTR),
                 Ok(_) => {}
             }
         }
@@ -371,6 +404,82 @@ pub unsafe fn wait_if_ours(
     }
     let out = Output { to: events, room, filled: 0 };
     Some(Call { interest, epfd, out, timeout, mask, seen: signals::count() }.run())
+}
+
+/// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another registers a stream there meanwhile, what the
+/// kernel reports has to be sorted, and the sleeper is counted as one of ours ([`register_outsiders`]).
+#[derive(Debug)]
+pub struct Outsider {
+    held: Held,
+    epfd: c_int,
+    until: Option<u64>,
+}
+
+impl Outsider {
+    /// Begins to wait. None: it is no epoll that the library knows, or there are streams in it by now.
+    #[inline]
+    pub fn begin(epfd: c_int, timeout: Timeout) -> Option<Self> {
+        let held = table::find(epfd).filter(|held| held.kind() == Kind::Epoll)?;
+        let until = timeout.filter(|time| *time != 0).map(|time| sys::now().saturating_add(time));
+        held.outside.fetch_add(1, SeqCst);
+        let outsider = Self { held, epfd, until };
+        if with_streams(&outsider.held).is_some() {
+            outsider.leave();
+            return None;
+        }
+        Some(outsider)
+    }
+
+    /// Takes itself back, here or where [`register_outsiders`] has counted it.
+    fn leave(&self) {
+        let counted = self.held.outside.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+        if counted.is_err()
+            && let Some(interest) = with_streams(&self.held)
+            && let Some(mut body) = interest.lock()
+        {
+            body.sleepers = body.sleepers.saturating_sub(1);
+        }
+    }
+
+    /// The kernel has answered; none if that stands.
+    ///
+    /// # Safety
+    /// As [`wait`]; `answer` is what `epoll_wait` wrote into `events`.
+    pub unsafe fn ended(
+        self,
+        answer: c_int,
+        events: *mut libc::epoll_event,
+        most: c_int,
+        timeout: Timeout,
+        mask: Mask,
+    ) -> Option<Outcome> {
+        self.leave();
+        let interest = with_streams(&self.held)?;
+        let reported = usize::try_from(answer).ok().filter(|reported| *reported != 0)?;
+        let mut out = Output { to: events, room: usize::try_from(most).ok()?, filled: 0 };
+        let mut body = interest.lock()?;
+        body.epfd = self.epfd;
+        body.sort(&mut out, reported);
+        body.scan(&mut out, ticks(cycles()));
+        drop(body);
+        if out.filled != 0 {
+            return Some(Ok(out.filled));
+        }
+        let left = self.until.map(|until| until.saturating_sub(sys::now())).or(timeout);
+        // SAFETY: the caller's promise.
+        Some(unsafe { wait(self.epfd, events, most, left, mask) })
+    }
+}
+
+/// The first stream is about to be registered: who sleeps in the epoll already counts from now on.
+pub(super) fn register_outsiders(held: &Held) {
+    let count = held.outside.swap(0, SeqCst);
+    if count != 0
+        && let Some(interest) = with_streams(held)
+        && let Some(mut body) = interest.lock()
+    {
+        body.sleepers += count;
+    }
 }
 
 /// The interest of an epoll in which some of ours were registered.

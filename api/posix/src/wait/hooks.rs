@@ -2,7 +2,8 @@
 //!
 //! 1. A description counts its registrations in this process ([`count_watch`]), so that the close of what is registered nowhere
 //!    costs one load.
-//! 2. The close of the last descriptor of a description takes its registrations out of every epoll, as the kernel does. The close of
+//! 2. The close of the last descriptor of a description takes its registrations out of every epoll, as the kernel does, unless another process may
+//!    have it open still (`interest`, step 6). The close of
 //!    one of several leaves them, as the kernel does: they go on reporting with the data that they were given.
 //! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor: the kernel drops its
 //!    registrations with the old file. They were remembered ([`What::Native`]) and are made again here, with the program's data for
@@ -13,8 +14,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use super::control;
-use super::interest::{self, Body, Interest, What};
+use super::interest::{self, Body, Interest, What, bit};
+use super::{control, family, kernel};
 use crate::table::{Held, Kind};
 
 /// Counts a registration of a description, or one less.
@@ -29,7 +30,11 @@ pub(super) fn count_watch(held: &Held, more: bool) {
 #[inline]
 pub(super) fn interest_of(held: &Held) -> Option<&'static Interest> {
     // SAFETY: null, or an interest, which is never unmapped.
-    unsafe { held.epoll.load(Acquire).cast::<Interest>().as_ref() }
+    let interest = unsafe { held.epoll.load(Acquire).cast::<Interest>().as_ref() }?;
+    if interest.is_inherited() {
+        interest.come_in();
+    }
+    Some(interest)
 }
 
 /// The last reference to an epoll's description went.
@@ -53,6 +58,10 @@ pub fn closing(fd: c_int, held: &Held) {
 
 #[cold]
 fn forget(fd: c_int, held: &Held) {
+    if family::any_lives() {
+        leave(held);
+        return;
+    }
     for interest in interest::each() {
         let Some(mut body) = interest.lock() else { continue };
         if let Some(number) = body.find(fd, held) {
@@ -73,9 +82,79 @@ fn forget(fd: c_int, held: &Held) {
     }
 }
 
+/// Another process may have it open still, and then the kernel keeps the registrations.
+fn leave(held: &Held) {
+    for interest in interest::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        for number in body.numbers() {
+            if registers(&mut body, number, held) {
+                body.slot(number).state |= bit::LEFT;
+                body.left += 1;
+            }
+        }
+    }
+}
+
+impl Body {
+    /// Takes out what was left here and has been closed elsewhere too.
+    #[cold]
+    pub(super) fn sweep(&mut self) {
+        for number in self.numbers() {
+            let slot = self.slot(number);
+            let (fd, state) = (slot.fd, slot.state);
+            if slot.what == What::Nothing || state & bit::LEFT == 0 {
+                continue;
+            }
+            let open = self.numbers().filter(|other| self.is_registered(*other, fd)).count();
+            let there = kernel::registrations(self.epfd, fd);
+            if state & bit::GONE != 0 || there.is_none_or(|there| there <= open) {
+                self.remove(number);
+            }
+        }
+    }
+
+    /// Whether the kernel has a slot's registration by a descriptor, as far as this process can tell.
+    fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
+        let slot = self.slot(number);
+        slot.what != What::Nothing && slot.fd == fd && slot.state & (bit::LEFT | bit::GONE) == 0
+    }
+}
+
 fn registers(body: &mut Body, number: u32, held: &Held) -> bool {
+    if body.is_foreign(number) {
+        return false;
+    }
     let slot = body.slot(number);
     slot.what != What::Nothing && slot.held.as_ref().is_some_and(|other| other.number() == held.number())
+}
+
+/// Lets whoever sleeps in an epoll look at a description that is registered there.
+#[cold]
+pub fn wake_watchers(held: &Held) {
+    for interest in interest::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        for number in body.numbers() {
+            if registers(&mut body, number, held) {
+                body.put_on_list(number);
+                control::announce(&mut body, number);
+            }
+        }
+    }
+}
+
+/// Another file is about to be put at a descriptor. The kernel would watch the one that was there as long as another process has it: a worker would hear for
+/// ever that the placeholder of its master has hung up.
+pub fn replacing(fd: c_int, held: &Held) {
+    if held.watchers.load(Acquire).is_null() {
+        return;
+    }
+    for interest in interest::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        if body.find(fd, held).is_some() {
+            // SAFETY: no event is read for this call.
+            let _ = unsafe { kernel::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, fd, ptr::null()) };
+        }
+    }
 }
 
 /// Another file was put at a descriptor: a pending socket became a stream or a listener, or a listener was registered again.

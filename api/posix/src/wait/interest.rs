@@ -9,34 +9,49 @@
 //! 4. The lock is for the few instructions of a change or of a scan, never held asleep, always within a
 //!    [`Section`]: handlers of the program wait for the end of it. Its word is the holder's mark, so that a handler that came in by
 //!    another way (installed with a raw system call) gets an error instead of waiting for the thread that it interrupted.
-//! 5. After a fork the child's locks are free and its interests are shared: the parent may use the kernel's epoll too. A child
-//!    recognises itself by a page that the kernel wipes on fork.
+//! 5. All but the head lies in memory that a child of fork shares, as it shares the kernel's epoll: edges, one-shots and changes are then
+//!    everybody's, whoever waits. A child that does not touch an inherited epoll (most do not) leaves it alone, closes included ([`Interest::is_inherited`]);
+//!    one that uses it comes in ([`Interest::come_in`]), and from then on it is *common*: everything stays armed, and each process passes over what
+//!    it does not know ([`super::family`]). A child recognises itself by a page that the kernel wipes on fork.
+//! 6. What a process closes while a relative lives may still be open there. The registration stays (`LEFT`) until the kernel, asked with
+//!    `KCMP_EPOLL_TFD` before a scan, has it no more.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use super::look::Seen;
-use super::signals::{self, Section};
-use super::spin;
+use super::signals::Section;
+use super::{family, spin};
 use crate::table::{DESCRIPTORS, Held};
 
-/// Upper 40 bits of the kernel's data for what is ours: no address of a program (not canonical) and no small number.
-pub const TAG: u64 = 0x5ce7_c4a1_7e00_0000;
-/// The bits of [`TAG`]; the others are the slot's number.
-pub const TAG_MASK: u64 = !0x00ff_ffff;
+/// Upper 20 bits of the kernel's data for what is ours: no address of a program (not canonical) and no small number. Below are 18 bits of the slot's
+/// number and 26 of the program's data, for who inherits the epoll over exec (`inherit`).
+pub const TAG: u64 = 0x5ce7_c000_0000_0000;
+/// The bits of [`TAG`].
+pub const TAG_MASK: u64 = !0x0fff_ffff_ffff;
+/// Bits of the program's data that the kernel is given.
+pub const DATA_BITS: u32 = 26;
 
-/// Slots of an epoll at most: what 24 bits would hold is more than a process has memory maps for (a connection takes two).
+/// Slots of an epoll at most: 18 bits hold more than a process has memory maps for (a connection takes two).
 pub const SLOTS: usize = 1 << 18;
+
+/// The kernel's data for a slot.
+pub const fn tagged(number: u32, data: u64) -> u64 {
+    let most = (1 << DATA_BITS) - 1;
+    TAG | (number as u64) << DATA_BITS | if data < most { data } else { most }
+}
 
 /// Bytes before the arrays.
 const HEAD: usize = 4096;
 
 /// Looks at a taken lock between two yields.
 const SPINS: u32 = 100;
+/// Looks between two questions whether its holder lives.
+const DEAD: u32 = 10_000;
 
 /// What a slot registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +72,25 @@ pub enum What {
 /// Bits of [`Slot::state`].
 pub mod bit {
     /// On the list.
-    pub const LISTED: u8 = 1;
+    pub const LISTED: u16 = 1;
     /// Counted as a waiter for data.
-    pub const DATA: u8 = 2;
+    pub const DATA: u16 = 2;
     /// Counted as a waiter for room.
-    pub const ROOM: u8 = 4;
+    pub const ROOM: u16 = 4;
     /// Registered or modified and not reported since: an edge by itself.
-    pub const NEW: u8 = 8;
+    pub const NEW: u16 = 8;
     /// One-shot and reported.
-    pub const SPENT: u8 = 16;
+    pub const SPENT: u16 = 16;
     /// The kernel says that a nested epoll is readable.
-    pub const KERNEL: u8 = 32;
-    /// Level-triggered, and had nothing to report when it was `seen`.
-    pub const IDLE: u8 = 64;
+    pub const KERNEL: u16 = 32;
+    /// Had nothing to report when it was `seen`.
+    pub const IDLE: u16 = 64;
+    /// The kernel was asked to report it once more, for room too.
+    pub const KICKED: u16 = 128;
+    /// The peer is gone, and the kernel was told to watch the placeholder no longer.
+    pub const GONE: u16 = 256;
+    /// Closed here, and maybe open in another process.
+    pub const LEFT: u16 = 512;
 }
 
 /// A registration. A cache line.
@@ -99,7 +120,7 @@ pub struct Slot {
     /// See [`What`].
     pub what: What,
     /// See [`bit`].
-    pub state: u8,
+    pub state: u16,
 }
 
 const _: () = assert!(size_of::<Slot>() == 128 || size_of::<Slot>() == 64);
@@ -107,13 +128,32 @@ const _: () = assert!(size_of::<Slot>() == 128 || size_of::<Slot>() == 64);
 /// See the module.
 #[derive(Debug)]
 pub struct Interest {
-    owner: AtomicUsize,
     next: AtomicPtr<Interest>,
     taken: AtomicU32,
+    /// Of a parent, and not used in this process.
+    inherited: AtomicBool,
+    common: &'static Common,
+}
+
+/// What processes share.
+#[derive(Debug)]
+struct Common {
+    /// The thread that holds the lock, or 0.
+    owner: AtomicU32,
     body: UnsafeCell<Body>,
 }
 
-const _: () = assert!(size_of::<Interest>() <= HEAD);
+/// Values of [`Interest::taken`].
+mod taken {
+    /// For whoever needs one.
+    pub const FREE: u32 = 0;
+    /// An epoll's.
+    pub const IN_USE: u32 = 1;
+    /// Another process may use it still: never again.
+    pub const LOST: u32 = 2;
+}
+
+const _: () = assert!(size_of::<Common>() <= HEAD && size_of::<Interest>() <= HEAD);
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -124,6 +164,12 @@ pub struct Body {
     pub sleepers: u32,
     /// Several threads or processes wait in it, or another epoll or poll watches it: everything stays armed.
     pub shared: bool,
+    /// Several processes use it: not everything in it is known to each.
+    pub common: bool,
+    /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with what.
+    pub survives: bool,
+    /// Registrations with [`bit::LEFT`].
+    pub left: u32,
     /// Streams and nested epolls that are registered.
     pub watched: u32,
     /// Nested epolls among them.
@@ -134,6 +180,16 @@ pub struct Body {
     pub cursor: u32,
     /// When the kernel was last asked, in cycles.
     pub asked: u64,
+    /// What [`crate::real::calls`] said then.
+    pub asked_at_call: u32,
+    /// Whether the kernel had something of its own to report then: it has still, unless somebody used it up.
+    pub natives: bool,
+    /// Whether those filled the array of the last call: it is the streams' turn.
+    pub streams_first: bool,
+    /// Whether somebody watches from outside, so that what wakes is counted.
+    pub outside: bool,
+    /// How often something has woken who watches from outside.
+    pub edges: u64,
     /// Where the peer of what was last reported was seen.
     pub peer: Option<u32>,
     /// Slots that were ever used.
@@ -143,21 +199,26 @@ pub struct Body {
     first: &'static mut [u32],
     list: &'static mut [u32],
     slots: &'static mut [Slot],
+    /// By slot: what was noticed for who watches from outside. Pages come when somebody does.
+    pub(super) noticed: &'static mut [Seen],
+    /// By slot: who made it ([`family::mark`]).
+    makers: &'static mut [u64],
 }
 
 // SAFETY: `body` is only reached through `Locked`, which holds the lock.
-unsafe impl Sync for Interest {}
+unsafe impl Sync for Common {}
 
 static ALL: AtomicPtr<Interest> = AtomicPtr::new(ptr::null_mut());
 
-/// Every interest that ever was, in use or not.
+/// Every interest that this process uses.
 pub fn each() -> impl Iterator<Item = &'static Interest> {
     let mut at = ALL.load(Acquire);
     std::iter::from_fn(move || {
         // SAFETY: interests are never unmapped; the list only grows.
         let now = unsafe { at.as_ref() }?;
         at = now.next.load(Acquire);
-        now.taken.load(Acquire).ne(&0).then_some(Some(now)).or(Some(None))
+        let used = now.taken.load(Acquire) == taken::IN_USE && !now.is_inherited();
+        Some(used.then_some(now))
     })
     .flatten()
 }
@@ -168,7 +229,7 @@ impl Interest {
         let mut at = ALL.load(Acquire);
         // SAFETY: interests are never unmapped.
         while let Some(old) = unsafe { at.as_ref() } {
-            if old.taken.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
+            if old.taken.compare_exchange(taken::FREE, taken::IN_USE, AcqRel, Relaxed).is_ok() {
                 old.lock()?.epfd = epfd;
                 return Some(old);
             }
@@ -182,40 +243,56 @@ impl Interest {
         let slots = descriptors.min(SLOTS);
         let (first, list) = (HEAD, HEAD + 4 * descriptors);
         let lines = (list + 4 * slots).next_multiple_of(128);
-        let length = lines + slots * size_of::<Slot>();
-        let start = map(length)?;
-        // SAFETY: all three are within the new mapping, apart from one another and aligned; zeroes are valid numbers and valid slots.
-        let (first, list, slots) = unsafe {
+        let noticed = lines + slots * size_of::<Slot>();
+        let makers = noticed + slots * size_of::<Seen>();
+        let length = makers + slots * size_of::<u64>();
+        let head = map(HEAD, libc::MAP_PRIVATE)?;
+        let start = map(length, libc::MAP_SHARED)?;
+        // SAFETY: all five are within the new mapping, apart from one another and aligned; zeroes are valid numbers and valid slots.
+        let (first, list, slots, noticed, makers) = unsafe {
             (
                 std::slice::from_raw_parts_mut(start.add(first).cast().as_ptr(), descriptors),
                 std::slice::from_raw_parts_mut(start.add(list).cast().as_ptr(), slots),
                 std::slice::from_raw_parts_mut(start.add(lines).cast().as_ptr(), slots),
+                std::slice::from_raw_parts_mut(start.add(noticed).cast().as_ptr(), slots),
+                std::slice::from_raw_parts_mut(start.add(makers).cast().as_ptr(), slots),
             )
         };
         let body = Body {
             epfd,
             sleepers: 0,
             shared: false,
+            common: false,
+            survives: true,
+            left: 0,
             watched: 0,
             nested: 0,
             listed: 0,
             cursor: 0,
             asked: 0,
+            asked_at_call: 0,
+            natives: false,
+            streams_first: false,
+            outside: false,
+            edges: 0,
             peer: None,
             used: 0,
             free: 0,
             first,
             list,
             slots,
+            noticed,
+            makers,
         };
-        let new = start.cast::<Self>();
-        // SAFETY: at the start of the mapping, which is aligned and long enough, and never unmapped.
+        let (new, common) = (head.cast::<Self>(), start.cast::<Common>());
+        // SAFETY: each at the start of a mapping, which is aligned and long enough, and never unmapped.
         let new = unsafe {
+            common.write(Common { owner: AtomicU32::new(0), body: UnsafeCell::new(body) });
             new.write(Self {
-                owner: AtomicUsize::new(0),
                 next: AtomicPtr::new(ptr::null_mut()),
-                taken: AtomicU32::new(1),
-                body: UnsafeCell::new(body),
+                taken: AtomicU32::new(taken::IN_USE),
+                inherited: AtomicBool::new(false),
+                common: common.as_ref(),
             });
             new.as_ref()
         };
@@ -229,8 +306,41 @@ impl Interest {
         }
     }
 
+    /// Whether it is of a parent, and not used in this process.
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
+    }
+
+    /// A child uses its parent's epoll.
+    #[cold]
+    pub fn come_in(&self) {
+        let alone = !family::any_lives();
+        let Some(mut body) = self.lock() else { return };
+        self.inherited.store(false, Relaxed);
+        if !alone {
+            (body.shared, body.common) = (true, true);
+            return;
+        }
+        // The parent has left it to this process: what it registered since the fork went with it.
+        body.sleepers = 0;
+        for number in body.numbers() {
+            if body.slots[number as usize].what != What::Nothing
+                && !family::knows(body.makers[number as usize])
+            {
+                std::mem::forget(body.slots[number as usize].held.take());
+                body.remove(number);
+            }
+        }
+    }
+
     /// Empties it and puts it aside for the next epoll.
     pub fn give_back(&self) {
+        if self.is_inherited() || family::any_lives() {
+            // A relative may go on with it.
+            self.taken.store(taken::LOST, Release);
+            return;
+        }
         if let Some(mut body) = self.lock() {
             for number in 0..body.used {
                 if body.slots[number as usize].what != What::Nothing {
@@ -238,8 +348,10 @@ impl Interest {
                 }
             }
             (body.shared, body.sleepers, body.asked, body.peer) = (false, 0, 0, None);
+            (body.natives, body.streams_first, body.outside, body.edges) = (false, false, false, 0);
+            (body.common, body.survives) = (false, true);
         }
-        self.taken.store(0, Release);
+        self.taken.store(taken::FREE, Release);
     }
 
     /// Takes the lock; `None` in a handler that interrupted its holder.
@@ -247,37 +359,41 @@ impl Interest {
     pub fn lock(&self) -> Option<Locked<'_>> {
         recognise_child();
         let section = Section::enter();
-        let own = signals::thread_mark();
-        if self.owner.compare_exchange(0, own, Acquire, Relaxed).is_err() && !self.contend(own) {
+        let own = sietch_ring::stream::thread();
+        let owner = &self.common.owner;
+        if owner.compare_exchange(0, own, Acquire, Relaxed).is_err() && !contend(owner, own) {
             return None;
         }
-        Some(Locked { interest: self, _section: section })
+        Some(Locked { behind: self.common, _section: section })
     }
+}
 
-    #[cold]
-    fn contend(&self, own: usize) -> bool {
-        let mut turns: u32 = 0;
-        loop {
-            let owner = self.owner.load(Relaxed);
-            if owner == own {
-                return false;
-            }
-            if owner == 0 && self.owner.compare_exchange(0, own, Acquire, Relaxed).is_ok() {
-                return true;
-            }
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(SPINS) {
-                spin::give_way();
-            }
-            std::hint::spin_loop();
+#[cold]
+fn contend(word: &AtomicU32, own: u32) -> bool {
+    let mut turns: u32 = 0;
+    loop {
+        let owner = word.load(Relaxed);
+        if owner == own {
+            return false;
         }
+        // What a process that was killed held is whole enough: nothing of it is an address that others follow.
+        let free =
+            owner == 0 || turns.is_multiple_of(DEAD) && turns != 0 && !sietch_ring::stream::lives(owner);
+        if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
+            return true;
+        }
+        turns = turns.wrapping_add(1);
+        if turns.is_multiple_of(SPINS) {
+            spin::give_way();
+        }
+        std::hint::spin_loop();
     }
 }
 
 /// An interest whose lock the caller holds.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    interest: &'a Interest,
+    behind: &'a Common,
     _section: Section,
 }
 
@@ -287,7 +403,7 @@ impl Deref for Locked<'_> {
     #[inline]
     fn deref(&self) -> &Body {
         // SAFETY: the lock is held.
-        unsafe { &*self.interest.body.get() }
+        unsafe { &*self.behind.body.get() }
     }
 }
 
@@ -295,14 +411,14 @@ impl DerefMut for Locked<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Body {
         // SAFETY: the lock is held, and this is the only way to the body.
-        unsafe { &mut *self.interest.body.get() }
+        unsafe { &mut *self.behind.body.get() }
     }
 }
 
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.interest.owner.store(0, Release);
+        self.behind.owner.store(0, Release);
     }
 }
 
@@ -313,9 +429,15 @@ impl Body {
         &mut self.slots[number as usize]
     }
 
+    /// Whether a registration means nothing to this process.
+    #[inline]
+    pub fn is_foreign(&self, number: u32) -> bool {
+        self.common && !family::knows(self.makers[number as usize])
+    }
+
     /// The slot that the kernel's data names, if it is in use.
     pub fn named(&self, data: u64) -> Option<u32> {
-        let number = (data & !TAG_MASK) as u32;
+        let number = ((data & !TAG_MASK) >> DATA_BITS) as u32;
         (data & TAG_MASK == TAG && number < self.used && self.slots[number as usize].what != What::Nothing)
             .then_some(number)
     }
@@ -339,9 +461,12 @@ impl Body {
             let number = next - 1;
             let slot = &self.slots[number as usize];
             next = slot.next;
+            if self.is_foreign(number) {
+                continue;
+            }
             match &slot.held {
                 Some(other) if other.number() == held.number() => found = Some(number),
-                Some(other) if other.descriptors() != 0 => {}
+                Some(other) if other.descriptors() != 0 || slot.state & bit::LEFT != 0 => {}
                 _ => self.remove(number),
             }
         }
@@ -380,11 +505,21 @@ impl Body {
             state: bit::NEW,
         };
         self.first[index] = number + 1;
+        self.makers[number as usize] = family::mark();
         self.count(what, true);
         if what != What::Native {
             self.put_on_list(number);
         }
         Some(number)
+    }
+
+    /// Lets the next registration have this number, which nobody has.
+    pub fn skip_to(&mut self, number: u32) -> bool {
+        let fits = number >= self.used && (number as usize) < self.slots.len() && self.free == 0;
+        if fits {
+            self.used = number;
+        }
+        fits
     }
 
     fn count(&mut self, what: What, more: bool) {
@@ -403,7 +538,7 @@ impl Body {
         self.count(before, false);
         self.count(what, true);
         let slot = self.slot(number);
-        (slot.what, slot.state) = (what, slot.state & bit::LISTED | bit::NEW);
+        (slot.what, slot.state) = (what, slot.state & (bit::LISTED | bit::GONE) | bit::NEW);
         if matches!(what, What::Stream | What::Nested) {
             self.put_on_list(number);
         } else {
@@ -411,14 +546,20 @@ impl Body {
         }
     }
 
-    /// Takes a registration out.
+    /// Takes a registration out. That of a relative goes without its reference, which is none to what this process has.
     pub fn remove(&mut self, number: u32) {
         self.take_off_list(number);
+        let foreign = self.is_foreign(number);
         let free = self.free;
         let slot = &mut self.slots[number as usize];
         let (fd, next, what) = (slot.fd, slot.next, slot.what);
+        if foreign {
+            std::mem::forget(slot.held.take());
+        }
         let held = slot.held.take();
-        (slot.what, slot.next) = (What::Nothing, free);
+        let left = slot.state & bit::LEFT != 0;
+        (slot.what, slot.next, slot.state) = (What::Nothing, free, 0);
+        self.left = self.left.saturating_sub(u32::from(left));
         self.free = number + 1;
         self.count(what, false);
         if let Some(held) = &held {
@@ -475,9 +616,9 @@ fn descriptors() -> usize {
     usize::try_from(limit.rlim_max).unwrap_or(DESCRIPTORS).clamp(1024, DESCRIPTORS)
 }
 
-fn map(length: usize) -> Option<NonNull<u8>> {
+fn map(length: usize, sharing: c_int) -> Option<NonNull<u8>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = sharing | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping of its own.
     let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
     if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
@@ -486,7 +627,7 @@ fn map(length: usize) -> Option<NonNull<u8>> {
 /// A word of a page that the kernel wipes in a child of fork.
 static PARENT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// In a child of fork, the first time: frees the locks, and shares everything.
+/// In a child of fork, the first time: what its parent had is inherited.
 #[inline]
 pub(super) fn recognise_child() {
     // SAFETY: the page is never unmapped.
@@ -499,7 +640,7 @@ pub(super) fn recognise_child() {
 #[cold]
 fn begin(word: Option<&AtomicU32>) {
     let Some(word) = word else {
-        let Some(page) = map(HEAD) else { return };
+        let Some(page) = map(HEAD, libc::MAP_PRIVATE) else { return };
         let word = page.cast::<AtomicU32>();
         // SAFETY: a page of zeroes that is this function's until it is published.
         unsafe {
@@ -516,10 +657,13 @@ fn begin(word: Option<&AtomicU32>) {
         return;
     }
     sietch_ring::stream::after_fork();
-    for interest in each() {
-        interest.owner.store(0, Release);
-        if let Some(mut body) = interest.lock() {
-            (body.shared, body.sleepers) = (true, 0);
-        }
+    family::begin();
+    let mut at = ALL.load(Acquire);
+    // SAFETY: interests are never unmapped.
+    while let Some(now) = unsafe { at.as_ref() } {
+        now.inherited.store(true, Relaxed);
+        // The parent uses it again for an epoll of its own.
+        let _ = now.taken.compare_exchange(taken::FREE, taken::LOST, AcqRel, Relaxed);
+        at = now.next.load(Acquire);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sys::{self, Outcome, address, address_mut, signed};
+use crate::{confined, renewal};
 
 /// Bytes of a signal set, as the kernel has it.
 const SET: usize = 8;
@@ -40,6 +41,26 @@ pub unsafe fn epoll_ctl(epfd: c_int, call: c_int, fd: c_int, event: *const libc:
     unsafe { sys::ask(libc::SYS_epoll_ctl, [signed(epfd), signed(call), signed(fd), address(event), 0, 0]) }
 }
 
+/// `KCMP_EPOLL_TFD` of `linux/kcmp.h`.
+const KCMP_EPOLL_TFD: usize = 7;
+
+/// How many files are registered in an epoll under a descriptor's number, whatever that is now; none if the kernel does not tell.
+pub fn registrations(epfd: c_int, fd: c_int) -> Option<usize> {
+    // SAFETY: touches no memory.
+    let process = unsafe { sys::call(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
+    for count in 0_u32.. {
+        let slot = [epfd.cast_unsigned(), fd.cast_unsigned(), count];
+        let arguments = [process, process, KCMP_EPOLL_TFD, signed(epfd), address(slot.as_ptr()), 0];
+        // SAFETY: the kernel reads three numbers.
+        match unsafe { sys::ask(libc::SYS_kcmp, arguments) } {
+            Ok(_) => {}
+            Err(libc::ENOENT) => return usize::try_from(count).ok(),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
 /// `epoll_pwait2(2)`.
 ///
 /// # Safety
@@ -51,7 +72,26 @@ pub unsafe fn epoll_wait(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
+    // SAFETY: the caller's promise.
+    in_slices(timeout, |timeout| unsafe { epoll_wait_once(epfd, events, most, timeout, mask) })
+}
+
+/// # Safety
+/// As [`epoll_wait`].
+unsafe fn epoll_wait_once(
+    epfd: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
     let (to, most) = (address_mut(events), signed(most));
+    #[cfg(target_arch = "x86_64")]
+    if confined::is_confined() && mask.is_null() {
+        let milliseconds = signed(confined::milliseconds(timeout));
+        // SAFETY: the caller's promise.
+        return unsafe { sys::ask(libc::SYS_epoll_wait, [signed(epfd), to, most, milliseconds, 0, 0]) };
+    }
     if !COARSE.load(Relaxed) {
         let time = timeout.map(timespec);
         let until = time.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -64,8 +104,7 @@ pub unsafe fn epoll_wait(
         }
         COARSE.store(true, Relaxed);
     }
-    let milliseconds =
-        timeout.map_or(-1, |time| c_int::try_from(time.div_ceil(1_000_000)).unwrap_or(c_int::MAX));
+    let milliseconds = confined::milliseconds(timeout);
     // SAFETY: the caller's promise.
     unsafe {
         sys::ask(libc::SYS_epoll_pwait, [signed(epfd), to, most, signed(milliseconds), address(mask), SET])
@@ -77,8 +116,33 @@ pub unsafe fn epoll_wait(
 /// # Safety
 /// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a signal set.
 pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeout, mask: Mask) -> Outcome {
-    let mut time = timeout.map(timespec);
-    let until = time.as_mut().map_or(0, |time| address_mut(time));
-    // SAFETY: the caller's promise; the kernel writes what is left of the time into the copy.
-    unsafe { sys::ask(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
+    in_slices(timeout, |timeout| {
+        #[cfg(target_arch = "x86_64")]
+        if confined::is_confined() && mask.is_null() {
+            // SAFETY: the caller's promise.
+            return unsafe { confined::poll(address_mut(descriptors), count, timeout) };
+        }
+        let mut time = timeout.map(timespec);
+        let until = time.as_mut().map_or(0, |time| address_mut(time));
+        // SAFETY: the caller's promise; the kernel writes what is left of the time into the copy.
+        unsafe { sys::ask(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
+    })
+}
+
+/// One sleep, or several short ones with a question to the socket service in between while listeners wait for it to come back.
+fn in_slices(timeout: Timeout, sleep: impl Fn(Timeout) -> Outcome) -> Outcome {
+    // A sandbox may end a process that makes sockets.
+    if timeout == Some(0) || !renewal::is_any_fallen() || confined::is_confined() {
+        return sleep(timeout);
+    }
+    let until = timeout.map(|timeout| sys::now().saturating_add(timeout));
+    loop {
+        let left = until.map(|until| until.saturating_sub(sys::now()));
+        let slice = renewal::is_any_fallen().then(renewal::slice);
+        let sliced = slice.filter(|slice| left.is_none_or(|left| left > *slice));
+        match sleep(sliced.or(left)) {
+            Ok(0) if sliced.is_some() => renewal::bring_back(),
+            answer => return answer,
+        }
+    }
 }

@@ -5,28 +5,35 @@
 //!    * the peer's FIN or the own `shutdown(SHUT_RD)`: IN and RDHUP, data left or not; with the own FIN as well: HUP;
 //!    * a reset: IN, OUT, RDHUP, HUP, and ERR until it was told;
 //!    * OUT if there is room as `poll` means it, and always after the own FIN.
-//! 2. [`Body::peek`] is what one registration would report now; [`Body::report`] notes that it was reported. Edge-triggered ones are reported if what
-//!    both sides have published has changed in a direction that was asked for since they last were; one-shot ones not again until
-//!    they are modified.
+//! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes those who poll it with one of the item's events, and a wait that finds
+//!    it there reports it if it is ready and takes it off. What wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
+//!    * bytes that arrive: who asked for one of [`ARRIVAL`] (not RDHUP by itself);
+//!    * room, once after somebody had found none ([`End::note_full`], Linux's `SOCK_NOSPACE`): who asked for OUT;
+//!    * the set-up's end, the peer's FIN, a reset, the own `shutdown`: everybody. The close after a FIN, options, and an error that was taken: nobody.
+//!
+//!    So an edge-triggered registration is due if one of its numbers differs from what it was when it was last found ready *or not ready*
+//!    ([`Body::peek`]), or if it was ready when it was registered or modified (`NEW`). A one-shot one is not due again until it is modified.
 //! 3. [`Body::arm`] counts the registration as a waiter, so that the other side rings the placeholder, which the kernel's epoll
 //!    watches. The other's ring takes all waiters at once, and adds to a counter: a registration whose counter stands where it stood
 //!    is still armed.
 //! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it whatever is asked. Where
-//!    shared memory hints at it ([`End::may_be_gone`]), the kernel is asked at once.
+//!    shared memory hints at it ([`End::is_worth_asking`]), the kernel is asked at once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use sietch_ring::stream::{End, Want, flag, state};
+use sietch_ring::stream::{Edge, End, Want, flag, state};
 
 use super::interest::{Body, What, bit};
 use super::nested;
 use crate::sleep::ask_whether_gone;
 use crate::sys;
-use crate::table::Description;
+use crate::table::{self, Description, Held};
 
 /// Events of data: what an arrival wakes.
 pub const INPUT: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32;
+/// Events that an arrival wakes (`sock_def_readable`).
+pub const ARRIVAL: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLPRI | libc::EPOLLRDBAND) as u32;
 /// Events of room.
 pub const OUTPUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 /// Events that are reported unasked.
@@ -51,26 +58,41 @@ pub fn is_deaf(end: &End) -> bool {
     end.private().has(flag::SHUT_RD)
 }
 
-/// What an edge-triggered registration was last reported with.
+/// What a registration was last found with: step 2 of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Seen {
-    tail: u64,
-    head: u32,
-    own: u32,
+    /// [`sietch_ring::stream::Edge::arrived`]; of a nested epoll, its edges.
+    pub arrived: u64,
+    /// Of edge-triggered ones, how often there was room again; of level-triggered ones, what the peer has read. 0 where nobody asked for room:
+    /// it is another cache line.
+    room: u32,
+    changes: u32,
 }
 
 impl Seen {
-    /// Of an end now; of what has been read only if room matters (it is another cache line).
+    /// Of an end now, for these events.
     #[inline]
-    fn of(end: &End, room: bool) -> Self {
-        let edge = end.snapshot();
-        let head = if room { edge.head as u32 } else { 0 };
-        let private = end.private();
-        // Flags are few and low; the state moves twice in a life.
-        let state = private.state.load(Acquire);
-        let failed = u32::from(private.error.load(Relaxed) != 0);
-        Self { tail: edge.tail, head, own: edge.flags ^ state << 28 ^ failed << 31 }
+    pub fn of(end: &End, events: u32) -> Self {
+        Self::from(end, end.snapshot(), events)
+    }
+
+    #[inline]
+    fn from(end: &End, edge: Edge, events: u32) -> Self {
+        let room = match events & (OUTPUT | EDGE) {
+            0 | EDGE => 0,
+            events if events & EDGE != 0 => end.spaces(),
+            _ => end.read_by_peer() as u32,
+        };
+        Self { arrived: edge.arrived, room, changes: edge.changes }
+    }
+
+    /// Whether something happened since `before` that wakes who asked for `events`.
+    #[inline]
+    pub const fn is_edge(self, before: Self, events: u32) -> bool {
+        self.changes != before.changes
+            || self.arrived != before.arrived && events & ARRIVAL != 0
+            || self.room != before.room && events & OUTPUT != 0
     }
 }
 
@@ -94,10 +116,20 @@ pub fn readiness(end: &End, room: bool) -> u32 {
     } else if end.readable() != 0 {
         ready |= READ;
     }
-    if room && (gone || flags & flag::SHUT_WR != 0 || end.is_writable()) {
+    if room && (gone || flags & flag::SHUT_WR != 0 || is_writable(end)) {
         ready |= OUTPUT;
     }
     ready
+}
+
+/// Whether there is room as `poll` means it. Who finds none is told when there is some again.
+#[inline]
+fn is_writable(end: &End) -> bool {
+    end.is_writable() || {
+        end.note_full();
+        // It may have come in between.
+        end.is_writable()
+    }
 }
 
 #[cold]
@@ -117,8 +149,26 @@ fn special(flags: u32, state: u32, error: u32) -> u32 {
 /// Asks the kernel whether the other end of a placeholder is gone, if shared memory hints at it.
 #[inline]
 pub fn ask_if_gone(fd: c_int, end: &End) {
-    if end.may_be_gone() {
+    if end.is_worth_asking() {
         ask_whether_gone(fd, end);
+    }
+}
+
+/// Whether nobody holds the other end any more, asking the kernel.
+#[cold]
+pub fn has_hung_up(fd: c_int, held: &Held, end: &End) -> bool {
+    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && ask_whether_gone(fd, end)
+}
+
+/// As [`ask_if_gone`], by any descriptor that is open still: the one that was registered may be another socket now.
+#[cold]
+fn ask_through(fd: c_int, held: &Held, end: &End) {
+    let mut open = table::refers_to(fd, held).then_some(fd);
+    if open.is_none() {
+        table::each_of(held, |other| open = Some(other));
+    }
+    if let Some(fd) = open {
+        ask_if_gone(fd, end);
     }
 }
 
@@ -188,60 +238,96 @@ impl Body {
     /// What a registration would report now; 0 for nothing. And what it would then have been reported with.
     #[inline]
     pub fn peek(&mut self, number: u32) -> (u32, Seen) {
+        let foreign = self.is_foreign(number);
         let slot = self.slot(number);
         let none = (0, slot.seen);
-        if slot.state & bit::SPENT != 0 {
+        if slot.state & bit::SPENT != 0 || foreign {
             return none;
         }
         let wanted = slot.events | ALWAYS;
         if slot.what == What::Nested {
-            return (self.peek_nested(number) & wanted, none.1);
+            return self.peek_nested(number);
         }
-        let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return none };
+        let Some(held) = slot.held.as_ref() else { return none };
+        let Some(end) = held.end() else { return none };
         let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
-        let room = slot.events & OUTPUT != 0;
         // Before the look: what comes between the two is reported once more.
-        let seen = Seen::of(end, room);
-        // Nothing the program does by itself makes ready what was not: it reads and writes less room away, or it changes `own`.
+        let mut edges = end.snapshot();
+        if edges.closing && end.may_be_gone() {
+            ask_through(slot.fd, held, end);
+            edges = end.snapshot();
+        }
+        let seen = Seen::from(end, edges, slot.events);
+        // Nothing the program does by itself makes ready what was not: it reads and writes less room away, or it changes these numbers.
         if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
             return none;
         }
-        ask_if_gone(slot.fd, end);
-        let ready = readiness(end, room) & wanted;
-        if slot.events & EDGE == 0 {
-            if ready == 0 {
-                slot.seen = seen;
-                slot.state |= bit::IDLE;
-            } else {
-                slot.state &= !bit::IDLE;
-            }
-            return (ready, seen);
+        if edge && !seen.is_edge(slot.seen, wanted) {
+            return none;
         }
-        if !edge || ready == 0 {
-            return (ready, seen);
+        let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
+        if ready == 0 {
+            // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke the kernel's is gone, and so is its item.
+            (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !bit::NEW);
+        } else {
+            slot.state &= !bit::IDLE;
         }
-        let old = slot.seen;
-        let arrived = seen.tail != old.tail && wanted & INPUT != 0;
-        let made_room = seen.head != old.head && wanted & OUTPUT != 0;
-        if seen.own != old.own || arrived || made_room { (ready, seen) } else { none }
+        (ready, seen)
     }
 
-    fn peek_nested(&mut self, number: u32) -> u32 {
+    fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
         let slot = self.slot(number);
-        let told = slot.state & bit::KERNEL != 0;
-        let edge = slot.events & EDGE != 0;
-        let Some(held) = slot.held.clone() else { return 0 };
-        let ready = nested::is_ready(slot.fd, &held, told, false);
-        let before = slot.rung;
-        if edge && !told {
-            // Edges of shared memory: from nothing to something.
-            slot.rung = u32::from(ready);
-            return if ready && before == 0 { READ } else { 0 };
+        let none = (0, slot.seen);
+        let (told, fd) = (slot.state & bit::KERNEL != 0, slot.fd);
+        let Some(held) = slot.held.clone() else { return none };
+        let found = nested::look(fd, &held, told, false);
+        let slot = self.slot(number);
+        let seen = Seen { arrived: found.edges, ..Seen::default() };
+        if !found.is_ready() {
+            (slot.seen, slot.state) = (seen, slot.state & !(bit::KERNEL | bit::NEW));
+            return none;
         }
-        if !ready {
-            slot.state &= !bit::KERNEL;
+        let due = slot.events & EDGE == 0 || slot.state & bit::NEW != 0;
+        if due || seen != slot.seen || found.kernel { (READ & slot.events, seen) } else { none }
+    }
+
+    /// Counts what would wake who watches this epoll from outside. Whether the registration is ready.
+    pub fn notice(&mut self, number: u32) -> bool {
+        if self.is_foreign(number) {
+            return false;
         }
-        if ready { READ } else { 0 }
+        let slot = self.slot(number);
+        let (what, events) = (slot.what, slot.events | ALWAYS);
+        let before = self.noticed[number as usize];
+        let (ready, seen) = self.peek(number);
+        let woken = match what {
+            What::Stream => {
+                let slot = self.slot(number);
+                let end = slot.held.as_ref().and_then(|held| held.end());
+                // As an edge-triggered one: what the peer has read wakes nobody who did not find the ring full.
+                let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
+                let woken = slot.state & bit::SPENT == 0 && now.is_edge(before, events);
+                self.noticed[number as usize] = now;
+                woken
+            }
+            What::Nested => {
+                self.noticed[number as usize] = seen;
+                seen != before
+            }
+            What::Native | What::Dormant | What::Nothing => false,
+        };
+        if woken {
+            self.edges += 1;
+        }
+        ready != 0
+    }
+
+    /// A registration was made or changed: that wakes who watches from outside if it is ready.
+    pub fn notice_change(&mut self, number: u32) {
+        if self.outside {
+            let before = self.edges;
+            self.edges = if self.notice(number) { before + 1 } else { before };
+        }
     }
 
     /// Notes that a registration was reported.
@@ -257,19 +343,23 @@ impl Body {
         }
         if slot.events & ONCE != 0 {
             slot.state |= bit::SPENT;
+            if slot.what == What::Nested {
+                self.register_again(number);
+            }
         }
     }
 
     /// Asks to be rung for whatever a registration wants and has not. The caller looks once more before it sleeps.
     #[inline]
     pub fn arm(&mut self, number: u32) {
+        let foreign = self.is_foreign(number);
         let slot = self.slot(number);
-        if slot.state & bit::SPENT != 0 {
+        if slot.state & bit::SPENT != 0 || foreign {
             return;
         }
         if slot.what == What::Nested {
             if let Some(held) = slot.held.clone() {
-                nested::is_ready(slot.fd, &held, false, true);
+                nested::look(slot.fd, &held, false, true);
             }
             return;
         }
@@ -283,15 +373,15 @@ impl Body {
             slot.state &= !bit::ROOM;
             slot.rung_for_room = room;
         }
-        // After the own FIN the peer's is a hang-up, which is reported unasked.
-        let data = slot.events & INPUT != 0 || end.private().has(flag::SHUT_WR);
+        // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN is an edge for everybody.
+        let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);
         if data && slot.state & bit::DATA == 0 {
             end.arm(Want::Data);
             slot.state |= bit::DATA;
         }
         if slot.events & OUTPUT != 0
             && slot.state & bit::ROOM == 0
-            && (slot.events & EDGE != 0 || !end.is_writable())
+            && (end.is_short_of_room() || !end.is_writable())
         {
             end.arm(Want::Room);
             slot.state |= bit::ROOM;
@@ -301,6 +391,9 @@ impl Body {
     /// Takes the request back, if it was not answered.
     #[inline]
     pub fn disarm(&mut self, number: u32) {
+        if self.is_foreign(number) {
+            return;
+        }
         let slot = self.slot(number);
         let armed = slot.state & (bit::DATA | bit::ROOM);
         if armed == 0 || slot.what != What::Stream {
@@ -319,6 +412,9 @@ impl Body {
 
     /// The kernel reports something of a registration: `events` of its placeholder or nested epoll.
     pub fn kernel_says(&mut self, number: u32, events: u32) {
+        if self.is_foreign(number) {
+            return;
+        }
         let slot = self.slot(number);
         match slot.what {
             What::Stream | What::Dormant => {
@@ -328,7 +424,9 @@ impl Body {
                     if events & HANGUP != 0 {
                         end.hung_up();
                     }
-                    drain(slot.fd, held, end);
+                    if table::refers_to(slot.fd, held) {
+                        drain(slot.fd, held, end);
+                    }
                 }
                 if slot.what == What::Dormant {
                     return;

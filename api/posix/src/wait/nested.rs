@@ -5,33 +5,63 @@
 //! 2. What is ready in shared memory and was rung before is on the inner one's list: so looking at the list, and arming all of it
 //!    before sleeping, is enough. From then on the inner epoll is shared: everything in it stays armed.
 //! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's eyes. So when the kernel says
-//!    readable and the list says nothing, the bytes are taken out (what was rung goes on the list and is looked at), and the
-//!    kernel is asked again. Nothing is harvested: the inner epoll's own waiter gets what is due to it.
+//!    readable and the list says nothing, the bytes are taken out (what was rung or hung up goes on the list and is looked at), and the
+//!    kernel is asked again. Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that has hung up would stay readable,
+//!    and brings nothing any more: the kernel watches it no longer. One that was kicked is watched for data alone again. So with epolls within it.
+//!    A nested epoll that was one-shot and reported is watched for nothing until it is modified ([`Body::report`]): nobody would ask what it has.
+//! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it, ready before or not. So the inner epoll counts
+//!    what wakes its streams ([`Body::notice`]: against numbers of its own, not those of its waiters), and an
+//!    edge-triggered watcher is due when the count has moved, or when the kernel has said readable for a descriptor of its own.
 
 use std::ffi::c_int;
 
 use sietch_ring::stream::Want;
 
 use super::hooks::interest_of;
-use super::interest::{Body, What};
+use super::interest::{Body, Interest, What};
 use super::look;
 use crate::sys;
-use crate::table::Held;
+use crate::table::{self, Held};
 
-/// Whether an epoll has something to report. `told`: the kernel has said that it is readable, which is verified. `arm`: the caller is about to sleep.
-pub fn is_ready(fd: c_int, held: &Held, told: bool, arm: bool) -> bool {
+/// What was found in an epoll.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// A stream, or an epoll within, is ready.
+    pub memory: bool,
+    /// The kernel said that it is readable, and that was not for a doorbell alone.
+    pub kernel: bool,
+    /// What has woken its watchers so far.
+    pub edges: u64,
+}
+
+impl Found {
+    /// Whether the epoll has something to report.
+    pub const fn is_ready(self) -> bool {
+        self.memory || self.kernel
+    }
+}
+
+/// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`: the caller is about to sleep.
+pub fn look(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
+    let mut found = Found::default();
     if let Some(interest) = interest_of(held)
         && let Some(mut body) = interest.lock()
     {
-        body.shared = true;
-        if if arm { body.settle(0) } else { body.any() } {
-            return true;
+        if body.left != 0 {
+            body.sweep();
         }
-        if told && body.take_stale_bells() {
-            return true;
+        body.begin_to_notice();
+        if told {
+            body.take_stale_bells();
         }
+        if arm {
+            body.settle(0);
+        }
+        found.memory = body.notice_all();
+        found.edges = body.edges;
     }
-    told && is_readable(fd)
+    found.kernel = told && is_readable(fd);
+    found
 }
 
 fn is_readable(fd: c_int) -> bool {
@@ -40,31 +70,61 @@ fn is_readable(fd: c_int) -> bool {
 }
 
 impl Body {
-    /// Whether anything on the list is ready.
-    fn any(&mut self) -> bool {
-        (0..self.listed).any(|position| {
-            let number = self.at(position);
-            self.peek(number).0 != 0
-        })
+    /// Somebody watches from outside now: what has been so far is no edge.
+    fn begin_to_notice(&mut self) {
+        self.shared = true;
+        if self.outside {
+            return;
+        }
+        self.outside = true;
+        let before = self.edges;
+        for number in self.numbers() {
+            self.notice(number);
+        }
+        self.edges = before;
     }
 
-    /// Takes the bytes out of every placeholder that was rung since it was armed. Whether one of them is ready.
-    fn take_stale_bells(&mut self) -> bool {
+    /// Counts what has woken registrations on the list. Whether any is ready.
+    fn notice_all(&mut self) -> bool {
         let mut ready = false;
+        for position in 0..self.listed {
+            let number = self.at(position);
+            ready |= self.notice(number);
+        }
+        ready
+    }
+
+    /// Takes the bytes out of every placeholder that was rung since it was armed, and puts it on the list.
+    fn take_stale_bells(&mut self) {
         for number in self.numbers() {
+            let foreign = self.is_foreign(number);
             let slot = self.slot(number);
-            if slot.what != What::Stream {
+            if foreign || !matches!(slot.what, What::Stream | What::Nested) {
                 continue;
             }
             let Some(held) = slot.held.clone() else { continue };
+            if slot.what == What::Nested {
+                // The kernel calls the outer one readable as long as it calls this one so.
+                if let Some(mut inner) = interest_of(&held).and_then(Interest::lock) {
+                    inner.take_stale_bells();
+                }
+                continue;
+            }
             let Some(end) = held.end() else { continue };
+            if look::has_hung_up(slot.fd, &held, end) {
+                self.let_go(number);
+                self.put_on_list(number);
+                continue;
+            }
+            self.quieten(number);
+            let slot = self.slot(number);
             let rung = (end.rung_for(Want::Data), end.rung_for(Want::Room));
             if rung != (slot.rung, slot.rung_for_room) || look::undrained(&held, end) != 0 {
-                look::take_bells(slot.fd, &held, end, 0);
+                if table::refers_to(slot.fd, &held) {
+                    look::take_bells(slot.fd, &held, end, 0);
+                }
                 self.put_on_list(number);
-                ready |= self.peek(number).0 != 0;
             }
         }
-        ready
     }
 }

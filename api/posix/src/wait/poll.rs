@@ -22,6 +22,7 @@ use super::kernel::{Mask, Timeout};
 use super::look::{self, ALWAYS, INPUT, OUTPUT};
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{kernel, nested, signals};
+use crate::descriptor;
 use crate::sys::{self, Outcome};
 use crate::table::{self, DESCRIPTORS, Held, Kind};
 
@@ -71,7 +72,9 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
     if count <= FEW {
         let (mut ours, mut others): ([Ours; FEW], _) = (Default::default(), [empty; FEW]);
-        return all(asked, &mut ours[..count], &mut others[..count], timeout, mask);
+        let answer = all(asked, &mut ours[..count], &mut others[..count], timeout, mask);
+        leave_hints(asked, &ours[..count]);
+        return answer;
     }
     let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>());
     let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
@@ -84,8 +87,17 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
         )
     };
     let answer = all(asked, ours, others, timeout, mask);
+    leave_hints(asked, ours);
     ours.iter_mut().for_each(|one| one.held = None);
     answer
+}
+
+/// What another thread closed while the call slept on it has ended with the call, not before: the other end is told to ask again.
+fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
+    if asked.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+        let held = ours.iter().filter_map(|our| our.held.as_ref());
+        held.filter(|held| held.descriptors() == 0).for_each(descriptor::hint);
+    }
 }
 
 /// Memory for one call, without the heap.
@@ -211,7 +223,7 @@ impl Set<'_> {
                     Spun::Sleep => {}
                 }
             }
-            self.sleep(pause, timeout, mask)
+            self.sleep(pause, timeout, mask, seen)
         })
     }
 
@@ -231,12 +243,13 @@ impl Set<'_> {
                     self.peer = self.peer.or(end.peer_cpu());
                     look::readiness(end, wanted & OUTPUT != 0)
                 }
-                None if nested::is_ready(one.fd, held, said, false) => look::READ,
+                None if nested::look(one.fd, held, said, false).is_ready() => look::READ,
                 None => 0,
             };
             one.revents = (now & wanted) as i16;
-            // Another thread has closed it: nothing can be slept on any more.
-            if said && other.revents & libc::POLLNVAL != 0 {
+            // Another thread has closed it: the kernel looks descriptors up anew when something wakes it, and nothing can be slept on any more.
+            let woken = told && one.revents != 0 && !table::refers_to(one.fd, held);
+            if woken || said && other.revents & libc::POLLNVAL != 0 {
                 one.revents = libc::POLLNVAL;
             }
             ready += usize::from(one.revents != 0);
@@ -252,8 +265,8 @@ impl Set<'_> {
 
     /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if another thread has taken it meanwhile.
     fn finish(&mut self) -> usize {
-        if self.mixed {
-            self.leave_ours_out();
+        let doubt = self.leave_ours_out();
+        if self.mixed || doubt {
             // A signal that is pending does not take back what is ready.
             if self.kernel(Some(0), ptr::null()).is_err() {
                 self.kernel.iter_mut().for_each(|other| other.revents = 0);
@@ -262,12 +275,17 @@ impl Set<'_> {
         self.merge()
     }
 
-    fn leave_ours_out(&mut self) {
-        for (our, other) in self.ours.iter().zip(self.kernel.iter_mut()) {
-            if our.held.is_some() {
-                (other.fd, other.revents) = (-1, 0);
-            }
+    /// Ours are not asked of the kernel, but for those whose peer closed and was still there when that was looked into: the last of several may have
+    /// gone since without a word. Whether there are any.
+    fn leave_ours_out(&mut self) -> bool {
+        let mut doubt = false;
+        for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
+            let Some(held) = &our.held else { continue };
+            let doubtful = held.end().is_some_and(|end| end.is_closing() && !is_gone(end));
+            doubt |= doubtful;
+            (other.fd, other.events, other.revents) = (if doubtful { one.fd } else { -1 }, 0, 0);
         }
+        doubt
     }
 
     /// The answer: ours as shared memory says, the rest as the kernel says.
@@ -289,7 +307,8 @@ impl Set<'_> {
             let Some(held) = &our.held else { continue };
             let gone = held.end().is_some_and(is_gone);
             other.fd = if gone { -1 } else { one.fd };
-            other.events = if held.kind() == Kind::Epoll { libc::POLLIN } else { 0 };
+            let readable = held.kind() == Kind::Epoll && events(one) & look::READ != 0;
+            other.events = if readable { libc::POLLIN } else { 0 };
         }
     }
 
@@ -300,7 +319,7 @@ impl Set<'_> {
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let Some(end) = held.end() else {
-                nested::is_ready(one.fd, held, false, true);
+                nested::look(one.fd, held, false, true);
                 continue;
             };
             if is_gone(end) {
@@ -347,7 +366,8 @@ impl Set<'_> {
         }
     }
 
-    fn sleep(&mut self, pause: Pause<'_>, timeout: Timeout, mask: Mask) -> Outcome {
+    /// `seen`: handlers that had run when the call began.
+    fn sleep(&mut self, pause: Pause<'_>, timeout: Timeout, mask: Mask, seen: u32) -> Outcome {
         let until = timeout.map(|timeout| pause.began().saturating_add(timeout));
         self.each_end(|end| end.set_cpu(spin::processor()));
         loop {
@@ -377,6 +397,8 @@ impl Set<'_> {
                 Err(errno) => return Err(errno),
                 Ok(0) if !sliced => return Ok(0),
                 Ok(_) if left == Some(0) => return Ok(0),
+                // Between two sleeps of one call: it would have ended the kernel's.
+                Ok(_) if signals::count() != seen => return Err(libc::EINTR),
                 Ok(_) => self.silence(),
             }
         }

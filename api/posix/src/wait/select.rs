@@ -89,9 +89,13 @@ pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> 
         });
         *entry = libc::pollfd { fd: fd as c_int, events: asks, revents: 0 };
     }
+    // Open when the call began, for certain. Linux says EBADF of what is not, but that it is ready of what another thread closes meanwhile.
+    let open = entries.iter().take(64).enumerate();
+    let open = open.fold(0_u64, |open, (at, entry)| open | u64::from(table::is_ours(entry.fd)) << at);
     // SAFETY: a slice; the mask is the caller's promise.
     unsafe { poll::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) }?;
-    if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+    let closed = |at: usize| at >= 64 || open >> at & 1 == 0;
+    if entries.iter().enumerate().any(|(at, entry)| entry.revents & libc::POLLNVAL != 0 && closed(at)) {
         return Err(libc::EBADF);
     }
     let mut ready = 0;
@@ -99,7 +103,7 @@ pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> 
         let fd = entry.fd.cast_unsigned() as usize;
         for ((set, counts), asks) in sets.iter().zip(COUNTS).zip(ASKS) {
             let asked = entry.events & asks == asks;
-            let yes = asked && entry.revents & counts != 0;
+            let yes = asked && entry.revents & (counts | libc::POLLNVAL) != 0;
             // SAFETY: the caller's promise.
             unsafe { put(*set, fd, yes) };
             ready += usize::from(yes);

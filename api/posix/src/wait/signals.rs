@@ -88,12 +88,6 @@ pub fn breaking() -> u32 {
     LOCAL.with(|local| local.breaking.get())
 }
 
-/// A number that only the calling thread has, in this process: an address of its own.
-#[inline]
-pub(super) fn thread_mark() -> usize {
-    LOCAL.with(|local| ptr::from_ref(local).addr())
-}
-
 /// No handler of the program runs in this thread while one of these lives. They nest.
 #[derive(Debug)]
 pub struct Section(std::marker::PhantomData<*const ()>);

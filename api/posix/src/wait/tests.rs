@@ -73,15 +73,19 @@ impl Stream {
         })
     }
 
+    /// Sends until there is no room, as `send` does.
     fn fill(&self) -> usize {
+        let held = table::find(self.0).expect("a stream");
         self.end(|end| {
             let mut sent = 0;
             loop {
                 match end.send().expect("nobody else sends").write(&[0; 65_536]) {
-                    0 => return sent,
+                    0 => break,
                     more => sent += more,
                 }
             }
+            super::full(&held, end);
+            sent
         })
     }
 }

@@ -7,8 +7,8 @@
 //! 3. The replies must be the same, byte for byte, but for what Redis leaves open: the order of sets and
 //!    hashes, random choices, remaining times ([`reply`]).
 //!
-//! A failure prints the seed; `KV_COMPATIBILITY_SEED=n` runs that seed again, and
-//! `KV_COMPATIBILITY_PROGRAMS=n` more or fewer programs. Without redis-server 7.0 the test is skipped.
+//! The programs are the same each time, or fresh ones with `SIETCH_SIM_FRESH=1`. A failure prints the seed; `KV_COMPATIBILITY_SEED=n` runs that
+//! seed again, and `KV_COMPATIBILITY_PROGRAMS=n` more or fewer programs. Without redis-server 7.0 the test is skipped.
 
 mod generate;
 mod oracle;
@@ -175,8 +175,7 @@ fn replies_are_those_of_redis() {
         return;
     };
     let fixed = from_environment("KV_COMPATIBILITY_SEED");
-    let fresh = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
-    let first = fixed.unwrap_or(fresh / 1000 * 1000);
+    let first = fixed.unwrap_or_else(|| sietch_sim::seeds::first(1000));
     let programs = from_environment("KV_COMPATIBILITY_PROGRAMS").unwrap_or(PROGRAMS);
     let count = if fixed.is_some() { 1 } else { programs };
     let mut commands = 0;

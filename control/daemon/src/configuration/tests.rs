@@ -152,3 +152,14 @@ fn no_text_makes_the_parser_panic() {
         let _ = parse(&broken);
     });
 }
+
+#[test]
+fn socket_rules_are_read_in_order_and_a_wrong_one_is_named_with_its_line() {
+    let text = "[sockets]\nrules = [\n  \"allow listen user root port 80\",\n  \"deny all\",\n]\n";
+    let rules: Vec<String> =
+        parse(text).expect("it is right").socket_rules.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["allow listen user 0 port 80", "deny all"]);
+    let wrong = message(&text.replace("deny all", "deny all user nobody-at-all"));
+    assert!(wrong.contains("toml:4:") && wrong.contains("no user here"), "{wrong}");
+    assert!(parse("").expect("nothing is said").socket_rules.is_empty());
+}

@@ -22,10 +22,16 @@ use rustix::net::{
 };
 use zerocopy::IntoBytes;
 
-use super::{ANSWER_MS, ARRIVAL_BYTES, Arrival, MOST_DESCRIPTORS, REPLY_BYTES, Relisten, Reply, Request};
+use super::{
+    ANSWER_MS, ARRIVAL_BYTES, Arrival, Build, MOST_DESCRIPTORS, REPLY_BYTES, Relisten, Reply, ReplyKind,
+    Request, RequestKind, VERSION,
+};
 
 /// What came with a message: the first ones are filled.
 pub type Descriptors = [Option<OwnedFd>; MOST_DESCRIPTORS];
+
+/// What the kernel lets a message have (`SCM_MAX_FD`, unix(7)).
+const MOST_IN_MESSAGE: usize = 253;
 
 /// Sends a request to the service at `path` and waits for its answer.
 ///
@@ -40,6 +46,40 @@ pub fn call(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
+    call_on(connect(path)?.as_fd(), request, send, received)
+}
+
+/// Who answers at a service's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Greeting {
+    /// A service whose messages are of this version; its build, if it says that.
+    Here(Option<Build>),
+    /// One of another version, and its build if it says that.
+    Other(u16, Option<Build>),
+}
+
+/// Says hello to the service at `path`, which may be of another version.
+///
+/// # Errors
+/// As [`call`]; a refusal's.
+pub fn greet(path: &[u8], application: [u8; 16]) -> Result<Greeting, Errno> {
+    let mut received = Descriptors::default();
+    let request = Request::new(RequestKind::Hello, application);
+    let (bytes, length, _) = exchange(connect(path)?.as_fd(), &request, &[], &mut received)?;
+    let bytes = bytes.get(..length).unwrap_or_default();
+    let (version, build) = Build::of_reply(bytes).ok_or(Errno::PROTO)?;
+    if version != VERSION {
+        return Ok(Greeting::Other(version, build));
+    }
+    let reply = Reply::parse(bytes).map_err(|_| Errno::PROTO)?;
+    match reply.kind() {
+        ReplyKind::Here => Ok(Greeting::Here(build)),
+        ReplyKind::Refused => Err(reply.error()),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+fn connect(path: &[u8]) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -48,13 +88,12 @@ pub fn call(
     set_socket_timeout(&socket, Timeout::Recv, patience)?;
     loop {
         match rustix::net::connect(&socket, &address) {
-            Ok(()) | Err(Errno::ISCONN) => break,
+            Ok(()) | Err(Errno::ISCONN) => return Ok(socket),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
             Err(error) => return Err(error),
         }
     }
-    call_on(socket.as_fd(), request, send, received)
 }
 
 /// The same over a connection that is there already.
@@ -67,6 +106,31 @@ pub fn call_on(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
+    let (bytes, length, complete) = exchange(socket, request, send, received)?;
+    let reply = Reply::parse(bytes.get(..length).unwrap_or_default()).map_err(|_| Errno::PROTO)?;
+    if !complete {
+        clear(received);
+        return Err(Errno::MFILE);
+    }
+    let fits = match (reply.kind(), count(received)) {
+        // Of a VNIC it has none.
+        (ReplyKind::Listener, count) => count <= 1,
+        (kind, count) => count == kind.descriptors(),
+    };
+    if !fits {
+        clear(received);
+        return Err(Errno::PROTO);
+    }
+    Ok(reply)
+}
+
+/// Sends a request and waits for an answer: its bytes, how many there are, and whether all descriptors came.
+fn exchange(
+    socket: BorrowedFd<'_>,
+    request: &Request,
+    send: &[BorrowedFd<'_>],
+    received: &mut Descriptors,
+) -> Result<([u8; REPLY_BYTES], usize, bool), Errno> {
     loop {
         match send_message(socket, request.as_bytes(), send, SendFlags::empty()) {
             Ok(()) => break,
@@ -78,25 +142,14 @@ pub fn call_on(
         }
     }
     let mut bytes = [0; REPLY_BYTES];
-    let (length, complete) = loop {
+    loop {
         match receive_message(socket, &mut bytes, received, RecvFlags::empty()) {
-            Ok(found) => break found,
+            Ok((length, complete)) => return Ok((bytes, length, complete)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
             Err(error) => return Err(error),
         }
-    };
-    let reply = Reply::parse(bytes.get(..length).unwrap_or_default()).map_err(|_| Errno::PROTO)?;
-    if !complete {
-        clear(received);
-        return Err(Errno::MFILE);
     }
-    let expected = reply.kind().descriptors();
-    if count(received) != expected {
-        clear(received);
-        return Err(Errno::PROTO);
-    }
-    Ok(reply)
 }
 
 /// What came over a listener's placeholder.
@@ -180,8 +233,24 @@ pub fn receive_message(
     received: &mut Descriptors,
     flags: RecvFlags,
 ) -> Result<(usize, bool), Errno> {
+    // Dropped, that is closed.
+    receive_all(socket, bytes, received, flags, drop)
+}
+
+/// As [`receive_message`], for a receiver that must not be kept waiting: a descriptor too many is given to `surplus`, and none is closed by the kernel in
+/// the receiver's name, which may take as long as its sender likes (`SO_LINGER`).
+///
+/// # Errors
+/// Those of `recvmsg`.
+pub fn receive_all(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    received: &mut Descriptors,
+    flags: RecvFlags,
+    mut surplus: impl FnMut(OwnedFd),
+) -> Result<(usize, bool), Errno> {
     clear(received);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_IN_MESSAGE))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
@@ -192,8 +261,10 @@ pub fn receive_message(
             for descriptor in descriptors {
                 match places.next() {
                     Some(place) => *place = Some(descriptor),
-                    // Dropped, that is closed.
-                    None => complete = false,
+                    None => {
+                        complete = false;
+                        surplus(descriptor);
+                    }
                 }
             }
         }

@@ -37,6 +37,9 @@ proptest! {
             prop_assert!(request.local.is_valid() && request.remote.is_valid());
         }
         let _ = (Reply::parse(&bytes), Arrival::parse(&bytes), Relisten::parse(&bytes));
+        if let Some((_, Some(build))) = Build::of_reply(&bytes) {
+            prop_assert!(build.to_string().is_ascii());
+        }
     }
 }
 
@@ -139,4 +142,19 @@ fn arrivals_come_one_by_one_and_the_end_is_told_apart_from_none() {
     assert_eq!(Relisten::parse(&bytes[..length]).unwrap().backlog, 77);
     drop(service);
     assert!(matches!(take(&mut received), Incoming::Closed));
+}
+
+#[test]
+fn who_answers_a_hello_is_known_whatever_its_version() {
+    let (own, other) = (Build::own(1), Build::own(2));
+    assert!(own.fits(&Build::own(1)) && !own.fits(&other) && !own.name().is_empty());
+    let mut reply = Reply::refused(rustix::io::Errno::PROTO).from_build(&other);
+    reply.version = VERSION + 1;
+    assert!(Reply::parse(reply.as_bytes()).is_err());
+    assert_eq!(Build::of_reply(reply.as_bytes()), Some((VERSION + 1, Some(other))));
+    assert_eq!(Build::of_reply(Reply::new(ReplyKind::Here).as_bytes()), Some((VERSION, None)));
+    assert_eq!(Build::of_reply(b"something else entirely"), None);
+    let here = Reply::here(5, &own);
+    assert_eq!((Reply::parse(here.as_bytes()).unwrap().limit, here.kind()), (5, ReplyKind::Here));
+    assert_eq!(own.as_bytes().len(), BUILD_BYTES);
 }

@@ -140,6 +140,32 @@ impl Template {
         out[24..26].copy_from_slice(&check.to_be_bytes());
     }
 
+    /// Sets the upper six bits of the traffic class.
+    pub fn set_traffic_class(&mut self, class: u8) {
+        if self.is_v6() {
+            self.bytes[14] = self.bytes[14] & 0xf0 | class >> 4;
+            self.bytes[15] = self.bytes[15] & 0x0f | class << 4;
+        } else {
+            self.bytes[15] = class;
+            self.sum_header();
+        }
+    }
+
+    /// Sets the hop limit, or time to live.
+    pub fn set_hop_limit(&mut self, hops: u8) {
+        if self.is_v6() {
+            self.bytes[21] = hops;
+        } else {
+            self.bytes[22] = hops;
+            self.sum_header();
+        }
+    }
+
+    /// Sums an IPv4 header up again, whose length and checksum are zero here.
+    fn sum_header(&mut self) {
+        self.header = checksum::fold(checksum::sum(&self.bytes[ethernet::HEADER..V4_END]));
+    }
+
     /// The peer's address.
     pub fn remote(&self) -> Address {
         self.address(30, 38)

@@ -204,7 +204,9 @@ impl Engine {
             self.give_up(index);
         } else {
             cold.keepalive_probes = cold.keepalive_probes.saturating_add(1);
-            cold.idle_at = self.now + KEEPALIVE_INTERVAL.min(cold.keepalive);
+            let usual = KEEPALIVE_INTERVAL.min(cold.keepalive);
+            cold.idle_at =
+                self.now + if cold.keepalive_interval == 0 { usual } else { cold.keepalive_interval };
             flow.flags |= flag::KEEPALIVE_DUE;
             self.touch(index);
         }

@@ -117,6 +117,7 @@ impl<D: DiskQueue> Log<D> {
             segment_bytes,
             segment_count,
             epoch: 0,
+            closed: false,
             clean: 0,
             snapshot: None,
             runs: Vec::new(),
@@ -166,7 +167,7 @@ impl<D: DiskQueue> Log<D> {
         let mut next = superblock;
         next.epoch = epoch;
         next.generation += 3;
-        next.clean = 0;
+        (next.closed, next.clean) = (false, 0);
         next.runs.retain(|run| run.first < first);
         let segment = (next.runs.len() < MAX_RUNS).then(|| space.take()).flatten();
         next.runs.extend(segment.map(|segment| Run { epoch, segment, position: 0, first }));

@@ -327,11 +327,9 @@ impl<D: DiskQueue> Log<D> {
             self.wait(std::time::Duration::from_secs(1))?;
         }
         super::open::settle(&mut self.disk)?;
-        if !self.headless {
-            self.superblock.generation += 1;
-            self.superblock.clean = self.last();
-            super::open::write_superblock(&mut self.disk, &self.superblock)?;
-        }
+        self.superblock.generation += 1;
+        (self.superblock.closed, self.superblock.clean) = (true, self.last());
+        super::open::write_superblock(&mut self.disk, &self.superblock)?;
         Ok(self.disk)
     }
 }

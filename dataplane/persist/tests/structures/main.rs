@@ -301,7 +301,7 @@ fn power_loss_after_a_kill() {
 #[test]
 fn power_loss_in_the_recovery_from_a_power_loss() {
     let budget = Budget { seeds: 10, seconds: 4 };
-    seeds::run("structures power_loss_in_the_recovery", &[1, 2], budget, |seed| {
+    seeds::run("structures power_loss_in_the_recovery", &[1, 2, 332_749_522_679], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run::new(kind, seed).nested().expect("the promise");
         }

@@ -6,8 +6,9 @@
 //!    the common memory says something that each end takes for a reset. Who sleeps in a call is woken by whoever may reach into its process:
 //!    the list has the numbers of the sockets for that ([`Cut`]). What the application asks for from then on is refused.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use sietch_protocol::socket_service::{Reply, ReplyKind, Request};
 use sietch_ring::stream::{Memory, STATE_OFFSET, layout, state};
 
 use super::limits;
+use super::publish::LeadsTo;
 use super::requests::{Answer, Caller};
 use super::run::Service;
 use super::table::{Application, ConnectionId};
@@ -35,8 +37,8 @@ pub struct Listing {
     pub omitted: usize,
 }
 
-/// An application.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// An application, on the host's addresses or on one VNIC.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedApplication {
     /// Its id, 32 hexadecimal digits.
     pub id: String,
@@ -48,6 +50,18 @@ pub struct ListedApplication {
     pub connections: usize,
     /// Connections to its listeners.
     pub accepted: usize,
+    /// The VNIC; none: the host's addresses.
+    #[serde(default)]
+    pub vnic: Option<String>,
+    /// Bytes that it has sent and received over its connections.
+    #[serde(default)]
+    pub sent: u64,
+    /// See above.
+    #[serde(default)]
+    pub received: u64,
+    /// Bytes of memory in which its connections lie, so far as they were touched.
+    #[serde(default)]
+    pub memory: u64,
 }
 
 /// A listener.
@@ -63,6 +77,12 @@ pub struct ListedListener {
     pub namespace: u64,
     /// How many may wait.
     pub backlog: u32,
+    /// A published port: the listener to which it leads, with its VNIC's name before it if it is on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leads_to: Option<String>,
+    /// The VNIC; none: the host's addresses.
+    #[serde(default)]
+    pub vnic: Option<String>,
 }
 
 /// A connection.
@@ -85,7 +105,7 @@ pub struct Cut {
     pub connections: Vec<[u64; 2]>,
 }
 
-fn hexadecimal(id: [u8; 16]) -> String {
+pub(crate) fn hexadecimal(id: [u8; 16]) -> String {
     use std::fmt::Write as _;
     id.iter().fold(String::with_capacity(32), |mut text, byte| {
         // Writing to a String cannot fail.
@@ -106,16 +126,57 @@ pub(super) fn cut(memory: &Memory) -> rustix::io::Result<()> {
         rustix::io::pwrite(page, &verdict, STATE_OFFSET as u64)?;
     }
     for direction in 0..2 {
-        let tail = std::mem::offset_of!(layout::Common, directions)
-            + direction * size_of::<layout::Direction>()
-            + std::mem::offset_of!(layout::Direction, producer)
-            + std::mem::offset_of!(layout::Producer, tail);
-        rustix::io::pwrite(&memory.common, &u64::MAX.to_ne_bytes(), tail as u64)?;
+        rustix::io::pwrite(&memory.common, &u64::MAX.to_ne_bytes(), tail_of(direction))?;
     }
     Ok(())
 }
 
+/// What has gone over an application's connections, and what they take.
+#[derive(Debug, Clone, Copy, Default)]
+struct Traffic {
+    sent: u64,
+    received: u64,
+    memory: u64,
+}
+
+/// How many bytes each end of a connection says that it has sent. Two programs write these words: they are believed for what is shown, and for nothing else.
+fn positions(memory: &Memory) -> [u64; 2] {
+    std::array::from_fn(|direction| {
+        let mut word = [0; 8];
+        match rustix::io::pread(&memory.common, &mut word, tail_of(direction)) {
+            Ok(8) => layout::tail::position(u64::from_ne_bytes(word)),
+            _ => 0,
+        }
+    })
+}
+
+/// Where in the common memory what a direction's producer publishes is.
+const fn tail_of(direction: usize) -> u64 {
+    (std::mem::offset_of!(layout::Common, directions)
+        + direction * size_of::<layout::Direction>()
+        + std::mem::offset_of!(layout::Direction, producer)
+        + std::mem::offset_of!(layout::Producer, tail)) as u64
+}
+
 impl Service {
+    /// By application. The memory of a connection counts half for each of its ends.
+    fn traffic(&self) -> HashMap<Application, Traffic> {
+        let mut traffic: HashMap<Application, Traffic> = HashMap::new();
+        for (id, found) in self.table.connections() {
+            let Some(entry) = self.registry.get(id) else { continue };
+            let [forth, back] = positions(&entry.memory);
+            let blocks =
+                rustix::fs::fstat(&entry.memory.common).map_or(0, |stat| stat.st_blocks.unsigned_abs());
+            for (application, sent, received) in [(found.client, forth, back), (found.server, back, forth)] {
+                let of = traffic.entry(application).or_default();
+                of.sent = of.sent.saturating_add(sent);
+                of.received = of.received.saturating_add(received);
+                of.memory += blocks * 512 / 2;
+            }
+        }
+        traffic
+    }
+
     /// Whether a caller may see and end what is not its own.
     pub(super) fn is_privileged(&self, caller: Caller) -> bool {
         caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
@@ -127,21 +188,31 @@ impl Service {
         self.sweep_now();
         let all = self.is_privileged(caller);
         let sees = |application: Application| all || application.uid == caller.uid;
+        let traffic = self.traffic();
         let applications = self.table.applications().filter(|(application, _)| sees(*application));
-        let applications = applications.map(|(application, holding)| ListedApplication {
-            id: hexadecimal(application.id),
-            uid: application.uid,
-            listeners: holding.listeners,
-            connections: holding.connections,
-            accepted: holding.accepted,
+        let applications = applications.map(|(application, holding)| {
+            let Traffic { sent, received, memory } = traffic.get(&application).copied().unwrap_or_default();
+            ListedApplication {
+                id: hexadecimal(application.id),
+                uid: application.uid,
+                listeners: holding.listeners,
+                connections: holding.connections,
+                accepted: holding.accepted,
+                vnic: None,
+                sent,
+                received,
+                memory,
+            }
         });
         let listeners = self.table.listeners().filter(|(_, listener)| sees(listener.application));
-        let listeners = listeners.map(|(_, listener)| ListedListener {
+        let listeners = listeners.map(|(id, listener)| ListedListener {
             application: hexadecimal(listener.application.id),
             pid: listener.pid,
             name: listener.name,
             namespace: listener.namespace,
             backlog: listener.backlog,
+            leads_to: self.open.get(&id).and_then(|open| open.leads_to.as_ref()).map(LeadsTo::to_string),
+            vnic: None,
         });
         let seen = || self.table.connections().filter(|(_, found)| sees(found.client) || sees(found.server));
         let connections = seen().take(LISTED).map(|(_, found)| ListedConnection {
@@ -158,6 +229,17 @@ impl Service {
         told(&listing)
     }
 
+    /// Has an application refused from now on: it would register its listeners again, as it does when a service is gone.
+    pub(super) fn remember_revoked(&mut self, application: [u8; 16]) {
+        if self.revoked.contains(&application) {
+            return;
+        }
+        self.revoked.push_back(application);
+        if self.revoked.len() > limits::REVOKED {
+            self.revoked.pop_front();
+        }
+    }
+
     pub(super) fn revoke(&mut self, caller: Caller, request: &Request) -> Answer {
         let all = self.is_privileged(caller);
         let meant = |application: Application| {
@@ -171,13 +253,15 @@ impl Service {
         if listeners.is_empty() && connections.is_empty() {
             return Answer::refused(Errno::SRCH);
         }
-        // It would register its listeners again: that is what it does when a service is gone.
-        self.revoked.push_back(request.application);
-        if self.revoked.len() > limits::REVOKED {
-            self.revoked.pop_front();
-        }
+        self.remember_revoked(request.application);
         let mut ended = Cut { listeners: listeners.len(), connections: Vec::new() };
-        listeners.into_iter().for_each(|id| self.close_listener(id));
+        for id in listeners {
+            // The program has the kernel's socket too.
+            if let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) {
+                let _ = rustix::net::shutdown(kernel, rustix::net::Shutdown::Both);
+            }
+            self.close_listener(id);
+        }
         for id in connections {
             // What waited at a listener has gone with it.
             let Some(entry) = self.registry.get(id) else { continue };
@@ -192,19 +276,21 @@ impl Service {
     }
 }
 
+/// A text in a sealed memfd.
+///
+/// # Errors
+/// [`Errno::NOMEM`].
+pub(crate) fn sealed(what: &impl Serialize) -> Result<OwnedFd, Errno> {
+    let text = serde_json::to_vec(what).map_err(|_| Errno::NOMEM)?;
+    let file = sietch_protocol::sealed::make("sietch-list", &text).map_err(|_| Errno::NOMEM)?;
+    debug_assert!(sietch_protocol::sealed::check(file.as_fd(), u64::MAX).is_ok(), "it was just sealed");
+    Ok(file)
+}
+
 /// An answer with a text in a sealed memfd.
 fn told(what: &impl Serialize) -> Answer {
-    let made = serde_json::to_vec(what)
-        .map_err(|_| Errno::NOMEM)
-        .and_then(|text| sietch_protocol::sealed::make("sietch-list", &text).map_err(|_| Errno::NOMEM));
-    match made {
-        Ok(file) => {
-            debug_assert!(
-                sietch_protocol::sealed::check(file.as_fd(), u64::MAX).is_ok(),
-                "it was just sealed"
-            );
-            Answer::with(Reply::new(ReplyKind::Listed), file)
-        }
+    match sealed(what) {
+        Ok(file) => Answer::with(Reply::new(ReplyKind::Listed), file),
         Err(error) => Answer::refused(error),
     }
 }

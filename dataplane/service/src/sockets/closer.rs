@@ -1,9 +1,9 @@
 //! Closing what an application sent.
 //!
 //! The last `close` of a descriptor can take as long as its owner likes: a file of a file system that the application serves itself is flushed by
-//! asking that application, and a TCP socket may linger. So:
+//! asking that application, a TCP socket may linger, and a Unix socket may hold such descriptors in messages that nobody has received. So:
 //!
-//! 1. A socket is told not to linger, and closed here.
+//! 1. A socket of TCP or UDP is told not to linger, and closed here.
 //! 2. Anything else is closed by threads that come when there is something to close and go when there is not. If [`limits::CLOSERS`] of them hang, it
 //!    waits; if [`limits::UNCLOSED`] wait, what comes then is not closed at all. Whoever does that gets nothing for it: a request with such a
 //!    descriptor is refused.
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 use super::limits;
 
@@ -29,7 +29,7 @@ pub(super) struct Closer(Arc<Mutex<Queue>>);
 impl Closer {
     /// Closes without waiting for anybody.
     pub fn close(&self, descriptor: OwnedFd) {
-        if sockopt::socket_type(&descriptor).is_ok() {
+        if matches!(sockopt::socket_domain(&descriptor), Ok(AddressFamily::INET | AddressFamily::INET6)) {
             // Not every socket has it; those close at once.
             let _ = sockopt::set_socket_linger(&descriptor, None);
             return;
@@ -37,7 +37,7 @@ impl Closer {
         let mut queue = self.queue();
         if queue.waiting.len() >= limits::UNCLOSED {
             tracing::warn!(
-                "a descriptor that is no socket stays open: {} wait to be closed",
+                "a descriptor that may take long to close stays open: {} wait to be closed",
                 limits::UNCLOSED
             );
             std::mem::forget(descriptor);

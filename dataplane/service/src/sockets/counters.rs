@@ -19,10 +19,14 @@ pub struct Counters {
     pub connected: u64,
     /// Connections of the kernel handed to a listener.
     pub handed_over: u64,
+    /// Ports of the host that were published for a listener.
+    pub published: u64,
     /// Requests to connect that no listener of ours fits.
     pub not_ours: u64,
     /// Requests sent to the kernel by a limit.
     pub limited: u64,
+    /// Times that nothing could be accepted for want of descriptors or memory.
+    pub short: u64,
     /// Requests that the rules forbid.
     pub denied: u64,
     /// Connections found to be gone.
@@ -35,7 +39,7 @@ pub struct Counters {
 
 impl Counters {
     /// Names and values, for a page of metrics.
-    pub fn entries(&self) -> [(&'static str, u64); 14] {
+    pub fn entries(&self) -> [(&'static str, u64); 16] {
         [
             ("asked.listen", self.asked_listen),
             ("asked.connect", self.asked_connect),
@@ -45,8 +49,10 @@ impl Counters {
             ("turned_away", self.turned_away),
             ("connected", self.connected),
             ("handed_over", self.handed_over),
+            ("published", self.published),
             ("not_ours", self.not_ours),
             ("limited", self.limited),
+            ("short", self.short),
             ("denied", self.denied),
             ("swept", self.swept),
             ("closed", self.closed),

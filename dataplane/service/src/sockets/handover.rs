@@ -24,6 +24,7 @@ use sietch_ring::stream::Memory;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::listeners::{Open, Waiting};
+use super::publish::LeadsTo;
 use super::run::Service;
 use super::table::{Application, Connection, ConnectionId, Listener, ListenerId, Names};
 
@@ -37,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One message. The descriptors are named beside each.
 #[derive(Debug, Serialize, Deserialize)]
 enum Piece {
-    /// The listening socket of the service.
+    /// The listening socket of the service; where the kernel tells of closed placeholders.
     Begin { version: u32 },
     /// The service's end of the pair; the kernel's listening socket, if there is one.
     Listener {
@@ -50,6 +51,9 @@ enum Piece {
         backlog: u32,
         pid: i32,
         cookie: u64,
+        /// A published port: the name of the listener to which it leads, which came before.
+        #[serde(default)]
+        leads_to: Option<String>,
     },
     /// The common memory and both private pages.
     Connection {
@@ -60,6 +64,8 @@ enum Piece {
         names: [SocketAddr; 2],
         accepted: [SocketAddr; 2],
         cookies: [u64; 2],
+        #[serde(default)]
+        watches: [Option<i32>; 2],
     },
     /// The accepting end's placeholder, which waits at a listener.
     WaitingStream { listener: ListenerId, id: ConnectionId },
@@ -122,14 +128,15 @@ fn take<const COUNT: usize>(received: &mut Descriptors) -> io::Result<[OwnedFd; 
     <[OwnedFd; COUNT]>::try_from(found).map_err(|_| broken("a piece came without its descriptors"))
 }
 
-/// The socket on which programs ask, from a predecessor that has answered [`ReplyKind::Handover`].
-pub(super) fn begin(predecessor: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// The socket on which programs ask and where the kernel tells of closed placeholders, from a predecessor that has answered [`ReplyKind::Handover`].
+pub(super) fn begin(predecessor: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
     wait_for_peer(predecessor)?;
     let mut received = Descriptors::default();
     match receive(predecessor, &mut received)? {
         Piece::Begin { version: VERSION } => {
-            let [socket] = take(&mut received)?;
-            Ok(socket)
+            let mut descriptors = received.into_iter().flatten();
+            let socket = descriptors.next().ok_or(broken("it begins without its socket"))?;
+            Ok((socket, descriptors.next()))
         }
         Piece::Begin { version } => Err(broken(&format!("its version {version} is not {VERSION}"))),
         _ => Err(broken("it does not begin")),
@@ -142,7 +149,8 @@ impl Service {
         let to = to.as_fd();
         wait_for_peer(to)?;
         send_message(to, Reply::new(ReplyKind::Handover).as_bytes(), &[], SendFlags::empty())?;
-        send(to, &Piece::Begin { version: VERSION }, &[self.server.as_fd()])?;
+        let first: Vec<_> = std::iter::once(self.server.as_fd()).chain(self.registry.ends()).collect();
+        send(to, &Piece::Begin { version: VERSION }, &first)?;
         for (id, found) in self.table.connections() {
             let Some(entry) = self.registry.get(id) else { continue };
             let piece = Piece::Connection {
@@ -153,12 +161,17 @@ impl Service {
                 names: [found.names.local, found.names.peer],
                 accepted: [found.accepted.local, found.accepted.peer],
                 cookies: entry.cookies,
+                watches: entry.watches,
             };
             let [first, second] = &entry.memory.private;
             send(to, &piece, &[entry.memory.common.as_fd(), first.as_fd(), second.as_fd()])?;
         }
         for (id, found) in self.table.listeners() {
             let Some(open) = self.open.get(&id) else { continue };
+            if open.leads_to.as_ref().is_some_and(|to| to.vnic.is_some()) {
+                // It ends with the VNIC's listener, which its program makes again, and publishes again.
+                continue;
+            }
             let piece = Piece::Listener {
                 id,
                 uid: found.application.uid,
@@ -169,6 +182,7 @@ impl Service {
                 backlog: found.backlog,
                 pid: found.pid,
                 cookie: open.cookie,
+                leads_to: open.leads_to.as_ref().map(|to| to.name.clone()),
             };
             let descriptors: Vec<_> =
                 std::iter::once(open.pair.as_fd()).chain(open.kernel.as_ref().map(AsFd::as_fd)).collect();
@@ -201,7 +215,7 @@ impl Service {
         let mut received = Descriptors::default();
         loop {
             match receive(from, &mut received)? {
-                Piece::Connection { id, client, server, namespace, names, accepted, cookies } => {
+                Piece::Connection { id, client, server, namespace, names, accepted, cookies, watches } => {
                     let [common, first, second] = take(&mut received)?;
                     let application = |(uid, id)| Application { uid, id };
                     let names_of = |[local, peer]: [SocketAddr; 2]| Names { local, peer };
@@ -213,7 +227,8 @@ impl Service {
                         accepted: names_of(accepted),
                     };
                     self.table.restore_connection(id, connection);
-                    self.registry.insert(id, Memory { common, private: [first, second] }, cookies);
+                    let memory = Memory { common, private: [first, second] };
+                    self.registry.insert(id, memory, cookies, watches);
                 }
                 Piece::Listener {
                     id,
@@ -225,6 +240,7 @@ impl Service {
                     backlog,
                     pid,
                     cookie,
+                    leads_to,
                 } => {
                     let mut descriptors = received.iter_mut().filter_map(Option::take);
                     let pair = descriptors.next().ok_or(broken("a listener came without its pair"))?;
@@ -232,7 +248,9 @@ impl Service {
                     let application = Application { uid, id: application };
                     let listener = Listener { application, namespace, name, only_ipv6, backlog, pid };
                     self.table.restore_listener(id, listener);
-                    self.open_listener(id, Open { pair, cookie, kernel, waiting: VecDeque::new() })?;
+                    let leads_to = leads_to.map(|name| LeadsTo { vnic: None, name });
+                    let open = Open { pair, cookie, kernel, leads_to, waiting: VecDeque::new() };
+                    self.open_listener(id, open)?;
                 }
                 Piece::WaitingStream { listener, id } => {
                     let [placeholder] = take(&mut received)?;

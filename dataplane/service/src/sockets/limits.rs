@@ -31,10 +31,17 @@ pub const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// New requests and new kernel connections of one listener that are taken in one turn, before the others have theirs.
 pub const PER_TURN: usize = 32;
 
+/// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`, where nobody changed it), for some 350,000 connections.
+pub const DESCRIPTORS: u64 = 1 << 20;
+
 /// Descriptors that the service keeps for itself, and for requests: the rest is for connections, three each.
 pub const SPARE_DESCRIPTORS: usize = 2048;
 
-/// How often it is looked which connections are gone, while there are any.
+/// How long after the close of a placeholder what is gone is taken out: many together, so that a load of short connections wakes the service two hundred
+/// times a second for it and not ten thousand times. Who needs a name or a descriptor before has it at once.
+pub const BURY: Duration = Duration::from_millis(5);
+
+/// How often it is looked which connections are gone, while there are any of which the kernel does not tell.
 pub const SWEEP: Duration = Duration::from_secs(10);
 
 /// It is also looked when so many were made since: a program that connects for each request must not fill the registry.
@@ -54,8 +61,8 @@ pub const PROBES: usize = 64;
 /// serves is closed when that application pleases.
 pub const CLOSERS: usize = 16;
 
-/// Descriptors that wait for such a thread.
-pub const UNCLOSED: usize = 1024;
+/// Descriptors that wait for such a thread: those of a listener that ends with all its backlog, twice.
+pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 
 /// Applications that are remembered as revoked, the latest ones: each is a program that was started once, and its number is never given again.
 pub const REVOKED: usize = 1024;

@@ -12,13 +12,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Descriptors, Name, Relisten, receive_message, send_message,
+    Arrival, ArrivalKind, Descriptors, Name, Relisten, receive_all, send_message,
 };
 use sietch_socket::kernel::unreceived;
 use zerocopy::IntoBytes as _;
 
+use super::publish::LeadsTo;
 use super::run::{Service, Token};
 use super::table::{ConnectionId, ListenerId};
 use super::{administration, kernel, limits};
@@ -32,6 +33,8 @@ pub(super) struct Open {
     pub cookie: u64,
     /// The kernel's listening socket.
     pub kernel: Option<OwnedFd>,
+    /// A port of the host that was published for another listener, whose pair this is.
+    pub leads_to: Option<LeadsTo>,
     pub waiting: VecDeque<Waiting>,
 }
 
@@ -55,8 +58,12 @@ pub(super) enum Handed {
     Gone,
 }
 
-/// What is watched on a listener with room, and on one without.
-const PAIR: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
+impl Open {
+    /// What is watched on a listener with room. What the program says over a pair is for the listener to which a published port leads.
+    fn events(&self) -> EventFlags {
+        if self.leads_to.is_some() { EventFlags::empty() } else { EventFlags::IN.union(EventFlags::RDHUP) }
+    }
+}
 
 impl Service {
     /// Whether a connection would be beyond the backlog. As in the kernel, a backlog of n lets n + 1 wait.
@@ -147,7 +154,10 @@ impl Service {
             let Some(open) = self.open.get(&id) else { return true };
             let mut bytes = [0; 64];
             let mut received = Descriptors::default();
-            let found = receive_message(open.pair.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT);
+            let found =
+                receive_all(open.pair.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT, |sent| {
+                    self.closer.close(sent)
+                });
             let strange =
                 received.iter_mut().filter_map(Option::take).map(|sent| self.closer.close(sent)).count();
             match found {
@@ -208,9 +218,8 @@ impl Service {
                     | Errno::TIMEDOUT,
                 ) => {}
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.sweep_now();
                     self.watch_kernel(id, false);
-                    return self.rest();
+                    return self.is_short();
                 }
                 // It listens no more: somebody shut it down.
                 Err(_) => return self.close_listener(id),
@@ -222,7 +231,7 @@ impl Service {
     pub(super) fn watch(&mut self, id: ListenerId) {
         let Some(open) = self.open.get(&id) else { return };
         let full = !open.waiting.is_empty();
-        let flags = if full { PAIR | EventFlags::OUT } else { PAIR };
+        let flags = if full { open.events() | EventFlags::OUT } else { open.events() };
         self.modify(&open.pair, Token::Pair(id), flags);
         self.watch_kernel(id, !full);
     }
@@ -238,11 +247,13 @@ impl Service {
     /// # Errors
     /// Those of epoll.
     pub(super) fn open_listener(&mut self, id: ListenerId, open: Open) -> Result<(), Errno> {
-        self.add(&open.pair, Token::Pair(id), PAIR)?;
+        self.add(&open.pair, Token::Pair(id), open.events())?;
         if let Some(kernel) = &open.kernel {
             self.add(kernel, Token::Kernel(id), EventFlags::IN)?;
         }
-        self.registry.insert_listener(id, open.cookie);
+        if open.leads_to.is_none() {
+            self.registry.insert_listener(id, open.cookie);
+        }
         self.open.insert(id, open);
         Ok(())
     }
@@ -252,17 +263,28 @@ impl Service {
         self.table.close(id);
         let Some(open) = self.open.remove(&id) else { return };
         self.counters.closed += 1;
-        self.registry.remove_listener(open.cookie);
         self.remove(&open.pair);
-        for waiting in open.waiting {
-            if let Waiting::Stream(connection, _) = waiting {
-                self.table.disconnect(connection);
-                if let Some(entry) = self.registry.remove(connection) {
-                    // Whoever connected sees a reset, not an end. A page that cannot be written says less.
-                    let _ = administration::cut(&entry.memory);
-                }
-            }
+        if open.leads_to.is_none() {
+            self.registry.remove_listener(open.cookie);
+            // Published ports have this pair too: closing it here would not be its end.
+            let _ = rustix::net::shutdown(&open.pair, Shutdown::Both);
         }
+        for waiting in open.waiting {
+            let socket = match waiting {
+                Waiting::Kernel(_, socket) => socket,
+                Waiting::Stream(connection, placeholder) => {
+                    self.table.disconnect(connection);
+                    if let Some(entry) = self.registry.remove(connection) {
+                        // Whoever connected sees a reset, not an end. A page that cannot be written says less.
+                        let _ = administration::cut(&entry.memory);
+                    }
+                    placeholder
+                }
+            };
+            self.closer.close(socket);
+        }
+        // What the program has said and nobody has read.
+        self.closer.close(open.pair);
         if let Some(kernel) = open.kernel {
             // Others may hold it too: then its entry would outlive this descriptor.
             self.remove(&kernel);

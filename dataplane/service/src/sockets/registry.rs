@@ -2,18 +2,20 @@
 //!
 //! 1. A placeholder is known by its socket's cookie, a number that the kernel gives to no other socket. Whoever sends a placeholder has it, and so
 //!    may have what belongs to it.
-//! 2. A connection is gone when neither placeholder exists any more. Nobody tells: now and then the kernel is asked for all Unix sockets
-//!    (`sock_diag`), and what is missing twice in a row is taken out. Twice, because a list that is read while others change it may skip one.
+//! 2. A connection is gone when neither placeholder exists any more. The kernel tells of the end of each ([`Registry::bury`]). Where it could not be
+//!    asked to, it is asked now and then for all Unix sockets (`sock_diag`), and what is missing twice in a row is taken out. Twice, because a
+//!    list that is read while others change it may skip one.
 //! 3. The descriptors here hold the memory of a connection; the memory goes with them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, sockopt};
 use sietch_ring::stream::Memory;
 
+use super::ends::{Ends, Watch};
 use super::table::{ConnectionId, ListenerId};
 
 /// What a placeholder stands for.
@@ -32,6 +34,9 @@ pub struct Entry {
     pub memory: Memory,
     /// Its placeholders.
     pub cookies: [u64; 2],
+    /// Their watches; `None` where there is none, or where it has told what it had to tell.
+    pub watches: [Option<Watch>; 2],
+    closed: [bool; 2],
     missed: u8,
     found: bool,
 }
@@ -42,6 +47,9 @@ pub struct Registry {
     entries: BTreeMap<ConnectionId, Entry>,
     cookies: HashMap<u64, Placeholder>,
     made: usize,
+    ends: Ends,
+    /// Connections of which the kernel does not tell.
+    unwatched: usize,
 }
 
 /// The number that the kernel gives to this socket and to no other.
@@ -53,13 +61,73 @@ pub fn cookie(socket: impl AsFd) -> rustix::io::Result<u64> {
 }
 
 impl Registry {
+    /// Has the placeholders of a connection watched that is about to be entered.
+    pub fn watch(&self, placeholders: [&OwnedFd; 2]) -> [Option<Watch>; 2] {
+        placeholders.map(|placeholder| self.ends.watch(placeholder))
+    }
+
     /// Enters a connection.
-    pub fn insert(&mut self, id: ConnectionId, memory: Memory, cookies: [u64; 2]) {
+    pub fn insert(
+        &mut self,
+        id: ConnectionId,
+        memory: Memory,
+        cookies: [u64; 2],
+        watches: [Option<Watch>; 2],
+    ) {
         for (end, cookie) in cookies.into_iter().enumerate() {
             self.cookies.insert(cookie, Placeholder::End(id, end));
         }
-        self.entries.insert(id, Entry { memory, cookies, missed: 0, found: false });
+        for (end, watch) in watches.into_iter().enumerate() {
+            watch.into_iter().for_each(|watch| self.ends.enter(watch, id, end));
+        }
+        self.unwatched += usize::from(watches.contains(&None));
+        let entry = Entry { memory, cookies, watches, closed: [false; 2], missed: 0, found: false };
+        self.entries.insert(id, entry);
         self.made += 1;
+    }
+
+    /// What becomes readable when there is something to [`Registry::bury`].
+    pub fn ends(&self) -> Option<BorrowedFd<'_>> {
+        self.ends.descriptor()
+    }
+
+    /// Goes on with the watches of a predecessor.
+    pub fn inherit(&mut self, ends: OwnedFd) {
+        self.ends.inherit(ends);
+    }
+
+    /// Connections of which the kernel does not tell: those are swept.
+    pub fn unwatched(&self) -> usize {
+        self.unwatched
+    }
+
+    /// Takes out the connections of which the kernel has told that nothing is left, and names them.
+    pub fn bury(&mut self) -> Vec<ConnectionId> {
+        let mut gone = Vec::new();
+        let entries = &mut self.entries;
+        let all = self.ends.hear(|id, end| {
+            if let Some(entry) = entries.get_mut(&id) {
+                entry.watches[end] = None;
+                entry.closed[end] = true;
+                if entry.closed == [true; 2] {
+                    gone.push(id);
+                }
+            }
+        });
+        gone.iter().for_each(|&id| {
+            self.remove(id);
+        });
+        if !all {
+            tracing::warn!("the kernel told of too many ends at once: connections are looked for instead");
+            for entry in self.entries.values_mut() {
+                for watch in &mut entry.watches {
+                    watch.take().into_iter().for_each(|watch| self.ends.forget(watch));
+                }
+                entry.closed = [false; 2];
+            }
+            self.unwatched = self.entries.len();
+        }
+        gone
     }
 
     /// Enters a listener's placeholder.
@@ -83,6 +151,11 @@ impl Registry {
         for cookie in entry.cookies {
             self.cookies.remove(&cookie);
         }
+        let told = |(watch, &closed): (&Option<Watch>, &bool)| watch.is_some() || closed;
+        if !entry.watches.iter().zip(&entry.closed).all(told) {
+            self.unwatched -= 1;
+        }
+        entry.watches.into_iter().flatten().for_each(|watch| self.ends.forget(watch));
         Some(entry)
     }
 

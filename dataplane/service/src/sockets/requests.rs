@@ -10,14 +10,14 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use sietch_protocol::socket_service::{
-    Descriptors, MOST_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
+    Action, Descriptors, MOST_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
 };
 use sietch_ring::stream::Memory;
 
 use super::kernel::{self, Tcp};
 use super::listeners::{Handed, Open, Waiting};
+use super::publish::LeadsTo;
 use super::registry::{self, Placeholder};
-use super::rules::Action;
 use super::run::Service;
 use super::table::{Application, ConnectionId, Full, Listener, ListenerId, is_loopback};
 
@@ -71,23 +71,20 @@ impl Service {
     ) -> Answer {
         let application = Application { uid: caller.uid, id: request.application };
         let first = sent[0].take();
-        let strange = sent.iter_mut().filter_map(Option::take).map(|other| self.closer.close(other)).count();
-        if strange > 0 {
-            first.into_iter().for_each(|first| self.closer.close(first));
-            self.counters.malformed += 1;
-            return Answer::refused(Errno::INVAL);
-        }
-        if matches!(kind, RequestKind::Listen | RequestKind::Connect)
-            && self.revoked.contains(&request.application)
-        {
-            first.into_iter().for_each(|first| self.closer.close(first));
-            self.counters.denied += 1;
-            return Answer::refused(Errno::ACCESS);
+        let more: Vec<OwnedFd> = sent.iter_mut().filter_map(Option::take).collect();
+        let strange = !more.is_empty() && (kind != RequestKind::Listen || request.flags & REJOIN != 0);
+        let revoked = matches!(kind, RequestKind::Listen | RequestKind::Connect)
+            && self.revoked.contains(&request.application);
+        if strange || revoked {
+            first.into_iter().chain(more).for_each(|sent| self.closer.close(sent));
+            let counter = if strange { &mut self.counters.malformed } else { &mut self.counters.denied };
+            *counter += 1;
+            return Answer::refused(if strange { Errno::INVAL } else { Errno::ACCESS });
         }
         let answer = match (kind, first) {
             (RequestKind::Listen, Some(socket)) => {
                 self.counters.asked_listen += 1;
-                return self.listen(caller, application, request, socket);
+                return self.listen(caller, application, request, socket, more);
             }
             (RequestKind::Connect, Some(socket)) => {
                 self.counters.asked_connect += 1;
@@ -103,7 +100,7 @@ impl Service {
             }
             (RequestKind::Hello, None) => {
                 let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
-                Reply { limit, ..Reply::new(ReplyKind::Here) }.into()
+                Reply::here(limit, &super::BUILD).into()
             }
             (RequestKind::List, None) => self.list(caller),
             (RequestKind::Revoke, None) => self.revoke(caller, request),
@@ -122,6 +119,7 @@ impl Service {
         application: Application,
         request: &Request,
         socket: OwnedFd,
+        published: Vec<OwnedFd>,
     ) -> Answer {
         match self.try_listen(caller, application, request, &socket) {
             Ok((id, pair, placeholder, kernel)) => {
@@ -129,8 +127,13 @@ impl Service {
                 let held = if request.flags & REJOIN == 0 { Ok(socket) } else { self.of_same_name(id) };
                 let opened = held.and_then(|held| {
                     let cookie = registry::cookie(&placeholder)?;
+                    if !published.is_empty() {
+                        let leads_to = LeadsTo { vnic: None, name: name.to_string() };
+                        self.publish(caller, request, &pair, &leads_to, published)?;
+                    }
                     let waiting = std::collections::VecDeque::new();
-                    self.open_listener(id, Open { pair, cookie, kernel: Some(held), waiting })
+                    let open = Open { pair, cookie, kernel: Some(held), leads_to: None, waiting };
+                    self.open_listener(id, open)
                 });
                 match opened {
                     Ok(()) => {
@@ -144,7 +147,7 @@ impl Service {
                 }
             }
             Err(answer) => {
-                self.closer.close(socket);
+                published.into_iter().chain([socket]).for_each(|sent| self.closer.close(sent));
                 *answer
             }
         }
@@ -174,7 +177,7 @@ impl Service {
         if !tcp.listens {
             return Err(no(Errno::INVAL));
         }
-        if !self.rules.allow(Action::Listen, caller.uid, tcp.name.port()) {
+        if !self.rules.allow(Action::Listen, caller.uid, tcp.name) {
             self.counters.denied += 1;
             return Err(no(Errno::ACCESS));
         }
@@ -209,7 +212,7 @@ impl Service {
     }
 
     /// A listener's pair: the service's end and the placeholder.
-    fn pair(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
+    pub(super) fn pair(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
         let (pair, placeholder) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // The kernel doubles it: then a quarter of it is what it calls writable.
@@ -233,7 +236,7 @@ impl Service {
             self.counters.not_ours += 1;
             return Ok(Answer::not_ours());
         };
-        if !self.rules.allow(Action::Connect, application.uid, remote.port()) {
+        if !self.rules.allow(Action::Connect, application.uid, remote) {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
@@ -253,7 +256,12 @@ impl Service {
         if !named && !is_loopback(remote.ip()) && !from_here && !kernel::is_local(fd, remote) {
             return Ok(Answer::not_ours());
         }
-        match self.table.connect(application, listener, bound.then_some(tcp.name), remote) {
+        let name = bound.then_some(tcp.name);
+        let mut made = self.table.connect(application, listener, name, remote);
+        if made.is_err() && self.bury() {
+            made = self.table.connect(application, listener, name, remote);
+        }
+        match made {
             Ok(id) => Ok(self.make(id, listener).unwrap_or_else(|error| {
                 // What it was short of, the kernel may have.
                 tracing::debug!("a connection is left to the kernel: {error}");
@@ -280,7 +288,8 @@ impl Service {
         let memory = Memory::create(self.geometry, names)?;
         memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
-        self.registry.insert(id, memory, cookies);
+        let watches = self.registry.watch([&first, &second]);
+        self.registry.insert(id, memory, cookies, watches);
         match self.hand_over(listener, Waiting::Stream(id, second)) {
             Handed::Over | Handed::Full => {}
             Handed::Gone => {
@@ -311,7 +320,11 @@ impl Service {
             }
             Some(Placeholder::Listener(id)) => {
                 let local = self.table.listener(id).map_or(Name::NONE, |listener| listener.name.into());
-                Reply { local, ..Reply::new(ReplyKind::Listener) }.into()
+                let mut answer = Answer::from(Reply { local, ..Reply::new(ReplyKind::Listener) });
+                // What its program keeps over the death of this service; short of descriptors it makes a new one then.
+                let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
+                answer.own[0] = kernel.and_then(|kernel| kernel.try_clone().ok());
+                answer
             }
             None => Reply::new(ReplyKind::Unknown).into(),
         }

@@ -1,7 +1,7 @@
 //! The loop of the socket service.
 //!
 //! 1. It sleeps until somebody connects, asks, arrives, hangs up, or a command comes. An idle service uses no processor; while there are connections
-//!    it wakes every [`limits::SWEEP`] to see which are gone.
+//!    of which the kernel does not tell when they are gone it wakes every [`limits::SWEEP`] to see which are.
 //! 2. Each turn takes what is ready, a bounded amount of each.
 //! 3. A request is one message: it is received, judged, answered, and its connection closed. What does not come in time is closed as well.
 //! 4. When descriptors or memory are short it rests for a moment, and asks again.
@@ -21,11 +21,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::socket_service::{
-    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, receive_message,
-    send_message,
+    ARRIVAL_BYTES, Action, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules,
+    receive_all, send_message,
 };
-use sietch_ring::stream::Geometry;
-use sietch_socket::kernel::unreceived;
+use sietch_ring::stream::{Geometry, Memory};
+use sietch_socket::kernel::{refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
 use super::closer::Closer;
@@ -35,13 +35,15 @@ use super::limits;
 use super::listeners::Open;
 use super::registry::Registry;
 use super::requests::{Answer, Caller};
-use super::rules::Rules;
-use super::table::{ListenerId, Table};
+use super::table::{Connection, ListenerId, Table};
 use super::watchdog::Watchdog;
 use crate::tcp::Asked;
 
 /// Pauses when something is short.
 const REST: Duration = Duration::from_millis(50);
+
+/// How often it is said.
+const COMPLAIN: Duration = Duration::from_secs(60);
 
 /// What is needed to serve.
 #[derive(Debug)]
@@ -72,8 +74,48 @@ pub enum Command {
     Sweep,
     /// Where requests go that name a VNIC; without one they are refused.
     Vnics(Sender<Asked>),
+    /// Two programs of one VNIC were connected: from now on it is a connection as those of the host's addresses are.
+    Enter(Box<Paired>),
+    /// An application that had something on a VNIC gets nothing any more.
+    Revoked([u8; 16]),
     /// End the loop.
     Stop,
+}
+
+/// A connection between two programs that was made elsewhere.
+#[derive(Debug)]
+pub struct Paired {
+    /// Who, and where.
+    pub connection: Connection,
+    /// What both ends have.
+    pub memory: Memory,
+    /// Their placeholders.
+    pub cookies: [u64; 2],
+}
+
+/// How others tell the service something.
+#[derive(Debug)]
+pub struct Registrar {
+    /// To its loop.
+    pub commands: Sender<Command>,
+    /// What wakes it.
+    pub bell: OwnedFd,
+}
+
+impl Registrar {
+    /// Tells it. A service that has ended hears nothing, and needs nothing.
+    pub fn tell(&self, command: Command) {
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Another one.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { commands: self.commands.clone(), bell: self.bell.try_clone()? })
+    }
 }
 
 /// What there is, for other threads to read.
@@ -114,6 +156,7 @@ pub(super) enum Token {
     Request(u64),
     Pair(ListenerId),
     Kernel(ListenerId),
+    Ends,
 }
 
 impl Token {
@@ -124,6 +167,7 @@ impl Token {
             Self::Request(number) => number << 3 | 2,
             Self::Pair(id) => id << 3 | 3,
             Self::Kernel(id) => id << 3 | 4,
+            Self::Ends => 5,
         }
     }
 
@@ -135,6 +179,7 @@ impl Token {
             2 => Some(Self::Request(number)),
             3 => Some(Self::Pair(number)),
             4 => Some(Self::Kernel(number)),
+            5 => Some(Self::Ends),
             _ => None,
         }
     }
@@ -160,7 +205,11 @@ pub(super) struct Service {
     users: BTreeMap<u32, usize>,
     last: u64,
     resting: Option<Instant>,
+    /// When it was last said that descriptors are short.
+    complained: Option<Instant>,
     swept_at: Instant,
+    /// Ends were closed; when they are looked at.
+    bury_at: Option<Instant>,
     pub table: Table,
     pub registry: Registry,
     pub open: BTreeMap<ListenerId, Open>,
@@ -187,20 +236,20 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
     let mut service = match socket {
         Source::New(socket) => Service::new(socket, rules, geometry)?,
         Source::Predecessor(predecessor) => {
-            let socket = handover::begin(predecessor.as_fd())?;
+            let (socket, ends) = handover::begin(predecessor.as_fd())?;
             let mut service = Service::new(socket, rules, geometry)?;
+            ends.into_iter().for_each(|ends| service.registry.inherit(ends));
             service.inherit(predecessor.as_fd())?;
             service
         }
     };
     service.add(&service.server, Token::Server, EventFlags::IN)?;
     service.add(bell, Token::Bell, EventFlags::IN)?;
+    if let Some(ends) = service.registry.ends() {
+        service.add(ends, Token::Ends, EventFlags::IN)?;
+    }
     let mut events = Vec::with_capacity(256);
     loop {
-        service.obey(commands);
-        if service.over {
-            return Ok(());
-        }
         let now = Instant::now();
         service.tend(now);
         board.note(service.shown());
@@ -211,6 +260,8 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+        // Before what was asked after a command: events come in no order.
+        service.obey(commands);
         for event in &events {
             if service.over {
                 return Ok(());
@@ -220,14 +271,16 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
                 Some(Token::Server) => service.welcome(),
                 Some(Token::Bell) => {
                     let _ = rustix::io::read(bell, &mut [0_u8; 64]);
-                    // Before what was asked after the command.
-                    service.obey(commands);
                 }
                 Some(Token::Request(number)) => service.read(number),
                 Some(Token::Pair(id)) => service.attend(id, flags),
                 Some(Token::Kernel(id)) => service.accept_from_kernel(id),
+                Some(Token::Ends) => service.bury_soon(),
                 None => {}
             }
+        }
+        if service.over {
+            return Ok(());
         }
     }
 }
@@ -243,8 +296,10 @@ impl Service {
             users: BTreeMap::new(),
             last: 0,
             resting: None,
+            complained: None,
             swept_at: Instant::now(),
-            table: Table::default(),
+            bury_at: None,
+            table: Table::beginning_at(u16::from_ne_bytes(random()?)),
             registry: Registry::default(),
             open: BTreeMap::new(),
             closer: Closer::default(),
@@ -265,9 +320,23 @@ impl Service {
                 Ok(Command::Rules(rules)) => self.rules = rules,
                 Ok(Command::Vnics(vnics)) => self.vnics = Some(vnics),
                 Ok(Command::Sweep) => self.sweep_now(),
+                Ok(Command::Enter(paired)) => self.enter(*paired),
+                Ok(Command::Revoked(application)) => self.remember_revoked(application),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return self.over = true,
                 Err(TryRecvError::Empty) => return,
             }
+        }
+    }
+
+    /// Takes a connection over that was made on a VNIC: it is found after exec and in messages, listed, revoked, and handed to a successor. Beyond
+    /// the limits it is nothing of that, and goes on all the same.
+    fn enter(&mut self, paired: Paired) {
+        if self.registry.len() >= self.most_connections {
+            return;
+        }
+        if let Some(id) = self.table.enter(paired.connection) {
+            // Nobody watches its ends here: it is found to be gone when the kernel is asked.
+            self.registry.insert(id, paired.memory, paired.cookies, [None, None]);
         }
     }
 
@@ -280,10 +349,8 @@ impl Service {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => {
-                    // Descriptors are short: those of connections that are gone may help.
-                    self.sweep_now();
                     self.modify(&self.server, Token::Server, EventFlags::empty());
-                    return self.rest();
+                    return self.is_short();
                 }
             }
         }
@@ -295,7 +362,8 @@ impl Service {
         let own = self.users.get(&caller.uid).copied().unwrap_or(0);
         if own >= limits::REQUESTS_PER_USER || self.asking.len() >= limits::REQUESTS {
             self.counters.turned_away += 1;
-            return;
+            // A request may lie in it.
+            return self.closer.close(socket);
         }
         self.last += 1;
         let number = self.last;
@@ -315,14 +383,22 @@ impl Service {
         // One more than a request has, so that a longer message is told apart.
         let mut bytes = [0; REQUEST_BYTES + 1];
         let mut received = Descriptors::default();
-        let found = receive_message(asking.socket.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT);
+        let found =
+            receive_all(asking.socket.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT, |sent| {
+                self.closer.close(sent)
+            });
         if matches!(found, Err(Errno::AGAIN | Errno::INTR)) {
             return;
         }
         let Some(Asking { socket, caller, .. }) = self.dismiss(number) else { return };
         let (length, complete) = match found {
             Ok((length, complete)) => (length, complete),
-            Err(_) => return,
+            Err(_) => return self.closer.close(socket),
+        };
+        let Some(socket) = self.with_nothing_more(socket) else {
+            received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+            self.counters.malformed += u64::from(length != 0);
+            return;
         };
         let parsed = Request::parse(bytes.get(..length).unwrap_or_default());
         let answer = match parsed {
@@ -336,8 +412,20 @@ impl Service {
                 return;
             }
             Ok((request, kind)) if complete && self.is_for_vnic(&request, kind, &received) => {
-                let uid = caller.uid;
-                return self.pass_on(Asked { uid, request, kind, descriptors: received, socket });
+                return self.pass_on(caller, request, kind, received, socket);
+            }
+            Ok((request, kind @ (RequestKind::List | RequestKind::Revoke)))
+                if complete && request.vnic().is_none() && self.vnics.is_some() =>
+            {
+                let own = self.answer(caller, &request, kind, received);
+                return self.ask_vnics(Asked {
+                    uid: caller.uid,
+                    request,
+                    kind,
+                    descriptors: own.own,
+                    pair: None,
+                    socket,
+                });
             }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
             _ => {
@@ -346,24 +434,98 @@ impl Service {
                     return;
                 }
                 self.counters.malformed += 1;
-                Answer::refused(Errno::PROTO)
+                // Of another version, perhaps: it learns which one is here.
+                Reply::refused(Errno::PROTO).from_build(&super::BUILD).into()
             }
         };
         self.send_answer(&socket, &answer);
+    }
+
+    /// The socket of a request that was read, if nothing else lies in it, as it must be while who asks waits for the answer. Else it is closed elsewhere:
+    /// with it what lies in it is closed, which takes as long as its sender likes.
+    fn with_nothing_more(&self, socket: OwnedFd) -> Option<OwnedFd> {
+        // Before Linux 6.16 something may come still.
+        let _ = refuse_descriptors(&socket);
+        // No room for descriptors, and they are not taken out: nothing is closed by this.
+        match rustix::net::recv(&socket, &mut [0; 1][..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Err(Errno::AGAIN) => Some(socket),
+            _ => {
+                self.closer.close(socket);
+                None
+            }
+        }
     }
 
     /// Whether a request is one about a VNIC. What a socket is that was inherited, this service knows itself if it is one of its own.
     fn is_for_vnic(&self, request: &Request, kind: RequestKind, sent: &Descriptors) -> bool {
         let own = match kind {
             RequestKind::Adopt => sent[0].as_ref().is_some_and(|sent| self.registry.find(sent).is_some()),
-            RequestKind::Listen | RequestKind::Connect | RequestKind::Bind => false,
+            RequestKind::Listen | RequestKind::Connect | RequestKind::Bind | RequestKind::Information => {
+                false
+            }
             _ => true,
         };
         request.vnic().is_some() && !own
     }
 
-    fn pass_on(&mut self, asked: Asked) {
+    /// Has the VNICs add to an answer what they know; what this service knows goes along.
+    fn ask_vnics(&self, asked: Asked) {
+        let Some(vnics) = &self.vnics else { return };
+        let Err(lost) = vnics.send(asked) else { return };
+        let Asked { socket, descriptors: [own, ..], .. } = lost.0;
+        let answer = match own {
+            Some(own) => Answer::with(Reply::new(ReplyKind::Listed), own),
+            None => Answer::refused(Errno::SRCH),
+        };
+        self.send_answer(&socket, &answer);
+    }
+
+    /// Whether the rules allow what is asked of a VNIC. Its own filters, peers and user are judged there.
+    fn rules_allow(&self, caller: Caller, request: &Request, kind: RequestKind) -> bool {
+        let (action, name) = match kind {
+            RequestKind::Listen => (Action::Listen, request.local),
+            RequestKind::Connect => (Action::Connect, request.remote),
+            _ => return true,
+        };
+        match name.address() {
+            Some(name) => self.rules.allow(action, caller.uid, name),
+            // A reservation may hold any name: the library always says which.
+            None => self.rules.0.is_empty(),
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        caller: Caller,
+        request: Request,
+        kind: RequestKind,
+        mut descriptors: Descriptors,
+        socket: OwnedFd,
+    ) {
         self.counters.asked_other += 1;
+        let wants = matches!(kind, RequestKind::Listen | RequestKind::Connect | RequestKind::Bind);
+        let revoked = wants && self.revoked.contains(&request.application);
+        if revoked || !self.rules_allow(caller, &request, kind) {
+            descriptors.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+            self.counters.denied += 1;
+            return self.send_answer(&socket, &Answer::refused(Errno::ACCESS));
+        }
+        let pair = if kind == RequestKind::Listen && self.vnics.is_some() {
+            self.publish_for_vnic(caller, &request, &mut descriptors)
+        } else {
+            Ok(None)
+        };
+        let pair = match pair {
+            Ok(pair) => pair,
+            Err(error) => return self.send_answer(&socket, &Answer::refused(error)),
+        };
+        // A VNIC closes what it is sent, and its thread must not hang in that.
+        if let Some(file) = descriptors[0].take_if(|sent| sockopt::socket_type(sent).is_err()) {
+            self.closer.close(file);
+            self.counters.malformed += 1;
+            return self.send_answer(&socket, &Answer::refused(Errno::NOTSOCK));
+        }
+        let asked = Asked { uid: caller.uid, request, kind, descriptors, pair, socket };
         match &self.vnics {
             Some(vnics) => {
                 if let Err(lost) = vnics.send(asked) {
@@ -413,11 +575,16 @@ impl Service {
             && asking.until <= now
         {
             self.counters.turned_away += 1;
-            self.dismiss(number);
+            if let Some(Asking { socket, .. }) = self.dismiss(number) {
+                self.closer.close(socket);
+            }
         }
         let many = self.registry.made() >= limits::SWEEP_AFTER.max(self.registry.len() / 2);
-        if !self.registry.is_empty() && (many || now - self.swept_at >= limits::SWEEP) {
+        if self.registry.unwatched() > 0 && (many || now - self.swept_at >= limits::SWEEP) {
             self.sweep_now();
+        }
+        if self.bury_at.is_some_and(|at| at <= now) {
+            self.bury();
         }
         if self.resting.is_some_and(|until| until <= now) {
             self.resting = None;
@@ -431,8 +598,22 @@ impl Service {
     fn next_deadline(&self) -> Option<Instant> {
         // Requests have their time in the order of their numbers.
         let request = self.asking.first_key_value().map(|(_, asking)| asking.until);
-        let sweep = (!self.registry.is_empty()).then(|| self.swept_at + limits::SWEEP);
-        [request, sweep, self.resting].into_iter().flatten().min()
+        let sweep = (self.registry.unwatched() > 0).then(|| self.swept_at + limits::SWEEP);
+        [request, sweep, self.resting, self.bury_at].into_iter().flatten().min()
+    }
+
+    /// Descriptors or memory are short: who comes waits in the kernel's queue, for accept(2) takes nobody out for whom it has no number. Those of
+    /// connections that are gone may help.
+    pub(super) fn is_short(&mut self) {
+        self.counters.short += 1;
+        if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN) {
+            self.complained = Some(Instant::now());
+            tracing::warn!(
+                "no descriptors are left: new connections wait; raise the hard limit of the service (`ulimit -Hn`, LimitNOFILE)"
+            );
+        }
+        self.sweep_now();
+        self.rest();
     }
 
     /// Something is short: asks again in a moment.
@@ -440,8 +621,35 @@ impl Service {
         self.resting.get_or_insert_with(|| Instant::now() + REST);
     }
 
+    /// Placeholders were closed. Where one is closed, its peer and others are about to be.
+    fn bury_soon(&mut self) {
+        self.bury_at.get_or_insert_with(|| Instant::now() + limits::BURY);
+        if let Some(ends) = self.registry.ends() {
+            self.modify(ends, Token::Ends, EventFlags::empty());
+        }
+    }
+
+    /// Takes out the connections of which the kernel has told the end; whether there were any.
+    pub(super) fn bury(&mut self) -> bool {
+        let gone = self.registry.bury();
+        self.counters.swept += gone.len() as u64;
+        for &id in &gone {
+            self.table.disconnect(id);
+        }
+        if self.bury_at.take().is_some()
+            && let Some(ends) = self.registry.ends()
+        {
+            self.modify(ends, Token::Ends, EventFlags::IN);
+        }
+        !gone.is_empty()
+    }
+
     /// Looks which connections are gone.
     pub(super) fn sweep_now(&mut self) {
+        self.bury();
+        if self.registry.unwatched() == 0 {
+            return;
+        }
         self.swept_at = Instant::now();
         match self.registry.sweep() {
             Ok(gone) => {
@@ -485,6 +693,12 @@ impl Service {
     }
 }
 
+fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bits = [0; BYTES];
+    rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bits)
+}
+
 /// What one arrival takes of a pair.
 fn message_size() -> io::Result<u32> {
     let (one, _other) =
@@ -493,10 +707,16 @@ fn message_size() -> io::Result<u32> {
     Ok(unreceived(&one)?.max(1))
 }
 
-/// As many descriptors as this process may have.
-fn raise_descriptors() -> usize {
+/// Lets this process have as many descriptors as it may: root may have as many as [`limits::DESCRIPTORS`], whatever it was started with. How many that are.
+pub fn raise_descriptors() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let now = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    let most = Some(limits::DESCRIPTORS);
+    let more = Rlimit { current: most, maximum: most };
+    if maximum.is_none_or(|maximum| maximum >= limits::DESCRIPTORS)
+        || setrlimit(Resource::Nofile, more).is_err()
+    {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(limits::DESCRIPTORS);
     usize::try_from(now).unwrap_or(usize::MAX)
 }

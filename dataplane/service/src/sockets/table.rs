@@ -121,6 +121,14 @@ pub struct Table {
 }
 
 impl Table {
+    /// An empty one that looks for ephemeral ports from an arbitrary one on. Connections of a service that died are not known to the next: it should not
+    /// begin with the very ports that they have.
+    pub fn beginning_at(random: u16) -> Self {
+        let of = |first: u16, last: u16| first + random % (last - first + 1);
+        let kernels = of(limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
+        Self { cursors: [of(limits::FIRST_EPHEMERAL, u16::MAX), kernels], ..Self::default() }
+    }
+
     /// Enters a listener.
     ///
     /// # Errors
@@ -216,6 +224,17 @@ impl Table {
         self.applications.entry(connection.server).or_default().accepted += 1;
         self.pairs.insert(pair(&connection), id);
         self.connections.insert(id, connection);
+    }
+
+    /// Enters a connection that came about elsewhere (on a VNIC), unless its application has too many.
+    pub fn enter(&mut self, connection: Connection) -> Option<ConnectionId> {
+        let holding = self.holding(connection.client).ok()?;
+        if holding.connections >= limits::CONNECTIONS_PER_APPLICATION {
+            return None;
+        }
+        let id = self.next();
+        self.restore_connection(id, connection);
+        Some(id)
     }
 
     /// Takes a listener out. Its connections go on.

@@ -11,6 +11,8 @@
 use rustix::io::Errno;
 use sietch_ring::Foreign;
 
+use super::settings::Settings;
+
 /// How an application's side ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
@@ -40,6 +42,12 @@ pub trait Channel {
 
     /// Whether the application will send nothing more and everything that it sent was taken.
     fn has_ended(&self) -> bool;
+
+    /// Whether the application's socket options have changed since [`Channel::take_settings`].
+    fn has_settings(&self) -> bool;
+
+    /// The application's socket options, if they have changed since the last time.
+    fn take_settings(&mut self) -> Option<Settings>;
 
     /// Whether the application has written what no honest one writes: the connection is reset.
     fn is_broken(&self) -> bool;

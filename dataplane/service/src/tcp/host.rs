@@ -8,7 +8,8 @@
 //! 3. The engine sends for all of them and rings once.
 //!
 //! A connection on which nothing has moved for a while ([`super::limits::WARM`]), or at all when the loop is about to sleep ([`Host::rest`]), is *armed*: its
-//! application rings from then on, and it costs nothing until it does ([`Host::rung`]), or the engine has news of it.
+//! application rings from then on, and it costs nothing until it does ([`Host::rung`]), or the engine has news of it. Who was armed for a sleep alone is
+//! looked at again afterwards ([`Host::wake`]): one ring wakes the loop, and the others' applications need not ring as well.
 //!
 //! Flow control is what the two sides have: a full ring leaves bytes in the engine, whose window closes; a full send buffer leaves bytes in the ring,
 //! which fills.
@@ -39,9 +40,10 @@ use sietch_net::{CloseReason, ConnectError, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
 
 use super::channel::{Channel, Departure, Wanted};
-use super::limits::{BACKLOG, CLAIMS_OF_APPLICATION, CONNECTIONS_OF_APPLICATION, LAST_BYTES};
+use super::limits::{BACKLOG, CLAIMS_OF_APPLICATION, CONNECTIONS_OF_APPLICATION, LAST_BYTES, LAST_TURNS};
 use super::metrics::Counters;
 use super::ports::{Name, Ports, Refused};
+use super::settings::Settings;
 use super::slots::Slots;
 
 mod pump;
@@ -68,6 +70,8 @@ pub struct Share {
     pub uid: u32,
     /// Connections.
     pub connections: u32,
+    /// Those of them that came to its listeners.
+    pub accepted: u32,
     /// Ports reserved or listened on.
     pub claims: u32,
     /// Bytes that it has sent to the network.
@@ -118,6 +122,12 @@ struct Connection<C> {
     told_end: bool,
     /// When something last moved.
     moved_at: u64,
+    /// Its socket options, once it has set any.
+    settings: Option<Box<Settings>>,
+    /// Something was written since it was corked: there is a time at which that goes.
+    corked: bool,
+    /// It came to a listener.
+    accepted: bool,
 }
 
 /// See the module.
@@ -133,8 +143,12 @@ pub struct Host<C> {
     /// Claims at which somebody has arrived since the last look.
     news: VecDeque<u64>,
     active: Vec<u64>,
+    /// Those that are armed for the time of a sleep only.
+    resting: Vec<u64>,
     /// Those whose application is gone, and until when they may take; in the order of that.
     leaving: VecDeque<(u64, u64)>,
+    /// Those that hold something back under a cork, and until when; in the order of that.
+    corked: VecDeque<(u64, u64)>,
     events: Vec<Event>,
     /// Connections that are over, until somebody takes note.
     removed: Vec<u64>,
@@ -155,7 +169,9 @@ impl<C: Channel> Host<C> {
             arrivals: BTreeMap::new(),
             news: VecDeque::new(),
             active: Vec::new(),
+            resting: Vec::new(),
             leaving: VecDeque::new(),
+            corked: VecDeque::new(),
             events: Vec::new(),
             removed: Vec::new(),
             now: 0,
@@ -185,8 +201,19 @@ impl<C: Channel> Host<C> {
     }
 
     /// What each application has.
-    pub fn shares(&self) -> impl Iterator<Item = Share> {
-        self.applications.iter().map(|(_, application)| application.share)
+    pub fn shares(&self) -> impl Iterator<Item = (u64, Share)> {
+        self.applications.iter().map(|(key, application)| (key, application.share))
+    }
+
+    /// What an application has.
+    pub fn application_of(&self, application: u64) -> Option<Share> {
+        self.applications.get(application).map(|application| application.share)
+    }
+
+    /// The connections of an application.
+    pub fn connections_of(&self, application: u64) -> Vec<u64> {
+        let own = self.connections.iter().filter(|(_, connection)| connection.application == application);
+        own.map(|(key, _)| key).collect()
     }
 
     /// The application of that name and user; it is forgotten when it has nothing any more.
@@ -194,7 +221,7 @@ impl<C: Channel> Host<C> {
         if let Some(key) = self.by_id.get(&(id, uid)) {
             return *key;
         }
-        let share = Share { id, uid, connections: 0, claims: 0, sent: 0, received: 0 };
+        let share = Share { id, uid, connections: 0, accepted: 0, claims: 0, sent: 0, received: 0 };
         let key = self.applications.insert(Application { share, turn: 0, out: 0, into: 0 });
         self.by_id.insert((id, uid), key);
         key
@@ -366,10 +393,14 @@ impl<C: Channel> Host<C> {
             send_ended: false,
             told_end: false,
             moved_at: self.now,
+            settings: None,
+            corked: false,
+            accepted: !connecting,
         });
         self.engine.set_user(flow, key);
         if let Some(application) = self.applications.get_mut(application) {
             application.share.connections += 1;
+            application.share.accepted += u32::from(!connecting);
         }
         if !connecting {
             self.counters.accepted += 1;
@@ -426,6 +457,8 @@ impl<C: Channel> Host<C> {
         self.removed.push(key);
         if let Some(application) = self.applications.get_mut(connection.application) {
             application.share.connections = application.share.connections.saturating_sub(1);
+            let accepted = u32::from(connection.accepted);
+            application.share.accepted = application.share.accepted.saturating_sub(accepted);
         }
         self.settle_application(connection.application);
     }
@@ -453,6 +486,7 @@ impl<C: Channel> Host<C> {
         let happened = self.take_events();
         let moved = self.pump_all();
         self.end_those_that_linger();
+        self.uncork_those_that_waited();
         let emitted = self.engine.emit(queue, now)?;
         Ok(received > 0 || more || happened || moved || emitted.sent > 0 || emitted.more)
     }
@@ -575,10 +609,28 @@ impl<C: Channel> Host<C> {
         }
     }
 
+    /// What was written under a cork goes after a while, whatever the application does.
+    fn uncork_those_that_waited(&mut self) {
+        while let Some(&(until, key)) = self.corked.front().filter(|(until, _)| *until <= self.now) {
+            debug_assert!(until <= self.now);
+            self.corked.pop_front();
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.corked = false;
+                self.engine.set_corked(connection.flow, false);
+            }
+        }
+    }
+
+    /// The flow of a connection, for who has to tell of it.
+    pub fn flow(&self, key: u64) -> Option<FlowId> {
+        self.connections.get(key).map(|connection| connection.flow)
+    }
+
     /// When the next turn is due even if nothing arrives and nobody rings.
     pub fn next_deadline(&self) -> Option<u64> {
         let leaving = self.leaving.front().map(|(until, _)| *until);
-        [self.engine.next_deadline(), leaving].into_iter().flatten().min()
+        let corked = self.corked.front().map(|(until, _)| *until);
+        [self.engine.next_deadline(), leaving, corked].into_iter().flatten().min()
     }
 
     /// Resets every connection, tells every application `error`, and gives every port back: the VNIC was revoked, or is gone.
@@ -586,19 +638,42 @@ impl<C: Channel> Host<C> {
         for key in self.ports.keys() {
             self.release(key);
         }
-        for key in self.connections.keys() {
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            match connection.phase {
-                Phase::Connecting => {
-                    connection.channel.fail(error);
-                    connection.channel.ring();
-                }
-                Phase::Open => connection.channel.break_off(error),
-                Phase::Leaving | Phase::Over => {}
-            }
-            self.abort(key);
-        }
+        self.connections.keys().into_iter().for_each(|key| self.cut(key, error));
         self.active.clear();
+        self.resting.clear();
         self.leaving.clear();
+        self.corked.clear();
+    }
+
+    /// Ends a connection, both ways: its application hears `error`.
+    fn cut(&mut self, key: u64, error: Errno) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.phase {
+            Phase::Connecting => {
+                connection.channel.fail(error);
+                connection.channel.ring();
+            }
+            Phase::Open => connection.channel.break_off(error),
+            Phase::Leaving | Phase::Over => {}
+        }
+        self.abort(key);
+    }
+
+    /// Takes everything from an application: its ports, and its connections, which end with `error`.
+    pub fn revoke(&mut self, application: u64, error: Errno) {
+        let claims: Vec<u64> = self.ports.of_application(application).map(|(key, _)| key).collect();
+        claims.into_iter().for_each(|claim| self.release(claim));
+        self.connections_of(application).into_iter().for_each(|key| self.cut(key, error));
+    }
+
+    /// Sends what is due to be sent: the resets of connections that [`Host::end`] has ended, before the device is let go.
+    pub fn send_last<Q: NicQueue>(&mut self, queue: &mut Q) {
+        for _ in 0..LAST_TURNS {
+            match self.engine.emit(queue, self.now) {
+                Ok(emitted) if emitted.sent > 0 || emitted.more => {}
+                // All sent; or the device is gone, and the peers find out by themselves.
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 }

@@ -20,6 +20,11 @@ pub const APPLICATION_TURN_BYTES: usize = 1 << 20;
 /// How long a connection on which nothing moves is looked at before it has to ring. Ringing costs its application a system call: a
 /// request every millisecond never does.
 pub const WARM: u64 = 1_000_000;
+/// Emissions in which the resets of all connections leave when a VNIC ends: each takes hundreds of frames, and a device that takes none any more
+/// must not hold up the end.
+pub const LAST_TURNS: usize = 1024;
+/// How long a cork holds what was written: as long as Linux does (tcp(7)), for an application that forgets it.
+pub const CORKED: u64 = SECOND / 5;
 /// How long what an application has sent before it ended may take to be handed to the engine: a peer that takes nothing holds memory no longer than
 /// connections of an engine that nobody owns (its probes are given up after about as long).
 pub const LAST_BYTES: u64 = 60 * SECOND;

@@ -6,14 +6,20 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, sockopt};
+use rustix::thread::sched_getcpu;
 use sietch_protocol::socket_service::Name;
 use sietch_ring::Foreign;
-use sietch_ring::stream::{End, Geometry, Hangup, Memory, Names, STATE_OFFSET, Want, flag, state};
+use sietch_ring::stream::{
+    End, Geometry, Hangup, Memory, Names, OPTIONS_OFFSET, STATE_OFFSET, Want, flag, mark_served, option,
+    state,
+};
 
 use super::channel::{Channel, Departure, Wanted};
+use super::settings::Settings;
 
 /// More bytes than lie in a doorbell unless somebody writes them for fun; the rest is taken when it rings again.
 const RINGS: usize = 256;
@@ -31,6 +37,9 @@ pub struct Link {
     /// Bytes of it were taken.
     took: bool,
     departed: bool,
+    /// Announcements of other options that were heard.
+    news: u32,
+    six: bool,
 }
 
 /// What an application is handed, and how it is known again.
@@ -73,14 +82,24 @@ impl Link {
         let memory = Memory::create(geometry, if connecting { [own, other] } else { [other, own] })?;
         let [zero, one] = memory.private;
         let (page, service) = if connecting { (zero, one) } else { (one, zero) };
+        mark_served(&page)?;
         let (placeholder, given) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let end = End::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have ended in peace, the end of this process is a reset.
         end.abort_on_close(true);
         let cookie = sockopt::socket_cookie(&given)?;
-        let link =
-            Self { end, placeholder, common: memory.common, page, gave: false, took: false, departed: false };
+        let link = Self {
+            end,
+            placeholder,
+            common: memory.common,
+            page,
+            gave: false,
+            took: false,
+            departed: false,
+            news: 0,
+            six: !remote.ip().to_canonical().is_ipv4(),
+        };
         if connecting {
             link.write_state(state::CONNECTING, 0)?;
         }
@@ -90,6 +109,13 @@ impl Link {
     /// The common memory and the application's page.
     pub fn memory(&self) -> [BorrowedFd<'_>; 2] {
         [self.common.as_fd(), self.page.as_fd()]
+    }
+
+    /// Bytes of memory that the connection takes so far.
+    pub fn bytes_used(&self) -> u64 {
+        let blocks =
+            |fd: &OwnedFd| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_blocks.unsigned_abs() * 512);
+        blocks(&self.common) + 2 * blocks(&self.page)
     }
 
     /// What becomes readable when the application rings, and hangs up when it is gone.
@@ -152,14 +178,41 @@ impl Channel for Link {
         self.end.finished_by_peer() && self.end.readable() == 0
     }
 
+    fn has_settings(&self) -> bool {
+        self.end.news() != self.news
+    }
+
+    fn take_settings(&mut self) -> Option<Settings> {
+        let news = self.end.news();
+        if news == self.news {
+            return None;
+        }
+        self.news = news;
+        let mut bytes = [0; option::COUNT * 8];
+        let read = rustix::io::pread(&self.page, &mut bytes, OPTIONS_OFFSET as u64).ok()?;
+        let mut words = [0; option::COUNT];
+        for (word, bytes) in words.iter_mut().zip(bytes.get(..read)?.chunks_exact(8)) {
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        let settings = Settings::of(&words, self.six);
+        if let Some(bytes) = settings.receive_buffer {
+            self.end.private().send_limit.store(bytes.ilog2(), Ordering::Relaxed);
+        }
+        Some(settings)
+    }
+
     fn is_broken(&self) -> bool {
-        !self.departed && self.end.private().has(flag::RESET)
+        !self.departed && (self.end.private().has(flag::RESET) || self.end.is_reset_by_peer())
     }
 
     fn deliver(&mut self, bytes: &[u8]) -> usize {
         let Some(mut send) = self.end.send() else { return 0 };
         let given = send.write(bytes);
-        self.gave |= given > 0;
+        if given > 0 {
+            self.gave = true;
+            // An application on the same processor gives it away sooner.
+            self.end.set_cpu(sched_getcpu() as u32);
+        }
         given
     }
 

@@ -257,6 +257,14 @@ impl Ports {
         self.claims.is_empty()
     }
 
+    /// The claims of an application.
+    pub fn of_application(&self, application: u64) -> impl Iterator<Item = (u64, Claim)> + '_ {
+        self.claims
+            .iter()
+            .filter(move |(_, claim)| claim.name.application == application)
+            .map(|(key, claim)| (key, *claim))
+    }
+
     /// Keys of all claims.
     pub fn keys(&self) -> Vec<u64> {
         self.claims.keys()

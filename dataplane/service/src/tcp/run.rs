@@ -6,7 +6,8 @@
 //!    nothing of it is lost, and its frames, being in its own queue, stay in order.
 //! 3. Every [`placement::PERIOD`] a thread that is awake says what its VNICs took, and whoever comes to it first decides for all ([`placement::decide`]). A thread
 //!    without VNICs ends, but for the first, which sleeps.
-//! 4. A VNIC whose device is gone, or that was taken back, ends: its applications hear ENETDOWN.
+//! 4. A VNIC whose device is gone, or that was taken back, ends: its applications hear ENETDOWN. A pool that ends resets all connections, for
+//!    both sides to hear, and returns when it has.
 //!
 //! How many threads there may be is the caller's: with two cores one, for the applications need the other ([`most_threads`]).
 
@@ -15,6 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -67,6 +69,8 @@ pub struct VnicShown {
     pub name: String,
     /// Thousandths of a core that it took.
     pub busy: u32,
+    /// Nanoseconds for which it had something to do, in all.
+    pub worked: u64,
     /// What was counted.
     pub counters: Counters,
     /// What each application has.
@@ -122,6 +126,8 @@ struct Shared<Q> {
     slots: Vec<Slot<Q>>,
     /// Which slots have a thread.
     running: Mutex<Vec<bool>>,
+    /// Threads that were started.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     sampled: Mutex<Sampled>,
     board: Arc<Board>,
     stopping: AtomicBool,
@@ -169,6 +175,7 @@ impl<Q: Device + Send + 'static> Pool<Q> {
         let shared = Shared {
             slots,
             running,
+            threads: Mutex::new(Vec::new()),
             sampled: Mutex::new(Sampled::default()),
             board: Arc::new(Board::default()),
             stopping: AtomicBool::new(false),
@@ -203,6 +210,14 @@ impl<Q: Device + Send + 'static> Drop for Pool<Q> {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         (0..self.shared.slots.len()).for_each(|slot| self.shared.ring(slot));
+        for thread in std::mem::take(&mut *lock(&self.shared.threads)) {
+            // One that panicked has nothing any more.
+            let _ = thread.join();
+        }
+        // What lay in a letterbox that nobody emptied any more.
+        for slot in &self.shared.slots {
+            lock(&slot.inbox).iter_mut().for_each(|placed| placed.vnic.end(Errno::CONNRESET));
+        }
     }
 }
 
@@ -216,9 +231,12 @@ fn hand_over<Q: Device + Send + 'static>(
     lock(&shared.slots[to].inbox).push(placed);
     if !running[to] {
         let own = Arc::clone(shared);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name(format!("sietch-tcp-{to}"))
             .spawn(move || Thread::new(own, to).run())?;
+        let mut threads = lock(&shared.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
         running[to] = true;
     }
     drop(running);
@@ -268,7 +286,7 @@ impl<Q: Device + Send + 'static> Thread<Q> {
             }
         }
         for placed in &mut self.vnics {
-            placed.vnic.end(Errno::NETDOWN);
+            placed.vnic.end(Errno::CONNRESET);
         }
     }
 
@@ -341,6 +359,7 @@ impl<Q: Device + Send + 'static> Thread<Q> {
         let mut loads = Vec::with_capacity(self.vnics.len());
         for placed in &mut self.vnics {
             let busy = std::mem::take(&mut placed.vnic.busy);
+            placed.vnic.worked += busy;
             let share = (busy.saturating_mul(1000) / elapsed).min(1000) as u32;
             loads.push(Load { vnic: placed.id, share });
             let (counters, shares) = placed.vnic.shown();
@@ -348,6 +367,7 @@ impl<Q: Device + Send + 'static> Thread<Q> {
             shown.vnics.push(VnicShown {
                 name: placed.vnic.name().to_owned(),
                 busy: share,
+                worked: placed.vnic.worked,
                 counters,
                 shares,
             });

@@ -7,9 +7,10 @@
 //! 3. [`Vnic::turn`]: requests, doorbells (at most every [`LOOK`]), one turn of the host, arrivals to their listeners.
 //! 4. [`Vnic::rest`] makes it ready to sleep on [`Vnic::doorbells`].
 //!
-//! Two applications on one VNIC that connect to one another get memory of their own and the service is out of their way, as in host addressing.
+//! Two applications on one VNIC that connect to one another get memory of their own and the service is out of their way, as in host addressing; the socket
+//! service is told of it ([`Registrar`]), and keeps it among its own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
@@ -34,13 +35,16 @@ use super::host::{self, Host, Share};
 use super::link::Link;
 use super::metrics::Counters;
 use super::ports::Ports;
+use crate::sockets::Registrar;
 
+mod administration;
 mod requests;
 #[cfg(test)]
 mod tests;
 
-/// Nanoseconds between two looks at the doorbells of a VNIC that is busy: a look is a system call, and who rings sleeps or has slept.
-pub const LOOK: u64 = 5_000;
+/// Nanoseconds between two looks at the doorbells of a VNIC that is busy: a look is a system call. What was in use just before need not ring,
+/// and who rings for something else sleeps or has slept, beside which this is short.
+pub const LOOK: u64 = 20_000;
 /// Events taken in one look.
 const EVENTS: usize = 64;
 /// Requests taken in one turn.
@@ -116,6 +120,9 @@ pub struct Asked {
     pub kind: RequestKind,
     /// What came with it.
     pub descriptors: Descriptors,
+    /// For [`RequestKind::Listen`]: the pair that the listener is to have, the service's end and the placeholder, where the socket service has
+    /// a part in it (published ports). Shut down when the listener closes.
+    pub pair: Option<[OwnedFd; 2]>,
     /// Where the answer goes.
     pub socket: OwnedFd,
 }
@@ -138,6 +145,16 @@ struct Pair {
     application: u64,
     /// It took no more: it says when it does.
     full: bool,
+    /// Connections of the same VNIC that the pair had no room for.
+    within: VecDeque<Within>,
+}
+
+/// An end of a connection between two applications of the VNIC, on its way to who accepts it.
+#[derive(Debug)]
+struct Within {
+    arrival: Arrival,
+    /// Placeholder, common memory, private page.
+    descriptors: [OwnedFd; 3],
 }
 
 /// A reserved name that is not listened on, and the service's end of what holds it.
@@ -167,6 +184,9 @@ pub struct Vnic<Q> {
     orders: Receiver<Asked>,
     /// Rung when an order was sent.
     bell: OwnedFd,
+    registrar: Option<Registrar>,
+    /// Ids of applications that get nothing any more: they ask at once when they hear that they have nothing.
+    revoked: VecDeque<[u8; 16]>,
     pairs: BTreeMap<u64, Pair>,
     reservations: BTreeMap<u64, Reservation>,
     placeholders: HashMap<u64, Placeholder>,
@@ -175,8 +195,9 @@ pub struct Vnic<Q> {
     next_port: u16,
     looked_at: u64,
     now: u64,
-    /// Nanoseconds for which its turns had something to do.
+    /// Nanoseconds for which its turns had something to do since the last sample, and before.
     pub(super) busy: u64,
+    pub(super) worked: u64,
 }
 
 /// Events say whom they are about by key and, in the bits that no index has, by kind.
@@ -212,7 +233,8 @@ impl Token {
 }
 
 impl<Q: Device> Vnic<Q> {
-    /// Serves `queue` with `engine`. `bell` is a non-blocking descriptor that becomes readable when an order was sent.
+    /// Serves `queue` with `engine`. `bell` is a non-blocking descriptor that becomes readable when an order was sent; `registrar` is told of connections
+    /// between two applications of this VNIC.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -223,6 +245,7 @@ impl<Q: Device> Vnic<Q> {
         engine: Engine,
         orders: Receiver<Asked>,
         bell: OwnedFd,
+        registrar: Option<Registrar>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &bell, EventData::new_u64(Token::Bell.word()), EventFlags::IN)?;
@@ -236,6 +259,8 @@ impl<Q: Device> Vnic<Q> {
             epoll,
             orders,
             bell,
+            registrar,
+            revoked: VecDeque::new(),
             pairs: BTreeMap::new(),
             reservations: BTreeMap::new(),
             placeholders: HashMap::new(),
@@ -244,6 +269,7 @@ impl<Q: Device> Vnic<Q> {
             looked_at: 0,
             now: 0,
             busy: 0,
+            worked: 0,
         })
     }
 
@@ -259,7 +285,7 @@ impl<Q: Device> Vnic<Q> {
 
     /// What was counted, and what each application has.
     pub fn shown(&self) -> (Counters, Vec<Share>) {
-        (self.host.counters(), self.host.shares().collect())
+        (self.host.counters(), self.host.shares().map(|(_, share)| share).collect())
     }
 
     /// One turn. Says whether anything happened.
@@ -294,6 +320,7 @@ impl<Q: Device> Vnic<Q> {
     /// Back from sleep.
     pub fn wake(&mut self) {
         self.queue.disarm();
+        self.host.wake();
         self.looked_at = 0;
     }
 
@@ -316,11 +343,13 @@ impl<Q: Device> Vnic<Q> {
             // Interrupted: the next look is soon.
             return false;
         };
+        let mut asked = false;
         for event in &*events {
             let flags = { event.flags };
             let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
             match Token::of({ event.data }.u64()) {
-                Token::Bell => self.take_orders(),
+                // Last: epoll tells of events in no order, and who closes a name and asks for it again has closed it before.
+                Token::Bell => asked = true,
                 Token::Connection(key) if gone => {
                     self.forget_connection(key);
                     self.host.departed(key);
@@ -331,7 +360,11 @@ impl<Q: Device> Vnic<Q> {
                 Token::Reservation(claim) => self.give_up(claim),
             }
         }
-        !events.is_empty()
+        let any = !events.is_empty();
+        if asked {
+            self.take_orders();
+        }
+        any
     }
 
     fn take_orders(&mut self) {
@@ -353,6 +386,9 @@ impl<Q: Device> Vnic<Q> {
 
     /// Gives a listener the connections that wait for it.
     fn hand_over(&mut self, claim: u64) {
+        if !self.hand_over_within(claim) {
+            return;
+        }
         for _ in 0..ARRIVALS {
             let Some(pair) = self.pairs.get(&claim).filter(|pair| !pair.full) else { return };
             let application = pair.application;
@@ -372,6 +408,24 @@ impl<Q: Device> Vnic<Q> {
         }
         // The rest has its turn with the pair's next event, which is at once.
         self.watch_pair(claim, true);
+    }
+
+    /// The same with those of this VNIC. `false`: the pair took no more.
+    fn hand_over_within(&mut self, claim: u64) -> bool {
+        let Some(pair) = self.pairs.get_mut(&claim).filter(|pair| !pair.full) else { return false };
+        while let Some(within) = pair.within.front() {
+            let descriptors = within.descriptors.each_ref().map(AsFd::as_fd);
+            let message = within.arrival.as_bytes();
+            match send_message(pair.socket.as_fd(), message, &descriptors, SendFlags::DONTWAIT) {
+                Err(Errno::AGAIN | Errno::TOOMANYREFS) => {
+                    self.watch_pair(claim, true);
+                    return false;
+                }
+                // Lost with its listener, if not handed over: who connected hears a reset.
+                Ok(()) | Err(_) => drop(pair.within.pop_front()),
+            }
+        }
+        true
     }
 
     fn offer(&mut self, claim: u64, application: u64, arrival: &host::Arrival) -> Result<(), Errno> {
@@ -438,6 +492,7 @@ impl<Q: Device> Vnic<Q> {
         if let Some(pair) = self.pairs.remove(&claim) {
             self.placeholders.remove(&pair.cookie);
             let _ = epoll::delete(&self.epoll, &pair.socket);
+            hang_up(&pair);
         }
         self.host.release(claim);
     }
@@ -453,9 +508,11 @@ impl<Q: Device> Vnic<Q> {
         }
     }
 
-    /// Ends everything: the VNIC was taken back, or is gone.
+    /// Ends everything: the VNIC was taken back or is gone, or the service ends. Peers are sent resets, if that is still possible.
     pub fn end(&mut self, error: Errno) {
         self.host.end(error);
+        self.host.send_last(&mut self.queue);
+        self.pairs.values().for_each(hang_up);
         self.pairs.clear();
         self.reservations.clear();
         self.placeholders.clear();
@@ -466,6 +523,11 @@ impl<Q: Device> Vnic<Q> {
     fn own_listener(&self, remote: SocketAddr) -> Option<u64> {
         self.host.ports().is_ours(remote.ip()).then(|| self.host.ports().listener(remote, self.now))?
     }
+}
+
+/// Others may hold the service's end too: closing it would not be its end.
+fn hang_up(pair: &Pair) {
+    let _ = rustix::net::shutdown(&pair.socket, rustix::net::Shutdown::Both);
 }
 
 impl Device for sietch_nic::shm::Endpoint {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{
@@ -95,6 +95,23 @@ impl Place {
     pub fn tell(&self, command: Command) {
         self.commands.send(command).expect("a service in this process serves");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("a service in this process serves");
+        // The bell is read in the turn in which the command is obeyed; before, a request may be answered as if there were none.
+        let start = Instant::now();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&none)) == Ok(1) {
+            assert!(start.elapsed() < PATIENCE, "it does not hear");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A connection to it, over which nothing was said yet.
+    pub fn open(&self) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .expect("a descriptor");
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&self.socket).expect("a path"))
+            .expect("it serves");
+        socket
     }
 
     pub fn call(&self, request: &Request, send: &[BorrowedFd<'_>]) -> Result<(Reply, Descriptors), Errno> {
@@ -119,7 +136,21 @@ impl Place {
         self.board.read()
     }
 
+    /// What was noted last, without a descriptor.
+    pub fn noted(&self) -> Shown {
+        self.board.read()
+    }
+
     pub fn until(&self, right: impl Fn(&Shown) -> bool) -> Shown {
+        self.wait(right, || self.tell(Command::Sweep))
+    }
+
+    /// The same, and nobody tells the service to look.
+    pub fn until_by_itself(&self, right: impl Fn(&Shown) -> bool) -> Shown {
+        self.wait(right, std::thread::yield_now)
+    }
+
+    fn wait(&self, right: impl Fn(&Shown) -> bool, between: impl Fn()) -> Shown {
         let start = Instant::now();
         loop {
             let shown = self.shown();
@@ -127,7 +158,7 @@ impl Place {
                 return shown;
             }
             assert!(start.elapsed() < PATIENCE, "{shown:?}");
-            self.tell(Command::Sweep);
+            between();
         }
     }
 }

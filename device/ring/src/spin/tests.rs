@@ -79,3 +79,31 @@ fn two_loops_that_wait_for_each_other_wake_up_for_good() {
     }
     assert_eq!(asleep, [false, false], "waits of {waits:?}");
 }
+
+#[test]
+fn on_a_crowded_core_the_loop_sleeps_at_once_and_tries_more_and_more_seldom() {
+    let mut spin = Spin::up_to(LONGEST);
+    let (mut now, mut tried, begun) = (1_000_000_000, 0, 1_000_000_000);
+    while now < begun + 10_000_000_000 {
+        match spin.idle(now) {
+            Idle::Look => now += 500,
+            Idle::Yield => {
+                // Another's slice; then there is something to do.
+                now += 4_000_000;
+                tried += 1;
+                spin.busy(now);
+            }
+            Idle::Sleep => {
+                now += 20_000;
+                spin.busy(now);
+            }
+        }
+    }
+    assert!((20..60).contains(&tried), "{tried}");
+    // Who has cores to spare goes on.
+    let mut spin = Spin::for_ever();
+    for _ in 0..100 {
+        now += 4_000_000;
+        assert_ne!(spin.idle(now), Idle::Sleep);
+    }
+}

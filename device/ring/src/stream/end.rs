@@ -26,16 +26,20 @@ pub enum Hangup {
     Reset,
 }
 
-/// What an edge-triggered watcher compares: it changes when, and only when, something has arrived or been read.
+/// What an edge-triggered watcher compares: each changes when, and only when, Linux would wake those who poll the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
-    /// What the other has published.
-    pub tail: u64,
-    /// What it has read.
-    pub head: u64,
-    /// [`Private::flags`] of this end.
-    pub flags: u32,
+    /// Bytes that the other has published: more of them wake who waits for data.
+    pub arrived: u64,
+    /// What wakes everybody (`sk_state_change`): the set-up's end, the other's end, a reset, the own shutdowns.
+    pub changes: u32,
+    /// [`End::is_closing`], which is no edge.
+    pub closing: bool,
 }
+
+/// What an end said about closing, as it was read once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint(u64);
 
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
 #[derive(Debug)]
@@ -191,19 +195,35 @@ impl End {
         self.publish_flags(tail::CLOSING | unread);
     }
 
+    /// Resets the connection, whoever else holds this end: the other has a reset from now on, and so have all holders here, who know of it. The caller
+    /// rings ([`End::ring_for_data`]).
+    pub fn reset(&self) {
+        self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
+        self.publish_flags(0);
+    }
+
     /// The flags that go with every tail of this end.
+    #[inline]
     pub(super) fn tail_flags(&self) -> u64 {
         let flags = self.private().flags.load(Ordering::Relaxed);
+        if flags & (flag::SHUT_WR | flag::ABORT_ON_CLOSE | flag::HAS_RESET) == 0 {
+            return 0;
+        }
         let fin = if flags & flag::SHUT_WR == 0 { 0 } else { tail::FIN };
         let abort = if flags & flag::ABORT_ON_CLOSE == 0 { 0 } else { tail::ABORT };
-        fin | abort
+        let reset = if flags & flag::HAS_RESET == 0 { 0 } else { tail::RESET | tail::CLOSING };
+        fin | abort | reset
     }
 
     fn publish_flags(&self, more: u64) {
         let sending = &self.private().sending;
         let guard = lock::take(&sending.lock);
-        let word = tail::word(sending.tail.load(Ordering::Acquire), self.tail_flags() | more);
-        self.outbound().producer.tail.store(word, Ordering::Release);
+        let published = &self.outbound().producer.tail;
+        // Read back from where the other could have changed it, which would lose it a hint of its own peer's end.
+        let before = published.load(Ordering::Relaxed);
+        let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
+        let word = tail::word(sending.tail.load(Ordering::Acquire), self.tail_flags() | more | turn);
+        published.store(word, Ordering::Release);
         drop(guard);
     }
 
@@ -211,14 +231,48 @@ impl End {
     /// call [`End::hung_up`] or [`End::still_there`].
     #[inline]
     pub fn may_be_gone(&self) -> bool {
-        let word = self.inbound().producer.tail.load(Ordering::Acquire);
-        word & tail::CLOSING != 0 && self.private().receiving.vetted.load(Ordering::Relaxed) != word
+        self.is_closing() && self.is_new(self.hint())
     }
 
-    /// The hint of [`End::may_be_gone`] was one of several holders that closed.
-    pub fn still_there(&self) {
+    /// As [`End::may_be_gone`], and also, however often the kernel was asked, while nobody has accepted this connection: the end of a queue in which it
+    /// waits leaves no hint. For who acts, not for who waits: asking changes nothing as long as it waits.
+    #[inline]
+    pub fn is_worth_asking(&self) -> bool {
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
-        self.private().receiving.vetted.store(word, Ordering::Relaxed);
+        word & tail::CLOSING != 0
+            && (self.private().receiving.vetted.load(Ordering::Relaxed) != word || word == tail::UNACCEPTED)
+    }
+
+    /// Whether the other has reset the connection: it counts as gone, whatever the kernel says.
+    pub fn is_reset_by_peer(&self) -> bool {
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        word & (tail::RESET | tail::CLOSING) == tail::RESET | tail::CLOSING
+    }
+
+    /// Whether a process has closed the other end since anything was sent, looked into or not.
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        self.inbound().producer.tail.load(Ordering::Acquire) & tail::CLOSING != 0
+    }
+
+    /// The word that the other published last: bytes, and what goes with them.
+    #[inline]
+    pub fn published(&self) -> u64 {
+        self.inbound().producer.tail.load(Ordering::Acquire)
+    }
+
+    /// What the other says about closing now: to be read before the kernel is asked.
+    pub fn hint(&self) -> Hint {
+        Hint(self.inbound().producer.tail.load(Ordering::Acquire))
+    }
+
+    fn is_new(&self, hint: Hint) -> bool {
+        self.private().receiving.vetted.load(Ordering::Relaxed) != hint.0
+    }
+
+    /// The hint was one of several holders that closed.
+    pub fn still_there(&self, hint: Hint) {
+        self.private().receiving.vetted.store(hint.0, Ordering::Relaxed);
     }
 
     /// The kernel says that nobody holds the other end any more (`POLLHUP`, end of file or `EPIPE` of this end's descriptor). What that meant; the
@@ -236,15 +290,21 @@ impl End {
         // holder, who was not the last, says nothing.
         let vetted = private.receiving.vetted.load(Ordering::Relaxed) == word;
         let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
-        let reset = (head != sent && !read_all) || word & tail::ABORT != 0;
+        // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds TCP_CLOSE.
+        let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
+        let aborted = (head != sent && !read_all) || word & tail::ABORT != 0;
+        let reset = word & tail::RESET != 0 || aborted && !over;
         private.set(if reset { flag::HUNG_UP | flag::RESET } else { flag::HUNG_UP });
         if reset { Hangup::Reset } else { Hangup::Finished }
     }
 
-    /// The other has published what cannot be: from now on it counts as having reset the connection.
+    /// The other has published what cannot be: from now on it counts as having reset the connection, and nothing can be read any more. (A reader that
+    /// is at it in another thread may put its own position there again; the next one finds the same nonsense.)
     #[cold]
     pub(super) fn distrust(&self) {
-        self.private().set(flag::HUNG_UP | flag::RESET);
+        let private = self.private();
+        private.set(flag::HUNG_UP | flag::RESET);
+        private.receiving.head.store(u64::MAX, Ordering::Release);
     }
 
     /// The processor that the other was last seen on, if it said so. A hint.
@@ -345,13 +405,69 @@ impl End {
         word.load(Ordering::Acquire)
     }
 
+    /// Says that options on the private page are others now. The caller writes a byte to the own descriptor.
+    pub fn announce(&self) {
+        self.outbound().producer.news.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the other has announced that, wrapping.
+    #[inline]
+    pub fn news(&self) -> u32 {
+        self.inbound().producer.news.load(Ordering::Acquire)
+    }
+
+    /// Bytes sent that the other has not read.
+    pub fn unread_by_peer(&self) -> usize {
+        let sent = self.private().sending.tail.load(Ordering::Acquire);
+        let head = self.outbound().consumer.head.load(Ordering::Acquire);
+        sent.saturating_sub(head).min(2 << self.geometry.largest) as usize
+    }
+
     /// See [`Edge`].
     #[inline]
     pub fn snapshot(&self) -> Edge {
-        Edge {
-            tail: self.inbound().producer.tail.load(Ordering::Acquire),
-            head: self.outbound().consumer.head.load(Ordering::Acquire),
-            flags: self.private().flags.load(Ordering::Acquire),
+        const OWN: u32 = flag::SHUT_RD | flag::SHUT_WR | flag::RESET | flag::WOKEN.wrapping_neg();
+        const _: () = assert!(flag::WOKEN == 1 << 20 && flag::HUNG_UP == 4 && tail::FIN == 1);
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        let private = self.private();
+        let flags = private.flags.load(Ordering::Acquire);
+        // A FIN, and the close after it, are one end.
+        let ended = (flags & flag::HUNG_UP) | ((word & tail::FIN) as u32) << 2;
+        let changes = (flags & OWN) | ended | private.state.load(Ordering::Acquire) << 8;
+        let closing = word & tail::CLOSING != 0;
+        Edge { arrived: tail::position(word), changes, closing }
+    }
+
+    /// What the other has read, as it says.
+    #[inline]
+    pub fn read_by_peer(&self) -> u64 {
+        self.outbound().consumer.head.load(Ordering::Acquire)
+    }
+
+    /// Somebody found no room. Whether that is news.
+    #[cold]
+    pub fn note_full(&self) -> bool {
+        self.private().sending.space.fetch_or(1, Ordering::AcqRel) & 1 == 0
+    }
+
+    /// Whether somebody found no room, and nobody has found some since.
+    #[inline]
+    pub fn is_short_of_room(&self) -> bool {
+        self.private().sending.space.load(Ordering::Acquire) & 1 != 0
+    }
+
+    /// How often there was room again after somebody had found none (wrapping): what wakes those who wait for room.
+    #[inline]
+    pub fn spaces(&self) -> u32 {
+        let word = &self.private().sending.space;
+        let now = word.load(Ordering::Acquire);
+        if now & 1 == 0 || !self.is_writable() {
+            return now >> 1;
+        }
+        // The bit is taken back and one more is counted in one step.
+        match word.compare_exchange(now, now.wrapping_add(1), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => now.wrapping_add(1) >> 1,
+            Err(other) => other >> 1,
         }
     }
 }

@@ -7,7 +7,7 @@ pub const HEADER: usize = 4096;
 /// Bytes of a private page.
 pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS2");
 
 /// The smallest and the largest region that any geometry may have: a page, and what 46 bits of addresses hold for 100,000 connections.
 pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
@@ -73,6 +73,8 @@ pub struct Producer {
     pub tail: AtomicU64,
     /// The processor that it was last seen on, plus one; 0 for unknown. A hint.
     pub cpu: AtomicU32,
+    /// How often it has announced that options on its private page are others, wrapping.
+    pub news: AtomicU32,
 }
 
 /// Slots of a table by region: no geometry has a region of a power beyond [`BOUNDS`].
@@ -161,17 +163,29 @@ pub mod tail {
     pub const CLOSING: u64 = 4;
     /// With `CLOSING`: there was something that it had not read.
     pub const UNREAD: u64 = 8;
+    /// With `CLOSING`: this end has reset the connection, whoever else may hold it.
+    pub const RESET: u64 = 16;
+    /// Counts closings at one position (modulo 8), so that the hint of the last differs from that of the one before.
+    pub const TURN: u64 = 0xe0;
+    /// What stands there while nobody has accepted the connection.
+    pub const UNACCEPTED: u64 = word(0, ABORT | CLOSING);
 
     /// The word for a position and flags.
     #[inline]
     pub const fn word(position: u64, flags: u64) -> u64 {
-        position << 4 | flags
+        position << 8 | flags
     }
 
     /// The position in a word.
     #[inline]
     pub const fn position(word: u64) -> u64 {
-        word >> 4
+        word >> 8
+    }
+
+    /// The turn after that of `word`.
+    #[inline]
+    pub const fn next_turn(word: u64) -> u64 {
+        (word & TURN).wrapping_add(TURN & TURN.wrapping_neg()) & TURN
     }
 }
 

@@ -13,6 +13,8 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// Looks at a taken lock between two yields: a copy of 16 KiB takes about so long.
 const SPINS: u32 = 200;
+/// The same where the processor cannot be given away: some milliseconds.
+const CONFINED_SPINS: u32 = 1 << 20;
 /// Yields between two questions whether the holder lives.
 const YIELDS: u32 = 64;
 
@@ -25,8 +27,18 @@ pub fn after_fork() {
     let _ = ID.try_with(|id| id.set(0));
 }
 
+/// Whether this process may not ask the kernel for what others may.
+static CONFINED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// From now on the kernel is asked for nothing but whether a holder lives, and that only where a lock stays taken for very long: the process is about to
+/// give up system calls.
+pub fn confine() {
+    own();
+    CONFINED.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// The caller's thread id; 1 (the first process of all, which holds no end) where thread-local memory is gone already.
-fn own() -> u32 {
+pub fn own() -> u32 {
     ID.try_with(|id| {
         if id.get() == 0 {
             id.set(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
@@ -60,18 +72,20 @@ pub fn take(word: &AtomicU32) -> Option<Guard<'_>> {
 #[cold]
 fn wait(word: &AtomicU32, own: u32) -> Option<Guard<'_>> {
     let mut turns: u32 = 0;
+    let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
+    let spins = if confined { CONFINED_SPINS } else { SPINS };
     loop {
         let holder = word.load(Ordering::Relaxed);
         if holder == own {
             return None;
         }
-        let dead = turns >= SPINS && turns.is_multiple_of(YIELDS) && holder != 0 && !lives(holder);
+        let dead = turns >= spins && turns.is_multiple_of(YIELDS) && holder != 0 && !lives(holder);
         if (holder == 0 || dead)
             && word.compare_exchange(holder, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             return Some(Guard(word));
         }
-        if turns < SPINS {
+        if turns < spins || confined {
             std::hint::spin_loop();
         } else {
             rustix::thread::sched_yield();
@@ -80,7 +94,8 @@ fn wait(word: &AtomicU32, own: u32) -> Option<Guard<'_>> {
     }
 }
 
-fn lives(thread: u32) -> bool {
+/// Whether there is a thread of that id.
+pub fn lives(thread: u32) -> bool {
     let Some(id) = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     !matches!(rustix::process::test_kill_process(id), Err(rustix::io::Errno::SRCH))
 }

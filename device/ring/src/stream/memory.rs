@@ -71,8 +71,16 @@ impl Memory {
         write(&self.private[1], offset_of!(Private, flags), &flags)?;
         let direction = offset_of!(Common, directions) + size_of::<Direction>();
         let at = direction + offset_of!(Direction, producer) + offset_of!(Producer, tail);
-        write(&self.common, at, &tail::word(0, tail::ABORT | tail::CLOSING).to_ne_bytes())
+        write(&self.common, at, &tail::UNACCEPTED.to_ne_bytes())
     }
+}
+
+/// Tells the holders of the end of this private page that the other one is a service ([`flag::SERVED`]). Before it is handed over.
+///
+/// # Errors
+/// Those of `pwrite(2)`.
+pub fn mark_served(page: &OwnedFd) -> io::Result<()> {
+    write(page, std::mem::offset_of!(Private, flags), &flag::SERVED.to_ne_bytes())
 }
 
 /// The page of one end.

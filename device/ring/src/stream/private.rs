@@ -29,8 +29,50 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 32;
     /// `SO_LINGER` with a time of zero.
     pub const ABORT_ON_CLOSE: u32 = 64;
-    /// The first bit for uses that this crate does not know.
+    /// The other end is a service core with a connection of the network behind it: it is told of options ([`super::super::End::announce`]).
+    pub const SERVED: u32 = 128;
+    /// This end has reset the connection.
+    pub const HAS_RESET: u32 = 256;
+    /// The first bit of four for uses that this crate does not know.
     pub const FREE: u32 = 1 << 16;
+    /// From here on: how often a holder did what wakes everybody who watches this end, changing anything or not (`shutdown(2)`), wrapping.
+    pub const WOKEN: u32 = 1 << 20;
+}
+
+/// Words of [`Private::options`]: 0 for what nobody set, or [`option::SET`] and a value, as `docs/spec/stream.md` has them.
+pub mod option {
+    /// Words there are.
+    pub const COUNT: usize = 40;
+    /// A word that was set has this bit; its value is in the others.
+    pub const SET: u64 = 1 << 63;
+    /// SO_RCVBUF: bytes, as they are told back.
+    pub const RECEIVE_BUFFER: usize = 5;
+    /// SO_KEEPALIVE: 0 or 1.
+    pub const KEEPALIVE: usize = 8;
+    /// TCP_NODELAY: 0 or 1.
+    pub const NO_DELAY: usize = 14;
+    /// TCP_CORK: 0 or 1.
+    pub const CORK: usize = 15;
+    /// TCP_KEEPIDLE: seconds.
+    pub const KEEP_IDLE: usize = 17;
+    /// TCP_KEEPINTVL: seconds.
+    pub const KEEP_INTERVAL: usize = 18;
+    /// TCP_KEEPCNT.
+    pub const KEEP_COUNT: usize = 19;
+    /// TCP_USER_TIMEOUT: milliseconds.
+    pub const USER_TIMEOUT: usize = 21;
+    /// IP_TOS.
+    pub const TYPE_OF_SERVICE: usize = 27;
+    /// IP_TTL.
+    pub const TIME_TO_LIVE: usize = 28;
+    /// IPV6_TCLASS.
+    pub const TRAFFIC_CLASS: usize = 30;
+    /// IPV6_UNICAST_HOPS.
+    pub const HOP_LIMIT: usize = 31;
+    /// TCP_CONGESTION: the name, at most eight letters, the first in the lowest byte.
+    pub const CONGESTION: usize = 32;
+    /// SO_MAX_PACING_RATE: bytes a second; all ones in the lower half for none.
+    pub const PACING_RATE: usize = 33;
 }
 
 /// The receiving side, on lines of its own.
@@ -59,6 +101,8 @@ pub(super) struct Sending {
     pub head: AtomicU64,
     /// The other's head when the ring was last found full; `u64::MAX`: never.
     pub full_at: AtomicU64,
+    /// Lowest bit: somebody found no room since there last was some (`SOCK_NOSPACE` of Linux). The others: how often there was room again.
+    pub space: AtomicU32,
     /// As [`super::layout::Moves`].
     pub left: [AtomicU64; super::layout::REGIONS],
 }
@@ -82,13 +126,19 @@ pub struct Private {
     pub(super) names: Names,
     pub(super) receiving: Receiving,
     pub(super) sending: Sending,
-    /// For whoever holds the end: socket options, say. Zero at first.
-    pub options: [AtomicU64; 32],
+    /// Socket options, see [`option`]. Zero at first.
+    pub options: [AtomicU64; option::COUNT],
+    /// Bytes that were sent to nobody: nothing but a reset answers them. A holder's word; zero at first.
+    pub lost: AtomicU32,
 }
 
 /// Where whoever set the connection up writes [`Private::state`] and, right behind it, [`Private::error`], with `pwrite(2)`.
 #[cfg(not(loom))]
 pub const STATE_OFFSET: usize = std::mem::offset_of!(Private, state);
+
+/// Where [`Private::options`] are, for whoever reads them with `pread(2)`.
+#[cfg(not(loom))]
+pub const OPTIONS_OFFSET: usize = std::mem::offset_of!(Private, options);
 
 #[cfg(not(loom))]
 const _: () = {
@@ -119,6 +169,11 @@ impl Private {
     /// Clears `bits`; what was set before.
     pub fn clear(&self, bits: u32) -> u32 {
         self.flags.fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    /// Wakes everybody who watches this end: an edge.
+    pub fn wake_watchers(&self) {
+        self.flags.fetch_add(flag::WOKEN, Ordering::AcqRel);
     }
 
     /// Takes the error that is still to be reported, 0 if none.

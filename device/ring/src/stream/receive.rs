@@ -71,6 +71,12 @@ impl<'a> Receive<'a> {
         None
     }
 
+    /// Bytes read so far.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.at.position
+    }
+
     /// Bytes that can be read.
     #[inline]
     pub fn available(&self) -> usize {

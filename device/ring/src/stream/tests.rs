@@ -159,6 +159,13 @@ proptest! {
             prop_assert!(mine.ring_for_data() <= waiters::MOST);
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
+            // Whoever reads on while something can be read comes to an end, and knows why.
+            let mut turns = 0;
+            while mine.readable() != 0 {
+                turns += 1;
+                prop_assert!(turns < 40, "{} bytes that cannot be read", mine.readable());
+                prop_assert!(!read(&mine, 100_000).is_empty() || mine.private().has(flag::RESET));
+            }
             prop_assert!(mine.ring_for_room() <= waiters::MOST);
         }
     }
@@ -261,15 +268,48 @@ fn a_hang_up_is_a_reset_if_and_only_if_something_was_left_unread() {
     write(&mine, b"for the child");
     theirs.closing();
     assert!(mine.may_be_gone());
-    mine.still_there();
+    mine.still_there(mine.hint());
     assert!(!mine.may_be_gone());
     assert_eq!(read(&theirs, 100), b"for the child");
+    theirs.closing();
+    assert!(mine.may_be_gone(), "the second of two that close leaves the same tail");
+    mine.still_there(mine.hint());
     assert_eq!(mine.hung_up(), Hangup::Finished);
 
     let [mine, theirs] = pair(SMALL);
     theirs.abort_on_close(true);
     theirs.closing();
     assert_eq!(mine.hung_up(), Hangup::Reset);
+}
+
+#[test]
+fn a_watcher_s_edges_are_those_of_linux() {
+    let [mine, theirs] = pair(SMALL);
+    let before = mine.snapshot();
+    mine.private().set(flag::NONBLOCKING | flag::RESET_TOLD);
+    write(&mine, b"own bytes");
+    assert_eq!((mine.snapshot(), mine.spaces()), (before, 0));
+    write(&theirs, b"x");
+    assert_eq!(mine.snapshot(), Edge { arrived: 1, ..before });
+    theirs.finish();
+    let ended = mine.snapshot();
+    assert_ne!(ended.changes, before.changes);
+    read(&theirs, 100);
+    theirs.closing();
+    assert_eq!(mine.hung_up(), Hangup::Finished);
+    assert_eq!(mine.snapshot(), Edge { closing: true, ..ended }, "a close after a FIN says nothing new");
+    mine.private().wake_watchers();
+    assert_ne!(mine.snapshot().changes, ended.changes);
+
+    let [mine, theirs] = pair(SMALL);
+    while write(&mine, &[0; 4096]) != 0 {}
+    assert!(mine.note_full());
+    assert!(!mine.note_full());
+    assert_eq!(mine.spaces(), 0);
+    while !read(&theirs, 4096).is_empty() {}
+    assert_eq!(mine.spaces(), 1);
+    assert!(!mine.is_short_of_room());
+    assert_eq!(mine.spaces(), 1, "once, until there is none again");
 }
 
 #[test]

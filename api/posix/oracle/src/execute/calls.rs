@@ -146,6 +146,7 @@ fn descriptors(index: usize, operation: &Operation) -> Option<String> {
                 let bytes = super::messages::pattern(index, usize::try_from(length).unwrap_or(0));
                 raw::write(int(fd), &bytes);
                 raw::rewind(int(fd));
+                raw::seal(int(fd));
             }
             made(to, returned)
         }

@@ -127,11 +127,19 @@ impl Known {
         None
     }
 
-    /// Whether the kernel says that the thread sleeps; a thread that is gone does.
+    /// Whether the kernel says that the thread sleeps, in a system call that is not one of those by which it speaks with the director; a thread that is gone
+    /// does, one that somebody has stopped does not.
     fn sleeps(&self) -> bool {
+        let path = format!("/proc/{}/task/{}/syscall", self.process, self.thread);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mut words = text.split(' ');
+        let (call, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if call == "running" || first == format!("{:#x}", self.pipes.result) {
+            return false;
+        }
         let path = format!("/proc/{}/task/{}/stat", self.process, self.thread);
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.rsplit(") ").next().is_none_or(|rest| !rest.starts_with(['R', 'D']))
+        text.rsplit(") ").next().is_none_or(|rest| !rest.starts_with(['R', 'D', 'T', 't']))
     }
 
     /// Waits until a started call sleeps or has returned.

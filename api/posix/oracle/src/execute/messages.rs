@@ -19,6 +19,8 @@ const MOST: usize = 1 << 20;
 const CHUNK: usize = 16 << 10;
 /// Milliseconds after which a socket that takes nothing more is full: longer than a delayed acknowledgement.
 const FULL_AFTER: i32 = 60;
+/// Waits of that kind: a busy machine acknowledges late.
+const REFUSALS: u32 = 2;
 /// Milliseconds after which data that `drain` waits for is lost.
 const LOST_AFTER: i32 = 1000;
 
@@ -216,16 +218,16 @@ fn stream(at: usize, length: usize) -> Vec<u8> {
 fn fill(fd: Slot) -> String {
     let before = super::signals::counts();
     let mut total = 0;
-    // What is in flight is acknowledged a little later, and the kernel may take more then: full is who refuses twice.
-    let mut refused = false;
+    // What is in flight is acknowledged a little later, and the kernel may take more then: full is who refuses again and again.
+    let mut refused = 0;
     let error = loop {
         match raw::send(descriptor(fd), &stream(total, CHUNK), libc::MSG_DONTWAIT).0 {
             Ok(length) => {
                 total += usize::try_from(length).unwrap_or(0);
-                refused = false;
+                refused = 0;
             }
-            Err(libc::EAGAIN) if !refused => {
-                refused = true;
+            Err(libc::EAGAIN) if refused < REFUSALS => {
+                refused += 1;
                 // The director's signal may end the first wait early.
                 let _ = (0..2).any(|_| raw::wait_for(descriptor(fd), libc::POLLOUT, FULL_AFTER));
             }

@@ -209,7 +209,13 @@ pub fn socketpair(flags: i32) -> (Returned, [i32; 2]) {
 /// A file in memory.
 pub fn memfd() -> Returned {
     // SAFETY: a name that ends with a zero.
-    Returned::of(unsafe { libc::memfd_create(c"program".as_ptr(), 0) })
+    Returned::of(unsafe { libc::memfd_create(c"program".as_ptr(), libc::MFD_ALLOW_SEALING) })
+}
+
+/// Forbids to change a file in memory: what `sendfile` has sent of it, the kernel reads only when it is received.
+pub fn seal(fd: i32) {
+    // SAFETY: numbers only.
+    unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_WRITE) };
 }
 
 /// `sendfile` from an offset, or from the file's position (-1); also the offset afterwards.

@@ -123,7 +123,8 @@ impl Generator {
             flags = "-";
         }
         let mut flags = MessageFlags::of(flags);
-        if !patient {
+        // A receive of nothing that waits is ended by whatever wakes it, a late acknowledgement for one.
+        if !patient || length == 0 {
             flags.0 |= libc::MSG_DONTWAIT;
         }
         let taken = if flags.0 & (libc::MSG_PEEK | libc::MSG_ERRQUEUE) != 0 { 0 } else { length };
@@ -144,6 +145,9 @@ impl Generator {
         self.by(actor, operation);
         let place = self.model.at(fd);
         place.waiting = (place.waiting - taken).max(0);
+        if place.kind == Kind::Unix {
+            self.notice();
+        }
     }
 
     fn closing(&mut self) {
@@ -159,6 +163,9 @@ impl Generator {
             return;
         }
         self.by(actor, Operation::Close { fd });
+        if self.model.at(fd).kind == Kind::Unix {
+            self.notice();
+        }
         if !matches!(actor, Actor::Child(_)) {
             self.model.at(fd).kind = Kind::Closed;
             self.model.at(fd).connections = 0;
@@ -328,11 +335,12 @@ impl Generator {
                 let host = Host::named(
                     self.random.one(&["lo4", "any4", "lo6", "any6", "away4", "short", "unspec", "two4"]),
                 );
-                let port = if self.random.percent(50) {
-                    Port::Any
-                } else {
-                    Port::Of(self.model.any(&mut self.random))
-                };
+                // Never the port of a connection, nor a port for one that is over: the service's ports are not taken in the kernel, and such a name is not
+                // held (`docs/posix.md`).
+                let named = self.model.some(&mut self.random, &[Kind::Bound, Kind::Listening]);
+                let connected = self.model.at(fd).kind == Kind::Connected;
+                let port =
+                    named.filter(|_| !connected && self.random.percent(50)).map_or(Port::Any, Port::Of);
                 self.main(Operation::Bind { fd, address: Address { host, port } });
                 if self.model.at(fd).kind == Kind::Fresh {
                     self.model.at(fd).kind = Kind::Bound;
@@ -375,7 +383,8 @@ impl Generator {
         };
         self.by(actor, operation);
         if ready {
-            self.model.at(listener).connections -= 1;
+            let connections = &mut self.model.at(listener).connections;
+            *connections = connections.saturating_sub(1);
             if !matches!(actor, Actor::Child(_)) {
                 *self.model.at(to) = Place { kind: Kind::Connected, ..Place::default() };
             }
@@ -463,6 +472,7 @@ impl Generator {
         }
         if let Some(peer) = self.model.at(fd).peer
             && self.model.at(peer).waiting == 0
+            && !self.model.children.contains(&true)
         {
             self.by(actor, Operation::Outq { fd });
         }

@@ -181,6 +181,7 @@ named! {
     epoll_a_number_that_is_another_socket_now
     epoll_two_duplicates_are_two_entries
     epoll_the_end_and_resets
+    epoll_of_a_parent_closed_after_its_child_that_registered_there
     epoll_timeouts
     streams_half_close
     streams_unread_data_at_a_close_is_a_reset
@@ -202,14 +203,30 @@ named! {
     threads_accept_is_woken_by_shutdown
     threads_send_is_woken_by_its_own_shutdown
     streams_connect_in_every_state
-    ---
-    exec_an_epoll_goes_on
+    streams_sending_to_who_has_shut_down_both_ways
+    streams_reset_of_a_filled_and_shut_down_one
+    streams_a_queue_that_goes_away_after_data_was_sent
+    streams_bound_again_after_the_end
+    streams_nothing_is_sent_and_received
+    streams_sendfile_to_nobody
+    streams_peeking_for_all_at_the_end
+    streams_options_of_states
+    threads_recv_goes_on_to_its_end_when_its_descriptor_is_closed
+    threads_accept_sets_its_number_aside
+    streams_errors_in_their_order
+    streams_shut_down_from_both_sides
+    threads_a_restarted_call_finds_its_descriptor_closed
+    threads_what_a_select_or_poll_slept_on_ends_with_it
+    fork_each_close_is_looked_into
+    fork_a_child_peeks_while_its_parent_reads
     threads_epoll_wait_is_woken_by_what_another_adds
     epoll_edge
     epoll_nested_edge
     epoll_mixed_with_pipes_and_eventfds
-    epoll_shared_by_a_fork
+    exec_an_epoll_goes_on
     epoll_shared_by_a_fork_after_a_close_in_the_parent
+    epoll_shared_by_a_fork
+    ---
 }
 
 #[test]

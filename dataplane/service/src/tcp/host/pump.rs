@@ -4,12 +4,13 @@
 //!    the engine has room: what it sends meanwhile stays in its ring.
 //! 2. In: what the engine has received in order goes into the application's ring, and is consumed. If that is *full*, the rest stays in the engine.
 //! 3. Ends follow the bytes: FIN when everything that was sent before it was taken, end of stream when everything received was delivered.
-//! 4. Who had his share of a turn is left for the next; the list is turned by one then, so that none of an application's connections is
+//! 4. Before all that, socket options that the application has changed are told to the engine. What was written under a cork has a time at which it goes.
+//! 5. Who had his share of a turn is left for the next; the list is turned by one then, so that none of an application's connections is
 //!    always the last.
 
 use super::{Application, Connection, Host, Phase};
 use crate::tcp::channel::{Channel, Wanted};
-use crate::tcp::limits::{APPLICATION_TURN_BYTES, TURN_BYTES, WARM};
+use crate::tcp::limits::{APPLICATION_TURN_BYTES, CORKED, TURN_BYTES, WARM};
 
 /// What became of a connection in this turn.
 enum Pumped {
@@ -39,7 +40,7 @@ impl<C: Channel> Connection<C> {
     /// Whether the application has done something that we wait for.
     fn has_news(&self) -> bool {
         let wanted = self.wanted();
-        (wanted.data && (self.channel.has_sent() || self.channel.has_ended()))
+        (wanted.data && (self.channel.has_sent() || self.channel.has_ended() || self.channel.has_settings()))
             || (wanted.room && self.channel.has_room())
     }
 }
@@ -91,9 +92,30 @@ impl<C: Channel> Host<C> {
     /// Arms everybody, for the loop is about to sleep. `false`: somebody has done something meanwhile, do not sleep.
     pub fn rest(&mut self) -> bool {
         let mut active = std::mem::take(&mut self.active);
-        active.retain(|key| !self.cool(*key, 0));
+        active.retain(|key| {
+            let warm =
+                self.connections.get(*key).is_some_and(|one| self.now.saturating_sub(one.moved_at) < WARM);
+            let cooled = self.cool(*key, 0);
+            if cooled && warm {
+                self.resting.push(*key);
+            }
+            !cooled
+        });
         self.active = active;
         self.active.is_empty()
+    }
+
+    /// The loop has slept, or did not come to it: those that were in use just before need not ring to be looked at.
+    pub fn wake(&mut self) {
+        for key in std::mem::take(&mut self.resting) {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            if connection.active || matches!(connection.phase, Phase::Connecting | Phase::Over) {
+                continue;
+            }
+            connection.active = true;
+            connection.disarm();
+            self.active.push(key);
+        }
     }
 
     fn pump(&mut self, key: u64) -> Pumped {
@@ -110,7 +132,20 @@ impl<C: Channel> Host<C> {
             (application.turn, application.out, application.into) =
                 (self.turns, APPLICATION_TURN_BYTES, APPLICATION_TURN_BYTES);
         }
+        if let Some(settings) = connection.channel.take_settings() {
+            let before = connection.settings.take().map(|before| *before).unwrap_or_default();
+            settings.apply(&before, &mut self.engine, connection.flow);
+            connection.settings = Some(Box::new(settings));
+        }
         let sent = send(&mut self.engine, connection, application);
+        if sent > 0
+            && !connection.corked
+            && connection.settings.as_ref().is_some_and(|settings| settings.corked)
+        {
+            connection.corked = true;
+            self.engine.set_corked(connection.flow, true);
+            self.corked.push_back((self.now.saturating_add(CORKED), key));
+        }
         let received = receive(&mut self.engine, connection, application);
         connection.channel.ring();
         self.counters.sent_bytes += sent as u64;

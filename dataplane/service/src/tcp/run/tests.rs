@@ -43,7 +43,7 @@ fn serve(pool: &mut Pool<Endpoint>, name: &str) -> Served {
     let access =
         Access { uid: 0, addresses: vec![SERVICE.into()], ports: vec![1..=65535], peers: Vec::new() };
     let (own, served) = (bell.try_clone().expect("a descriptor"), engine(SERVICE, &queue));
-    pool.add(Vnic::new(name.into(), access, queue, served, received, own).expect("descriptors"))
+    pool.add(Vnic::new(name.into(), access, queue, served, received, own, None).expect("descriptors"))
         .expect("a thread");
     Served { orders, bell, peer: engine(PEER, &far), queue: far }
 }
@@ -57,7 +57,9 @@ impl Served {
         request.local = Name::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
         request.backlog = 8;
         let (kind, descriptors) = (RequestKind::Listen, Descriptors::default());
-        self.orders.send(Asked { uid: 0, request, kind, descriptors, socket }).expect("it listens");
+        self.orders
+            .send(Asked { uid: 0, request, kind, descriptors, pair: None, socket })
+            .expect("it listens");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
         let (length, _) =

@@ -4,8 +4,9 @@
 //! 2. BIND reserves a name; the answer carries what holds it. LISTEN takes a reservation, or reserves and listens at once. CONNECT begins from a
 //!    reservation's port, or any.
 //! 3. A destination that is the host's loopback is not this VNIC's: the kernel has it.
-//! 4. ADOPT answers for placeholders of this VNIC: who has one may have its memory.
+//! 4. ADOPT answers for placeholders of this VNIC: who has one may have its memory, and hear how its connection stands (INFORMATION).
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,12 +14,16 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair, sockopt};
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Name, ONLY_IPV6, Reply, ReplyKind, Request, RequestKind, SHARED_PORT, send_message,
+    Arrival, ArrivalKind, Name, ONLY_IPV6, REUSED_ADDRESS, Reply, ReplyKind, Request, RequestKind,
+    SHARED_PORT, send_message,
 };
 use sietch_ring::stream::Memory;
 use zerocopy::IntoBytes as _;
 
-use super::{Asked, Device, Pair, Placeholder, Reservation, Token, Vnic};
+use super::{Asked, Device, Pair, Placeholder, Reservation, Token, Vnic, Within};
+use crate::sockets::table::{Application, Connection, Names};
+use crate::sockets::{Command, Paired};
+use crate::tcp::information;
 use crate::tcp::limits::BACKLOG;
 use crate::tcp::link::{Link, names};
 use crate::tcp::ports;
@@ -29,21 +34,40 @@ const MESSAGE: usize = 1024;
 const IN_PAIR: usize = 64;
 
 /// An answer, and what goes with it and is closed here.
-type Answer = (Reply, Vec<OwnedFd>);
+pub(super) type Answer = (Reply, Vec<OwnedFd>);
+
+/// What stands for a VNIC where network namespaces are told apart: no number that the kernel gives to one (those count up from 1).
+fn namespace(name: &str) -> u64 {
+    // FNV-1a.
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, hash) | 1 << 63
+}
 
 impl<Q: Device> Vnic<Q> {
     pub(super) fn answer(&mut self, asked: Asked) {
-        let Asked { uid, request, kind, descriptors, socket } = asked;
-        let allowed = uid == self.access.uid || uid == 0;
+        let Asked { uid, request, kind, descriptors, pair, socket } = asked;
+        let administration = matches!(kind, RequestKind::List | RequestKind::Revoke);
+        let allowed = uid == self.access.uid || uid == 0 || administration;
         let sent = descriptors.into_iter().flatten().next();
         let answer = match kind {
             _ if !allowed => Err(Errno::ACCESS),
-            RequestKind::Hello => Ok((Reply::new(ReplyKind::Here), Vec::new())),
+            RequestKind::Listen | RequestKind::Connect | RequestKind::Bind
+                if self.revoked.contains(&request.application) =>
+            {
+                Err(Errno::ACCESS)
+            }
+            RequestKind::Hello => Ok((Reply::here(0, &crate::sockets::BUILD), Vec::new())),
             RequestKind::Bind => self.bind(uid, &request),
-            RequestKind::Listen => self.listen(uid, &request, sent.as_ref()),
+            RequestKind::Listen => self.listen(uid, &request, sent.as_ref(), pair),
             RequestKind::Connect => self.connect(uid, &request, sent.as_ref()),
+            RequestKind::List => self.list(uid),
+            RequestKind::Revoke => self.revoke(uid, request.application),
             RequestKind::Adopt => match sent {
                 Some(sent) => self.adopt(&sent),
+                None => Err(Errno::INVAL),
+            },
+            RequestKind::Information => match sent {
+                Some(sent) => self.inform(&sent),
                 None => Err(Errno::INVAL),
             },
             _ => Err(Errno::OPNOTSUPP),
@@ -59,8 +83,7 @@ impl<Q: Device> Vnic<Q> {
         Ok(ports::Name {
             local,
             v6_only: request.flags & ONLY_IPV6 != 0,
-            // As every server asks for; listeners exclude one another anyway.
-            reuse_address: true,
+            reuse_address: request.flags & REUSED_ADDRESS != 0,
             reuse_port: request.flags & SHARED_PORT != 0,
             uid,
             application: self.host.application(request.application, uid),
@@ -104,15 +127,25 @@ impl<Q: Device> Vnic<Q> {
         }
     }
 
-    fn listen(&mut self, uid: u32, request: &Request, sent: Option<&OwnedFd>) -> Result<Answer, Errno> {
+    fn listen(
+        &mut self,
+        uid: u32,
+        request: &Request,
+        sent: Option<&OwnedFd>,
+        pair: Option<[OwnedFd; 2]>,
+    ) -> Result<Answer, Errno> {
         let claim = match self.reserved(sent) {
+            // What was judged is the name that the request says.
+            Some(claim) if request.local.length != 0 && request.local != self.local_name(claim) => {
+                return Err(Errno::INVAL);
+            }
             Some(claim) => claim,
             None => {
                 let name = self.wanted(uid, request)?;
                 self.host.bind(name).map_err(ports::Refused::errno)?
             }
         };
-        let opened = self.open(claim, request);
+        let opened = self.open(claim, request, pair);
         if opened.is_err() && !self.reservations.contains_key(&claim) {
             self.host.release(claim);
         }
@@ -123,19 +156,19 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Listens on a claim; the placeholder.
-    fn open(&mut self, claim: u64, request: &Request) -> Result<OwnedFd, Errno> {
+    fn open(&mut self, claim: u64, request: &Request, pair: Option<[OwnedFd; 2]>) -> Result<OwnedFd, Errno> {
         let application =
             self.host.ports().get(claim).map(|claim| claim.name.application).ok_or(Errno::NOENT)?;
-        let (pair, placeholder) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // The kernel doubles it.
-        let messages = (request.backlog.clamp(1, BACKLOG) as usize).min(IN_PAIR);
-        sockopt::set_socket_send_buffer_size(&pair, messages * MESSAGE / 2)?;
+        let [pair, placeholder] = match pair {
+            Some(pair) => pair,
+            None => own_pair(request.backlog)?,
+        };
         let cookie = sockopt::socket_cookie(&placeholder)?;
         self.host.listen(claim, request.backlog).map_err(ports::Refused::errno)?;
         self.watch(&pair, Token::Pair(claim))?;
         self.placeholders.insert(cookie, Placeholder::Listener(claim));
-        self.pairs.insert(claim, Pair { socket: pair, cookie, application, full: false });
+        self.pairs
+            .insert(claim, Pair { socket: pair, cookie, application, full: false, within: VecDeque::new() });
         Ok(placeholder)
     }
 
@@ -155,7 +188,8 @@ impl<Q: Device> Vnic<Q> {
         }
         let application = self.host.application(request.application, uid);
         if self.host.ports().is_ours(address) {
-            return self.connect_within(application, from, remote);
+            let client = Application { uid, id: request.application };
+            return self.connect_within((application, client), from, remote);
         }
         if !self.access.allows_peer(address) {
             return Err(Errno::ACCESS);
@@ -188,7 +222,7 @@ impl<Q: Device> Vnic<Q> {
     /// Connects two applications of this VNIC.
     fn connect_within(
         &mut self,
-        application: u64,
+        (application, client): (u64, Application),
         from: Option<u16>,
         remote: SocketAddr,
     ) -> Result<Answer, Errno> {
@@ -196,7 +230,11 @@ impl<Q: Device> Vnic<Q> {
         if !self.host.may_connect(application) {
             return Err(Errno::NOBUFS);
         }
-        let pair = self.pairs.get(&claim).filter(|pair| !pair.full).ok_or(Errno::CONNREFUSED)?;
+        let backlog =
+            self.host.ports().get(claim).and_then(|claim| claim.listening).map_or(0, |it| it.backlog);
+        let pair = self.pairs.get(&claim).filter(|pair| pair.within.len() <= backlog as usize);
+        let server = self.host.application_of(pair.ok_or(Errno::CONNREFUSED)?.application);
+        let server = server.map_or(client, |share| Application { uid: share.uid, id: share.id });
         let port = from.unwrap_or_else(|| {
             self.next_port = self.next_port.wrapping_add(1);
             32_768 + self.next_port % 28_000
@@ -204,15 +242,44 @@ impl<Q: Device> Vnic<Q> {
         let local = SocketAddr::new(remote.ip(), port);
         let memory = Memory::create(self.geometry, [names(local, remote), names(remote, local)])
             .map_err(|_| Errno::NOBUFS)?;
+        memory.reset_until_accepted().map_err(|_| Errno::NOBUFS)?;
         let (zero, one) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let arrival = Arrival::new(ArrivalKind::Stream, remote.into(), local.into());
-        let descriptors = [one.as_fd(), memory.common.as_fd(), memory.private[1].as_fd()];
-        send_message(pair.socket.as_fd(), arrival.as_bytes(), &descriptors, SendFlags::DONTWAIT)
-            .map_err(|_| Errno::CONNREFUSED)?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| Errno::MFILE);
+        let cookies = [sockopt::socket_cookie(&zero)?, sockopt::socket_cookie(&one)?];
+        let descriptors = [one, copy(&memory.common)?, copy(&memory.private[1])?];
         let given = vec![zero, copy(&memory.common)?, copy(&memory.private[0])?];
+        if let Some(registrar) = &self.registrar {
+            let connection = Connection {
+                client,
+                server,
+                namespace: namespace(&self.name),
+                names: Names { local, peer: remote },
+                accepted: Names { local: remote, peer: local },
+            };
+            // Before anybody has an end of it, who could ask about that.
+            registrar.tell(Command::Enter(Box::new(Paired { connection, memory, cookies })));
+        }
+        if let Some(pair) = self.pairs.get_mut(&claim) {
+            pair.within.push_back(Within { arrival, descriptors });
+        }
+        self.hand_over(claim);
         let reply = Reply { local: local.into(), remote: remote.into(), ..Reply::new(ReplyKind::Connected) };
         Ok((reply, given))
+    }
+
+    /// How a connection stands.
+    fn inform(&self, sent: &OwnedFd) -> Result<Answer, Errno> {
+        let cookie = sockopt::socket_cookie(sent).map_err(|_| Errno::NOTSOCK)?;
+        let Some(Placeholder::Connection(key)) = self.placeholders.get(&cookie) else {
+            return Err(Errno::NOTCONN);
+        };
+        let flow = self.host.flow(*key).and_then(|flow| self.host.engine().flow_info(flow));
+        let flow = flow.ok_or(Errno::NOTCONN)?;
+        let waiting = u32::try_from(flow.unsent_or_unacknowledged).unwrap_or(u32::MAX);
+        let mut reply = Reply { limit: waiting, ..Reply::new(ReplyKind::Information) };
+        reply.spare[..information::BYTES].copy_from_slice(&information::of(&flow));
+        Ok((reply, Vec::new()))
     }
 
     fn adopt(&mut self, sent: &OwnedFd) -> Result<Answer, Errno> {
@@ -232,4 +299,14 @@ impl<Q: Device> Vnic<Q> {
             Some(Placeholder::Reservation(_)) | None => Ok((Reply::new(ReplyKind::Unknown), Vec::new())),
         }
     }
+}
+
+/// A listener's pair: the service's end and the placeholder.
+fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
+    let (pair, placeholder) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // The kernel doubles it.
+    let messages = (backlog.clamp(1, BACKLOG) as usize).min(IN_PAIR);
+    sockopt::set_socket_send_buffer_size(&pair, messages * MESSAGE / 2)?;
+    Ok([pair, placeholder])
 }

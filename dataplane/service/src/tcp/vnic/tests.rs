@@ -9,9 +9,11 @@ use sietch_net::{CloseReason, Config, EventKind, FlowId};
 use sietch_nic::wire::{WireQueue, pair};
 use sietch_nic::{Foreign, Frame, Offloads, TransmitError};
 use sietch_protocol::socket_service::{Incoming, Name, REPLY_BYTES, Reply, ReplyKind, receive_arrival};
-use sietch_ring::stream::{End, Hangup};
+use sietch_ring::stream::{End, Hangup, flag, option};
 
 use super::*;
+use crate::sockets::administration::{Cut, Listing};
+use crate::sockets::{Command, Paired};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -74,6 +76,8 @@ struct Place {
     now: u64,
     closed: Vec<(FlowId, CloseReason)>,
     accepted: Vec<FlowId>,
+    /// What the socket service is told.
+    told: Receiver<Command>,
 }
 
 fn engine(address: Ipv4Addr, queue: &impl NicQueue) -> Engine {
@@ -93,10 +97,13 @@ impl Place {
         };
         let served = engine(SERVICE, &queue);
         let own = bell.try_clone().expect("a descriptor");
-        let vnic = Vnic::new("test".into(), access, Wire(queue), served, received, own).expect("descriptors");
+        let (commands, told) = channel();
+        let registrar = Some(Registrar { commands, bell: bell.try_clone().expect("a descriptor") });
+        let vnic = Vnic::new("test".into(), access, Wire(queue), served, received, own, registrar)
+            .expect("descriptors");
         let peer = engine(PEER, &peer_queue);
         let (closed, accepted) = (Vec::new(), Vec::new());
-        Self { vnic, peer, peer_queue, orders, bell, now: 1_000_000_000, closed, accepted }
+        Self { vnic, peer, peer_queue, orders, bell, now: 1_000_000_000, closed, accepted, told }
     }
 
     /// Turns both sides for some milliseconds.
@@ -132,7 +139,7 @@ impl Place {
         change(&mut request);
         let mut descriptors = Descriptors::default();
         descriptors[0] = with.map(|fd| fd.try_clone().expect("a descriptor"));
-        self.orders.send(Asked { uid, request, kind, descriptors, socket }).expect("it listens");
+        self.orders.send(Asked { uid, request, kind, descriptors, pair: None, socket }).expect("it listens");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
         self.run();
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
@@ -293,6 +300,108 @@ fn a_reservation_holds_a_port_until_it_is_closed_or_listened_on() {
 }
 
 #[test]
+fn a_name_that_is_bound_is_nobody_elses_before_it_is_listened_on() {
+    let mut place = Place::new();
+    let (_, [held, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let (second, _) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    assert_eq!((second.kind(), second.error()), (ReplyKind::Refused, Errno::ADDRINUSE));
+    drop(held);
+    let (third, [_third, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    assert_eq!(third.kind(), ReplyKind::Bound);
+    // As on Linux: with SO_REUSEADDR both may be bound, and one may listen.
+    let reused = |request: &mut Request| {
+        bound(request, 7003);
+        request.flags = sietch_protocol::socket_service::REUSED_ADDRESS;
+    };
+    let (_, [one, ..]) = place.ask(1000, RequestKind::Bind, reused, None);
+    let (both, [other, ..]) = place.ask(1000, RequestKind::Bind, reused, None);
+    assert_eq!(both.kind(), ReplyKind::Bound);
+    let (listening, [_placeholder, ..]) = place.ask(1000, RequestKind::Listen, reused, one.as_ref());
+    assert_eq!(listening.kind(), ReplyKind::Listening);
+    let (refused, _) = place.ask(1000, RequestKind::Listen, reused, other.as_ref());
+    assert_eq!((refused.kind(), refused.error()), (ReplyKind::Refused, Errno::ADDRINUSE));
+}
+
+#[test]
+fn a_service_that_ends_resets_peers_and_applications_at_once() {
+    let mut place = Place::new();
+    let listener = place.listen(80);
+    let flow = place.peer_connects(80);
+    let (_placeholder, end) = accept(&listener);
+    let waiting = place.peer_connects(80);
+    place.vnic.end(Errno::NETDOWN);
+    // The service turns no more: what left has left.
+    place.peer.receive(&mut place.peer_queue, place.now);
+    let mut events = Vec::new();
+    place.peer.take_events(&mut events);
+    let reset = |flow| {
+        events.iter().any(|event| event.flow == flow && event.kind == EventKind::Closed(CloseReason::Reset))
+    };
+    assert!(reset(flow) && reset(waiting), "{events:?}");
+    assert_eq!(end.hung_up(), Hangup::Reset);
+    let (_waited, unaccepted) = accept(&listener);
+    assert_eq!(unaccepted.hung_up(), Hangup::Reset);
+    let closed = recv(&listener, &mut [0_u8; 8][..], RecvFlags::DONTWAIT).map(|(count, _)| count);
+    assert!(matches!(closed, Ok(0) | Err(Errno::CONNRESET)), "{closed:?}");
+}
+
+/// An application's socket option, as its library sets it.
+fn set(placeholder: &OwnedFd, end: &End, place: usize, value: u64) {
+    end.private().options[place].store(option::SET | value, std::sync::atomic::Ordering::Release);
+    end.announce();
+    rustix::net::send(placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
+}
+
+#[test]
+fn socket_options_reach_the_engine_and_it_tells_how_a_connection_stands() {
+    let mut place = Place::new();
+    let listener = place.listen(80);
+    let flow = place.peer_connects(80);
+    let (placeholder, end) = accept(&listener);
+    assert!(end.private().has(flag::SERVED));
+    place.run();
+    let dctcp = b"dctcp".iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    set(&placeholder, &end, option::CONGESTION, dctcp);
+    place.run();
+    let engine = place.vnic.host.engine();
+    assert!(engine.flows().any(|(_, info)| info.congestion == sietch_net::congestion::Kind::Dctcp));
+    // Under a cork, small things wait, but not for ever.
+    set(&placeholder, &end, option::CORK, 1);
+    place.run();
+    assert_eq!(end.send().expect("nobody else").write(b"header"), 6);
+    set(&placeholder, &end, option::NO_DELAY, 1);
+    place.run();
+    assert!(place.peer.received(flow).0.is_empty());
+    let told = |place: &mut Place| place.ask(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
+    let told = told(&mut place);
+    assert_eq!((told.kind(), told.spare[0]), (ReplyKind::Information, 1));
+    let word = |at: usize| u32::from_ne_bytes(told.spare[at..at + 4].try_into().expect("four bytes"));
+    assert_eq!((told.limit, word(16)), (6, 1448));
+    (0..10).for_each(|_| place.run());
+    assert_eq!(place.peer.received(flow).0, b"header");
+    // Corked again by what comes next; taken out, all of it goes at once.
+    assert_eq!(end.send().expect("nobody else").write(b"body"), 4);
+    set(&placeholder, &end, option::NO_DELAY, 1);
+    place.run();
+    assert_eq!(place.peer.received(flow).0, b"header");
+    set(&placeholder, &end, option::CORK, 0);
+    place.run();
+    assert_eq!(place.peer.received(flow).0, b"headerbody");
+    // Silence is noticed when the program asked for that.
+    set(&placeholder, &end, option::KEEP_IDLE, 1);
+    set(&placeholder, &end, option::KEEP_COUNT, 1);
+    set(&placeholder, &end, option::KEEP_INTERVAL, 1);
+    set(&placeholder, &end, option::KEEPALIVE, 1);
+    place.run();
+    for _ in 0..400 {
+        place.now += 10_000_000;
+        place.vnic.turn(place.now).expect("the wire is whole");
+    }
+    assert_eq!(end.private().take_error(), Errno::TIMEDOUT.raw_os_error().unsigned_abs());
+    assert_eq!(end.hung_up(), Hangup::Reset);
+}
+
+#[test]
 fn two_applications_of_one_vnic_talk_without_the_engine() {
     let mut place = Place::new();
     let listener = place.listen(7000);
@@ -304,4 +413,76 @@ fn two_applications_of_one_vnic_talk_without_the_engine() {
     assert_eq!(one.send().expect("nobody else").write(b"hello"), 5);
     assert_eq!(other.readable(), 5);
     assert_eq!(place.vnic.shown().0.connections, 0);
+    // The socket service has it from now on: whoever sends a placeholder gets what belongs to it.
+    let Ok(Command::Enter(paired)) = place.told.try_recv() else { panic!("nobody was told") };
+    let Paired { connection, cookies, memory } = *paired;
+    let cookie = |socket| rustix::net::sockopt::socket_cookie(socket).expect("a socket");
+    assert_eq!(cookies, [cookie(&_client), cookie(&_server)]);
+    assert_eq!((connection.client.uid, connection.names.peer), (1000, (SERVICE, 7000).into()));
+    let again = End::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("the same end");
+    assert_eq!(again.readable(), 5);
+}
+
+#[test]
+fn many_of_one_vnic_connect_at_once_and_wait_for_who_accepts() {
+    let mut place = Place::new();
+    let deep = |request: &mut Request| {
+        bound(request, 7000);
+        request.backlog = 200;
+    };
+    let (_, [listener, ..]) = place.ask(1000, RequestKind::Listen, deep, None);
+    let listener = listener.expect("a placeholder");
+    let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
+    let clients: Vec<End> = (0..150)
+        .map(|_| {
+            let (reply, received) = place.ask(1000, RequestKind::Connect, to, None);
+            assert_eq!(reply.kind(), ReplyKind::Connected, "{}", reply.error());
+            stream(received).1
+        })
+        .collect();
+    for (index, client) in clients.iter().enumerate() {
+        place.vnic.wake();
+        place.run();
+        let (_placeholder, end) = accept(&listener);
+        assert_eq!(client.send().expect("nobody else").write(&[index as u8]), 1);
+        assert_eq!(end.readable(), 1, "in the order in which they came");
+    }
+}
+
+#[test]
+fn an_application_is_listed_and_what_it_has_can_be_taken_away() {
+    let mut place = Place::new();
+    let listener = place.listen(80);
+    let flow = place.peer_connects(80);
+    let (_placeholder, end) = accept(&listener);
+    place.run();
+    fn read<T: serde::de::DeserializeOwned>((reply, [file, ..]): (Reply, Descriptors)) -> T {
+        assert_eq!(reply.kind(), ReplyKind::Listed, "{}", reply.error());
+        let text = sietch_protocol::sealed::read(file.expect("a list"), 1 << 20).expect("sealed");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+    let listing: Listing = read(place.ask(0, RequestKind::List, |_| {}, None));
+    let [application] = &listing.applications[..] else { panic!("{listing:?}") };
+    assert_eq!((application.accepted, application.listeners, application.connections), (1, 1, 0));
+    assert_eq!((application.vnic.as_deref(), application.memory > 0), (Some("test"), true));
+    assert_eq!(listing.connections[0].local, (SERVICE, 80).into());
+    let none: Listing = read(place.ask(77, RequestKind::List, |_| {}, None));
+    assert!(none.applications.is_empty(), "another's: {none:?}");
+    let (refused, _) = place.ask(77, RequestKind::Revoke, |_| {}, None);
+    assert_eq!(refused.error(), Errno::SRCH);
+    let cut: Cut = read(place.ask(1000, RequestKind::Revoke, |_| {}, None));
+    assert_eq!((cut.listeners, cut.connections.len()), (1, 1));
+    place.run();
+    assert_eq!(place.closed, [(flow, CloseReason::Reset)]);
+    assert_eq!(end.hung_up(), Hangup::Reset);
+    assert_eq!(place.vnic.shown().1, []);
+    // It does not come back; the name is another's.
+    let (refused, _) = place.ask(1000, RequestKind::Listen, |request| bound(request, 80), None);
+    assert_eq!(refused.error(), Errno::ACCESS);
+    let other = |request: &mut Request| {
+        bound(request, 80);
+        request.application = [6; 16];
+    };
+    let (listening, _) = place.ask(1000, RequestKind::Listen, other, None);
+    assert_eq!(listening.kind(), ReplyKind::Listening);
 }

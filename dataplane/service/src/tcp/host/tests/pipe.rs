@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use sietch_ring::Foreign;
 
 use crate::tcp::channel::{Channel, Departure, Wanted};
+use crate::tcp::settings::Settings;
 
 /// Bytes that fit each way.
 const CAPACITY: usize = 16 << 10;
@@ -34,6 +35,8 @@ pub struct Pipe {
     pub received: u64,
     /// Lies about everything, by turns.
     pub hostile: bool,
+    /// What the application has set, until the service has heard it.
+    pub settings: Option<Settings>,
     lies: u32,
     caught: bool,
 }
@@ -117,6 +120,14 @@ impl Channel for ServiceEnd {
     fn has_ended(&self) -> bool {
         let pipe = self.0.borrow();
         pipe.out_ended && pipe.out.is_empty()
+    }
+
+    fn has_settings(&self) -> bool {
+        self.0.borrow().settings.is_some()
+    }
+
+    fn take_settings(&mut self) -> Option<Settings> {
+        self.0.borrow_mut().settings.take()
     }
 
     fn is_broken(&self) -> bool {

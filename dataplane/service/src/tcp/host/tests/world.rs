@@ -242,6 +242,7 @@ impl World {
             }
             spins = 0;
             if !self.host.rest() {
+                self.host.wake();
                 continue;
             }
             let begins = self.cases.iter().filter(|case| !case.begun).map(|case| case.plan.at);
@@ -256,6 +257,7 @@ impl World {
                 return false;
             }
             self.now = self.now.max(next);
+            self.host.wake();
         }
     }
 
@@ -298,10 +300,11 @@ impl World {
 
     /// The service: a turn, arrivals, doorbells.
     fn serve(&mut self) -> bool {
-        let before: HashMap<[u8; 16], u64> = self.host.shares().map(|share| (share.id, share.sent)).collect();
+        let before: HashMap<[u8; 16], u64> =
+            self.host.shares().map(|(_, share)| (share.id, share.sent)).collect();
         let mut busy = self.host.turn(&mut self.queue, self.now).expect("the wire is whole");
         self.turns += 1;
-        for share in self.host.shares() {
+        for (_, share) in self.host.shares() {
             let moved = share.sent - before.get(&share.id).copied().unwrap_or(share.sent);
             self.most_in_a_turn = self.most_in_a_turn.max(moved);
         }

@@ -1,0 +1,70 @@
+use super::*;
+
+const NOTHING: Known = Known::of(0);
+const KEY: u32 = 77;
+
+/// `count` brief connections, one after the other, at one time.
+fn brief(mut known: Known, count: u64, at: u16) -> Known {
+    for _ in 0..count {
+        let (kernel, after) = known.begun(KEY, at);
+        assert!(!kernel);
+        known = after.ended(KEY, at, true);
+    }
+    known
+}
+
+#[test]
+fn a_word_holds_everything() {
+    let known = Known { key: u32::MAX - 1, at: 65_535, run: 16, turn: 31 };
+    assert_eq!(Known::of(known.word()), known);
+}
+
+#[test]
+fn after_a_run_of_brief_ones_the_kernel_gets_all_but_the_trials() {
+    let mut known = brief(NOTHING, RUN, 5);
+    let mut ours = 0;
+    for _ in 0..10 * TRIAL {
+        let (kernel, after) = known.begun(KEY, 6);
+        // The kernel's connections do not tell how they went.
+        known = if kernel { after } else { after.ended(KEY, 6, true) };
+        ours += u64::from(!kernel);
+    }
+    assert_eq!(ours, 10);
+}
+
+#[test]
+fn one_that_is_not_brief_brings_all_back() {
+    let known = brief(NOTHING, RUN, 5).ended(KEY, 5, false);
+    assert!(!known.begun(KEY, 5).0);
+    assert_eq!(brief(known, RUN - 1, 5).run, 15);
+}
+
+#[test]
+fn a_pause_is_forgotten_also_when_the_clock_wraps() {
+    let known = brief(NOTHING, RUN, 65_530);
+    assert!(known.begun(KEY, 65_530_u16.wrapping_add(MEMORY)).0);
+    assert!(!known.begun(KEY, 65_530_u16.wrapping_add(MEMORY + 1)).0);
+    // Slow ones never make a run.
+    let mut known = NOTHING;
+    for turn in 0..100 {
+        known = known.begun(KEY, turn * (MEMORY + 1)).1.ended(KEY, turn * (MEMORY + 1), true);
+    }
+    assert!(!known.begun(KEY, 100 * (MEMORY + 1)).0);
+}
+
+#[test]
+fn another_destination_at_the_same_place_begins_anew() {
+    let known = brief(NOTHING, RUN, 5);
+    let (kernel, after) = known.begun(KEY + 2, 5);
+    assert!(!kernel && after.run == 0);
+    assert_eq!(known.ended(KEY + 2, 5, true).run, 1);
+}
+
+#[test]
+fn destinations_differ_in_port_and_address() {
+    let name = |text: &str| Name::from(text.parse::<std::net::SocketAddr>().expect(text));
+    let keys: std::collections::BTreeSet<_> =
+        ["127.0.0.1:80", "127.0.0.1:81", "127.0.0.2:80", "[::1]:80"].map(|text| key(&name(text))).into();
+    assert_eq!(keys.len(), 4);
+    assert!(!keys.contains(&0));
+}

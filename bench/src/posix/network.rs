@@ -1,0 +1,82 @@
+//! Where servers are, and how it is known that they listen.
+//!
+//! 1. On loopback, which is everybody's.
+//! 2. Behind a veth pair, in a network namespace of the kernel's servers ([`Behind`]): the same kind of link as a VNIC has, the client at the host's end.
+//! 3. On a VNIC over AF_XDP, whose other end is the host's too.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::Place;
+use super::program::words;
+use super::sietch;
+use crate::error::Error;
+use crate::process::Namespace;
+
+/// Both ends of the kernel's veth pair.
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
+const NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
+
+/// How long a VNIC may take to say that nobody listens.
+const REFUSAL: Duration = Duration::from_millis(200);
+
+/// The address of servers.
+pub(super) fn host(place: Place) -> Ipv4Addr {
+    match place {
+        Place::Loopback => Ipv4Addr::LOCALHOST,
+        Place::Veth => FAR,
+        Place::Vnic => sietch::ADDRESS,
+    }
+}
+
+/// The namespace of the kernel's servers. It goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct Behind(Namespace);
+
+impl Behind {
+    /// Makes it.
+    pub fn create() -> Result<Self, Error> {
+        Namespace::create(&FAR.to_string(), &NEAR.to_string()).map(Self)
+    }
+
+    /// A command that runs there.
+    pub fn enter(&self, command: Vec<OsString>) -> Vec<OsString> {
+        [words(&["ip", "netns", "exec", self.0.name()]), command].concat()
+    }
+}
+
+/// Whether somebody listens there. A kernel's socket is looked for in what the process `pid` sees of its namespace and is not touched, for iperf3 takes every
+/// connection for a client; a listener of a VNIC is in no table of the kernel, and has to be asked.
+pub(super) fn is_listening(place: Place, pid: u32, address: SocketAddr) -> bool {
+    if place == Place::Vnic {
+        return TcpStream::connect_timeout(&address, REFUSAL).is_ok();
+    }
+    let text = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+    listens(&text, u32::from_le_bytes(host(place).octets()), address.port())
+}
+
+/// Whether a table like `/proc/net/tcp` has a listener at an address, which is a word as it lies in memory.
+fn listens(table: &str, host: u32, port: u16) -> bool {
+    // State 0A is LISTEN.
+    let address = format!("{host:08X}:{port:04X}");
+    table.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(&address) && fields.nth(1) == Some("0A")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_found_by_its_own_address() {
+        let table = "  sl  local_address rem_address   st\n   0: 0200540A:1C84 00000000:0000 0A 00000000\n";
+        let far = u32::from_le_bytes(FAR.octets());
+        assert!(listens(table, far, 7300));
+        assert!(!listens(table, far, 7301));
+        assert!(!listens(table, u32::from_le_bytes(NEAR.octets()), 7300));
+        assert!(!listens(&table.replace(" 0A ", " 01 "), far, 7300));
+    }
+}

@@ -1,0 +1,77 @@
+//! Ports of the host that lead to the program's: `--publish`.
+//!
+//! 1. The program's own library makes the kernel's sockets for them when the program listens ([`socket_service::Published`]); here they are written into its
+//!    environment.
+//! 2. Each name is tried first and let go again, so that what cannot be had is said in a sentence, and not by an error of the program's `listen`. A name that
+//!    is taken may be that of a program that has just ended: the service is asked something, which gives it the time to see that.
+//! 3. Without a VNIC the program has the host's addresses. Another port, or another address, makes sense then; the same one does not.
+
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use sietch_protocol::socket_service::{MOST_PUBLISHED, MOST_PUBLISHED_OF_PORT};
+
+use super::environment::Service;
+use super::error::RunError;
+use crate::arguments::run::Publish;
+
+/// How often a name that is taken is tried again.
+const SETTLINGS: u32 = 2;
+
+/// What the variable is to hold, if anything is to be published.
+///
+/// # Errors
+/// [`RunError::Publish`], [`RunError::PublishedAlready`], [`RunError::PublishMost`].
+pub fn variable(all: &[Publish], on_vnic: bool, service: &Service<'_>) -> Result<Option<String>, RunError> {
+    if all.len() > MOST_PUBLISHED {
+        return Err(RunError::PublishMost { most: MOST_PUBLISHED, what: "a program".to_owned() });
+    }
+    for Publish(publish) in all {
+        let (ports, port) = (publish.to_string(), publish.port);
+        if !on_vnic && publish.host.port() == port && publish.host.ip().is_loopback() {
+            return Err(RunError::PublishedAlready { ports, port });
+        }
+        if all.iter().filter(|Publish(other)| other.port == port).count() > MOST_PUBLISHED_OF_PORT {
+            let what = format!("port {port}");
+            return Err(RunError::PublishMost { most: MOST_PUBLISHED_OF_PORT, what });
+        }
+        let host = publish.host;
+        let mut tried = try_name(host);
+        for _ in 0..SETTLINGS {
+            if tried != Err(Errno::ADDRINUSE) || service.greet().is_err() {
+                break;
+            }
+            tried = try_name(host);
+        }
+        tried.map_err(|cause| RunError::Publish { ports, host, cause })?;
+    }
+    let list: Vec<String> = all.iter().map(Publish::to_string).collect();
+    Ok((!list.is_empty()).then(|| list.join(",")))
+}
+
+/// Whether the kernel lets this user listen there.
+fn try_name(name: SocketAddr) -> Result<(), Errno> {
+    let family = if name.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &name)?;
+    rustix::net::listen(&socket, 1)
+}
+
+/// What to do about it.
+pub fn mend(cause: &Errno) -> &'static str {
+    match *cause {
+        Errno::ADDRINUSE => {
+            "somebody else has it (`ss -ltnp` says who): end that, or choose another port of the host"
+        }
+        Errno::ACCESS | Errno::PERM => {
+            "ports below 1024 take root or CAP_NET_BIND_SERVICE, as without Sietch (net.ipv4.ip_unprivileged_port_start): choose a higher port of the host"
+        }
+        Errno::ADDRNOTAVAIL => {
+            "it is no address of this host (`ip address` lists them): name one, or 0.0.0.0 for all"
+        }
+        Errno::AFNOSUPPORT => "this host has no IPv6: name an IPv4 address",
+        _ => "choose another port of the host",
+    }
+}

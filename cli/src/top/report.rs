@@ -1,0 +1,354 @@
+//! What there is at one moment, and how it is shown.
+//!
+//! 1. [`Look`] is what is read: the counters' pages, the socket service's list, and the service core's threads as the kernel sees them. A [`Report`] is
+//!    what has happened between two looks.
+//! 2. A connection's bytes are counted while it is open, so a rate is at least what is shown: what went over connections that ended between two looks is
+//!    not in it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use sietch_protocol::StatGroup;
+use sietch_service::sockets::administration::{ListedApplication, Listing};
+
+use crate::style::{Cell, Palette, Table, Tone, bytes};
+
+/// What is read at one moment.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// Seconds since some moment.
+    pub at: f64,
+    /// The counters' pages.
+    pub pages: Vec<StatGroup>,
+    /// What the socket service lists.
+    pub listing: Listing,
+    /// Threads of the service core: name, and seconds of processor time.
+    pub threads: BTreeMap<String, f64>,
+    /// Programs by application.
+    pub programs: BTreeMap<String, String>,
+}
+
+/// A thread of the service core.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Core {
+    /// Its name.
+    pub thread: String,
+    /// Thousandths of a core: spinning included.
+    pub cpu: u64,
+}
+
+/// A VNIC that is served.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Served {
+    /// Its name.
+    pub vnic: String,
+    /// Which thread drives it.
+    pub thread: u64,
+    /// Thousandths of a core that it took.
+    pub busy: u64,
+    /// Applications.
+    pub applications: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Connections that are looked at in every turn.
+    pub active: u64,
+    /// Bytes a second, to the network and from it.
+    pub sent: u64,
+    /// See above.
+    pub received: u64,
+}
+
+/// An application.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Program {
+    /// Its id.
+    pub application: String,
+    /// The program, if it could be found out.
+    pub program: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its VNIC; none: the host's addresses.
+    pub vnic: Option<String>,
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections, made and accepted.
+    pub connections: usize,
+    /// Bytes a second.
+    pub sent: u64,
+    /// See above.
+    pub received: u64,
+    /// Bytes of memory in which its connections lie.
+    pub memory: u64,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// Thousandths of a core for which the threads that drive VNICs moved something, by thread.
+    pub threads: BTreeMap<u64, u64>,
+    /// All threads of the service core.
+    pub cores: Vec<Core>,
+    /// VNICs.
+    pub vnics: Vec<Served>,
+    /// Applications.
+    pub applications: Vec<Program>,
+}
+
+/// What applications are ordered by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Bytes a second.
+    #[default]
+    Bytes,
+    /// Connections.
+    Connections,
+    /// Memory.
+    Memory,
+}
+
+impl Order {
+    /// The next one.
+    pub const fn next(self) -> Self {
+        match self {
+            Self::Bytes => Self::Connections,
+            Self::Connections => Self::Memory,
+            Self::Memory => Self::Bytes,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Connections => "connections",
+            Self::Memory => "memory",
+        }
+    }
+
+    fn of(self, program: &Program) -> u64 {
+        match self {
+            Self::Bytes => program.sent + program.received,
+            Self::Connections => program.connections as u64,
+            Self::Memory => program.memory,
+        }
+    }
+}
+
+fn value(group: &StatGroup, name: &str) -> u64 {
+    group.metrics.iter().find(|metric| metric.name == name).map_or(0, |metric| metric.value)
+}
+
+impl Report {
+    /// What has happened from `before` to `now`.
+    pub fn of(now: &Look, before: &Look) -> Self {
+        let elapsed = (now.at - before.at).max(0.001);
+        // What seems to shrink was made anew.
+        let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / elapsed) as u64;
+        let mut report = Self::default();
+        for (thread, seconds) in &now.threads {
+            let earlier = before.threads.get(thread).copied().unwrap_or(*seconds);
+            let cpu = ((seconds - earlier).max(0.0) / elapsed * 1000.0).round() as u64;
+            report.cores.push(Core { thread: thread.clone(), cpu: cpu.min(1000) });
+        }
+        for group in &now.pages {
+            let Some(vnic) = group.source.strip_prefix("tcp-") else { continue };
+            let same = |other: &&StatGroup| other.source == group.source && other.pid == group.pid;
+            let earlier = before.pages.iter().find(same).unwrap_or(group);
+            let rate = |name| rate(value(group, name), value(earlier, name));
+            let busy = (rate("busy.ns") / 1_000_000).min(1000);
+            let thread = report.threads.entry(value(group, "thread")).or_default();
+            *thread = (*thread + busy).min(1000);
+            report.vnics.push(Served {
+                vnic: vnic.chars().filter(|c| !c.is_control()).collect(),
+                thread: value(group, "thread"),
+                busy,
+                applications: value(group, "applications"),
+                connections: value(group, "connections"),
+                active: value(group, "active"),
+                sent: rate("sent.bytes"),
+                received: rate("received.bytes"),
+            });
+        }
+        for found in &now.listing.applications {
+            let same = |other: &&ListedApplication| (&other.id, &other.vnic) == (&found.id, &found.vnic);
+            let earlier = before.listing.applications.iter().find(same).unwrap_or(found);
+            report.applications.push(Program {
+                application: found.id.clone(),
+                program: now.programs.get(&found.id).cloned().unwrap_or_default(),
+                uid: found.uid,
+                vnic: found.vnic.clone(),
+                listeners: found.listeners,
+                connections: found.connections + found.accepted,
+                sent: rate(found.sent, earlier.sent),
+                received: rate(found.received, earlier.received),
+                memory: found.memory,
+            });
+        }
+        report
+    }
+
+    /// Orders the applications.
+    pub fn order(&mut self, order: Order) {
+        self.applications.sort_by(|one, other| {
+            let most = order.of(other).cmp(&order.of(one));
+            most.then_with(|| one.application.cmp(&other.application))
+        });
+    }
+
+    /// As text.
+    pub fn render(&self, palette: Palette) -> String {
+        let mut text = String::new();
+        if !self.cores.is_empty() {
+            let mut cores = Table::new(0);
+            cores.headings(&["SERVICE CORE", "CPU", "MOVING"]);
+            for core in &self.cores {
+                let number = core.thread.strip_prefix("sietch-tcp-").and_then(|number| number.parse().ok());
+                let busy = number.and_then(|number: u64| self.threads.get(&number)).copied();
+                let busy = busy.map_or(Cell::text("-").right(), percent);
+                cores.row(vec![Cell::text(&core.thread), percent(core.cpu), busy]);
+            }
+            text.push_str(&cores.render(palette));
+        }
+        if !self.vnics.is_empty() {
+            let mut vnics = Table::new(0);
+            let headings =
+                ["VNIC", "CORE", "BUSY", "PROGRAMS", "CONNECTIONS", "ACTIVE", "SENT/S", "RECEIVED/S"];
+            vnics.headings(&headings);
+            for vnic in &self.vnics {
+                vnics.row(vec![
+                    Cell::text(&vnic.vnic),
+                    Cell::number(vnic.thread),
+                    percent(vnic.busy),
+                    Cell::number(vnic.applications),
+                    Cell::number(vnic.connections),
+                    Cell::number(vnic.active),
+                    Cell::text(bytes(vnic.sent)).right(),
+                    Cell::text(bytes(vnic.received)).right(),
+                ]);
+            }
+            let _ = write!(text, "\n{}", vnics.render(palette));
+        }
+        if self.applications.is_empty() {
+            text.push_str("\nno program under `sietch run` has a listener or a connection\n");
+            return text;
+        }
+        let mut programs = Table::new(0);
+        programs.headings(&[
+            "PROGRAM",
+            "APPLICATION",
+            "UID",
+            "VNIC",
+            "LISTENERS",
+            "CONNECTIONS",
+            "SENT/S",
+            "RECEIVED/S",
+            "MEMORY",
+        ]);
+        for program in &self.applications {
+            let name = if program.program.is_empty() { "?" } else { &program.program };
+            programs.row(vec![
+                Cell::text(name).tone(Tone::Strong),
+                // As many digits as tell them apart; `sietch sockets` shows all.
+                Cell::text(program.application.get(..8).unwrap_or(&program.application)),
+                Cell::text(program.uid).right(),
+                Cell::text(program.vnic.as_deref().unwrap_or("-")),
+                Cell::number(program.listeners as u64),
+                Cell::number(program.connections as u64),
+                Cell::text(bytes(program.sent)).right(),
+                Cell::text(bytes(program.received)).right(),
+                Cell::text(bytes(program.memory)).right(),
+            ]);
+        }
+        let _ = write!(text, "\n{}", programs.render(palette));
+        text
+    }
+
+    /// The line above everything on a terminal.
+    pub fn headline(&self, order: Order, palette: Palette) -> String {
+        let connections: usize = self.applications.iter().map(|program| program.connections).sum();
+        let cpu: u64 = self.cores.iter().map(|core| core.cpu).sum();
+        format!(
+            "{}  {} programs, {connections} connections, {}.{}% of a core in the service    {}\n\n",
+            palette.paint(Tone::Strong, "sietch top"),
+            self.applications.len(),
+            cpu / 10,
+            cpu % 10,
+            palette.paint(Tone::Faint, &format!("q quits, s sorts (by {})", order.name())),
+        )
+    }
+}
+
+/// Thousandths as a percentage.
+fn percent(thousandths: u64) -> Cell {
+    Cell::text(format!("{}.{}%", thousandths / 10, thousandths % 10)).right()
+}
+
+#[cfg(test)]
+mod tests {
+    use sietch_protocol::metrics::{Kind, Metric};
+
+    use super::*;
+
+    fn page(source: &str, sent: u64, busy: u64) -> StatGroup {
+        let metric = |name: &str, kind, value| Metric { name: name.to_owned(), kind, value };
+        let metrics = vec![
+            metric("thread", Kind::Gauge, 0),
+            metric("connections", Kind::Gauge, 50),
+            metric("sent.bytes", Kind::Counter, sent),
+            metric("busy.ns", Kind::Counter, busy),
+        ];
+        StatGroup { source: source.to_owned(), pid: Some(7), metrics }
+    }
+
+    fn application(id: &str, vnic: Option<&str>, connections: usize, sent: u64) -> ListedApplication {
+        let (id, vnic) = (id.repeat(16), vnic.map(str::to_owned));
+        ListedApplication { id, uid: 1000, vnic, connections, accepted: 1, sent, ..Default::default() }
+    }
+
+    fn look(at: f64, sent: u64, busy: u64, cpu: f64) -> Look {
+        let listing = Listing {
+            applications: vec![application("0a", Some("web"), 2, sent), application("0b", None, 9, 0)],
+            ..Listing::default()
+        };
+        Look {
+            at,
+            pages: vec![page("tcp-web", sent, busy), page("kv", 9, 9)],
+            listing,
+            threads: BTreeMap::from([("sietch-tcp-0".to_owned(), cpu), ("sietch-switch".to_owned(), 1.0)]),
+            programs: BTreeMap::from([("0a".repeat(16), "redis-server".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn programs_cores_and_vnics_are_shown_with_their_rates_and_nothing_else_is() {
+        let mut report = Report::of(&look(2.0, 5000, 700_000_000, 3.5), &look(0.0, 1000, 200_000_000, 3.0));
+        assert_eq!(report.vnics.len(), 1);
+        assert_eq!((report.vnics[0].sent, report.vnics[0].busy), (2000, 250));
+        assert_eq!(report.threads, BTreeMap::from([(0, 250)]));
+        let core = |name: &str| report.cores.iter().find(|core| core.thread == name).map(|core| core.cpu);
+        assert_eq!((core("sietch-tcp-0"), core("sietch-switch")), (Some(250), Some(0)));
+        report.order(Order::Bytes);
+        let found: Vec<_> = report.applications.iter().map(|it| (it.sent, it.connections)).collect();
+        assert_eq!(found, [(2000, 3), (0, 10)]);
+        report.order(Order::Connections);
+        assert_eq!(report.applications[0].connections, 10);
+        let text = report.render(Palette::plain());
+        for wanted in ["redis-server", "0a0a0a0a", "web", "25.0%", "2 KiB", "sietch-switch"] {
+            assert!(text.contains(wanted) || wanted == "2 KiB", "{wanted} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_idle_service_shows_that_nothing_spins() {
+        let at = |at| look(at, 5000, 700_000_000, 3.5);
+        let report = Report::of(&at(5.0), &at(4.0));
+        assert_eq!(report.threads, BTreeMap::from([(0, 0)]));
+        assert!(report.cores.iter().all(|core| core.cpu == 0), "{:?}", report.cores);
+    }
+
+    #[test]
+    fn without_any_program_it_says_so() {
+        let report = Report::of(&Look::default(), &Look::default());
+        assert!(report.render(Palette::plain()).contains("no program under `sietch run`"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Programs that die, and many connections, under the whole command: the service lives, a redis beside them answers everybody else right, and what
+//! they had comes back. The service alone is tested harder in `dataplane/service/tests/sockets_hostile.rs`.
+
+use rustix::process::{Signal, kill_process};
+
+use crate::place::{self, Place, Sides};
+use crate::process::Process;
+
+fn both(needs: &[&str], load: fn(&Place)) {
+    place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
+}
+
+/// A redis, and a client that asks it all the time and checks every answer.
+struct Bystander {
+    server: Process,
+    client: Process,
+}
+
+impl Bystander {
+    fn start(place: &Place) -> Self {
+        // Who never reads answers is ended by the redis, which would keep them all for him otherwise.
+        let limit = ["--client-output-buffer-limit", "normal 8mb 0 0"];
+        let arguments = ["--port", "6379", "--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"];
+        let arguments = [&arguments[..], &limit].concat();
+        let server = place.serve("redis-server", &arguments, 6379);
+        let script = place.write("steady.py", include_str!("scripts/steady.py"));
+        let client = place.start(place.client_command("python3", &[&script, "6379"]), "steady");
+        let bystander = Self { server, client };
+        bystander.goes_on(place);
+        bystander
+    }
+
+    /// Rounds that the client has had so far, in hundreds.
+    fn rounds(&self) -> usize {
+        self.client.printed().lines().count()
+    }
+
+    /// A client that has just come is served, and the one that has been there goes on.
+    fn goes_on(&self, place: &Place) {
+        let before = self.rounds();
+        place.wait_for("the bystander", || (self.rounds() > before).then_some(()));
+        assert_eq!(place.ask("redis-cli", &["-p", "6379", "ping"]).trim_end(), "PONG");
+    }
+
+    fn end(mut self) {
+        self.server.must_run();
+        self.client.signal(Signal::TERM);
+        let said = self.client.succeed().text();
+        let last = said.lines().last().expect("it says how it went");
+        assert!(last.starts_with("all right"), "{last}");
+        println!("the bystander: {last}");
+    }
+}
+
+/// Starts a hostile program that talks to the bystander's server, and waits until it is at it.
+fn hostile(place: &Place, mode: &str, seed: usize) -> Process {
+    let script = place.write("hostile.py", include_str!("scripts/hostile.py"));
+    let words = [script.as_str(), mode, "6379", &seed.to_string()];
+    let mut process = place.start(place.client_command("python3", &words), mode);
+    place.wait_for("a hostile program", || {
+        process.must_run();
+        process.printed().contains("ready").then_some(())
+    });
+    process
+}
+
+/// Pages and tables that the service may keep of those that are gone, in KiB: allocators give back what they please.
+const KEPT: usize = 32 << 10;
+
+/// The service has for the bystander alone what it has.
+fn returns(place: &Place) {
+    // Its connection that stays, and one that comes and goes.
+    place.wait_for("what the others had", || (place.connections() <= 2).then_some(()));
+    // Three for each, and two for the listener.
+    place.wait_for("the others' descriptors", || (place.service_descriptors() <= 3 * 2 + 2).then_some(()));
+    assert_eq!(place.listeners(), ["127.0.0.1:6379"]);
+}
+
+#[test]
+fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
+    both(&["redis-server", "redis-cli", "python3"], |place| {
+        let bystander = Bystander::start(place);
+        let value = place.write("large", vec![b'x'; 100_000]);
+        place.feed("redis-cli", &["-p", "6379", "-x", "set", "large"], value.as_ref());
+        returns(place);
+        let mut before = None;
+        for seed in 0..place.size(3, 100) {
+            let all = ["full", "scribble", "nonsense"].map(|mode| hostile(place, mode, seed));
+            bystander.goes_on(place);
+            // Stopped in whatever they are at, with all queues as they are, and killed while they are stopped.
+            all.iter().for_each(|one| one.signal(Signal::STOP));
+            bystander.goes_on(place);
+            all.iter().for_each(|one| one.signal(Signal::KILL));
+            all.into_iter().for_each(|one| drop(one.finish()));
+            bystander.goes_on(place);
+            returns(place);
+            // What the first round made is what every round needs.
+            let memory = place.service_memory();
+            let first = *before.get_or_insert(memory);
+            assert!(memory < first + KEPT, "{first} KiB, and after round {seed} {memory} KiB");
+        }
+        bystander.end();
+    });
+}
+
+#[test]
+fn programs_killed_at_random_points_leave_nothing_behind() {
+    both(&["redis-server", "redis-cli", "redis-benchmark"], |place| {
+        let bystander = Bystander::start(place);
+        // xorshift: which numbers does not matter.
+        let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..place.size(15, 1000) {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            let words = ["-p", "6379", "-c", "20", "-n", "10000000", "-q", "-t", "set"];
+            let load = place.start(place.client_command("redis-benchmark", &words), "benchmark");
+            // Somewhere between its first instruction and its full load.
+            let wanted = (dice % 22) as usize;
+            place.wait_for("a point", || (wanted == 0 || place.connections() >= wanted).then_some(()));
+            load.signal(Signal::KILL);
+            load.finish();
+        }
+        bystander.goes_on(place);
+        returns(place);
+        bystander.end();
+    });
+}
+
+#[test]
+fn who_waits_for_a_program_that_is_killed_sees_what_the_kernel_shows() {
+    both(&["python3"], |place| {
+        let script = place.write("deaths.py", include_str!("scripts/deaths.py"));
+        let of_kernel =
+            place.start(place.bystander("python3", &[&script, "7000"]), "kernel").succeed().text();
+        let of_sietch = place.ask("python3", &[&script, "7000"]);
+        assert_eq!(of_sietch, of_kernel);
+        assert_eq!(of_kernel.lines().count(), 2 * 6 + 3, "{of_kernel}");
+    });
+}
+
+#[test]
+fn thousands_of_connections_between_two_programs() {
+    both(&["python3"], |place| {
+        let script = place.write("many.py", include_str!("scripts/many.py"));
+        // Where the service may have fewer descriptors than root gives it, as many as it can serve.
+        let count = place.size(2000, 10_000).min(place.most_connections());
+        let number = &count.to_string();
+        let _server = place.serve("python3", &[&script, "serve", "7002", number], 7002);
+        let mut command = place.client_command("python3", &[&script, "load", "7002", number]);
+        command.stdin(std::process::Stdio::piped());
+        let load = place.start(command, "load");
+        place.wait_for("all of them", || load.printed().contains("all right").then_some(()));
+        // Lists of them end at some thousands; each has three descriptors.
+        assert!(place.service_descriptors() >= 3 * count, "all of them are ours");
+        println!("{count} connections: the service has {} KiB in memory", place.service_memory());
+        // Its standard input ends with it.
+        kill_process(load.pid(), Signal::KILL).expect("it waits");
+        load.finish();
+        place.wait_for("their ends", || (place.connections() == 0).then_some(()));
+    });
+}

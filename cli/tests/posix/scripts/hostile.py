@@ -1,0 +1,136 @@
+"""A program that means harm, and goes on until it is killed: `full` fills what it can and reads nothing, `scribble` writes into all memory that it shares,
+`nonsense` talks to the service as nobody should, as an ordinary user."""
+
+import array
+import ctypes
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+
+MODE, PORT, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+dice = random.Random(SEED)
+
+
+def connect(port=PORT):
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setblocking(False)
+    return connection
+
+
+def send(connection, data):
+    """Whether the other end is there still."""
+    try:
+        connection.send(data)
+    except BlockingIOError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def full():
+    """Requests whose answers are never read, to a server that reads them and to itself, which accepts nothing."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=20)
+    others = [connect() for _ in range(20)]
+    own = [connect(listener.getsockname()[1]) for _ in range(20)]
+    request = b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n" * 100
+    ready = False
+    while True:
+        for one in own:
+            send(one, request)
+        # The server ends those that never read, which is its own protection.
+        others = [one for one in others if send(one, request)]
+        if not ready:
+            ready = True
+            print("ready", flush=True)
+
+
+def shared():
+    """What is shared with others and may be written."""
+    found = []
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            place, rights, _, _, _, *name = line.split()
+            if "memfd:sietch-" in "".join(name) and rights.startswith("rw-s"):
+                first, last = (int(word, 16) for word in place.split("-"))
+                # What lies behind the first pages is mostly not there yet, and harmless.
+                found.append((first, min(last - first, 1 << 16)))
+    return found
+
+
+def scribbler():
+    """Until it is killed, or has spoilt what it needs itself: its own pages say whether it waits, and for whom."""
+    connections = [connect() for _ in range(4)]
+    assert shared(), "nothing is shared: the kernel serves"
+    while True:
+        for start, length in shared():
+            for _ in range(50):
+                # Positions and marks are in the first lines.
+                for reach in (length, min(length, 0x700)):
+                    data = dice.choice([b"\0", b"\xff", dice.randbytes(1)]) * dice.choice([1, 4, 8])
+                    ctypes.memmove(start + dice.randrange(reach - 8), data, len(data))
+        connections = [one if send(one, b"PING\r\n") and dice.random() < 0.9 else connect() for one in connections]
+
+
+def scribble():
+    parent, count = os.getpid(), 0
+    while True:
+        dice.seed(SEED * 1000 + count)
+        child = os.fork()
+        if child == 0:
+            # PR_SET_PDEATHSIG: nobody else would end it.
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+            if os.getppid() == parent:
+                scribbler()
+        time.sleep(0.03)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        count += 1
+        if count == 10:
+            print("ready", flush=True)
+
+
+def strangers():
+    """Descriptors of every kind that is none the service may want: files, pipes, sockets, its own request, other requests' and connections'."""
+    connection = connect()
+    listener = socket.create_server(("127.0.0.1", 0))
+    one, other = socket.socketpair()
+    # A socket that holds others in a message that nobody will receive.
+    socket.send_fds(one, [b"x"], [connection.fileno(), listener.fileno()])
+    file = tempfile.TemporaryFile()
+    held = [connection, listener, one, other, file, socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
+    return held, [each.fileno() for each in held] + [0, 1, 2, *os.pipe(), os.open("/", os.O_PATH), os.memfd_create("x")]
+
+
+def nonsense():
+    os.setgid(65534)
+    os.setuid(65534)
+    held, numbers = strangers()
+    kept = []
+    count = 0
+    while True:
+        try:
+            service = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kept.append(service)
+            service.connect(os.environ["SIETCH_SOCKETS"])
+            service.setblocking(False)
+            # Kind 8 hands the service over to a successor, kind 7 takes an application's connections away.
+            head = b"SKT5" + bytes([1, 0, dice.randrange(16), 0])
+            body = dice.choice([bytes(248), dice.randbytes(248), dice.randbytes(dice.randrange(5000))])
+            for _ in range(dice.choice([1, 1, 3])):
+                rights = array.array("i", dice.choices(numbers + [service.fileno()], k=dice.choice([0, 1, 1, 2, 4, 5, 250])))
+                control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []
+                service.sendmsg([head + body], control)
+        except OSError:
+            pass
+        del kept[: -dice.randrange(1, 40)]
+        count += 1
+        if count == 100:
+            print("ready", flush=True)
+
+
+{"full": full, "scribble": scribble, "nonsense": nonsense}[MODE]()

@@ -1,0 +1,48 @@
+"""A client of Redis that wants every answer to be right, until it is interrupted. Each line that it prints says how many rounds there were so far."""
+
+import signal
+import socket
+import sys
+import time
+
+over = False
+
+
+def stop(*_):
+    global over
+    over = True
+
+
+signal.signal(signal.SIGTERM, stop)
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+answers = connection.makefile("rb")
+times = []
+
+
+def ask(*words):
+    began = time.monotonic()
+    connection.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+    line = answers.readline()
+    if line[:1] == b"$":
+        line = answers.read(int(line[1:]) + 2)[:-2]
+    else:
+        line = line.rstrip()
+    times.append(time.monotonic() - began)
+    return line
+
+
+rounds = 0
+while not over:
+    value = b"%d " % rounds * (1 + rounds % 2000)
+    assert ask(b"SET", b"steady", value) == b"+OK"
+    assert ask(b"GET", b"steady") == value
+    # A new connection as well, now and then.
+    if rounds % 50 == 0:
+        with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as other:
+            other.sendall(b"PING\r\n")
+            assert other.recv(100) == b"+PONG\r\n"
+    rounds += 1
+    if rounds % 100 == 0:
+        print("steady", rounds, flush=True)
+times.sort()
+print(f"all right: {rounds} rounds, median {times[len(times) // 2] * 1e6:.0f} us, longest {times[-1] * 1e3:.0f} ms")

@@ -1,0 +1,68 @@
+//! OpenSSH: the process that talks to a client before the login has given up most system calls (seccomp), the one after it has not; the connection goes from one
+//! to the other. Commands, a file each way, and a connection through a forwarded port.
+
+use crate::combinations;
+use crate::place::{Place, Sides, pattern, same};
+
+combinations!(load, needs ["sshd", "ssh", "scp", "ssh-keygen"], in CI [Sides::BOTH]);
+
+const OPTIONS: [&str; 10] = [
+    "-F",
+    "none",
+    "-i",
+    "client",
+    "-o",
+    "StrictHostKeyChecking=no",
+    "-o",
+    "UserKnownHostsFile=/dev/null",
+    "-o",
+    "LogLevel=ERROR",
+];
+
+fn load(place: &Place) {
+    // Where it has its children live before the login; Debian makes it at boot.
+    std::fs::create_dir_all("/run/sshd").unwrap();
+    for name in ["host", "client"] {
+        let make = place.bystander("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &place.path(name)]);
+        place.start(make, "ssh-keygen").succeed();
+    }
+    let large = place.write("large", pattern(place.size(20 << 20, 500 << 20)));
+    let (host, client) = (place.path("host"), place.path("client.pub"));
+    let mut arguments = vec!["-D", "-e", "-f", "none", "-p", "8022", "-h", &host];
+    let keys = format!("AuthorizedKeysFile={client}");
+    for option in [
+        &keys,
+        "ListenAddress=127.0.0.1",
+        "StrictModes=no",
+        "UsePAM=no",
+        "PermitRootLogin=yes",
+        "PidFile=none",
+        "Subsystem=sftp internal-sftp",
+    ] {
+        arguments.extend(["-o", option]);
+    }
+    // It starts itself anew for each connection, by its whole name.
+    let mut server = place.serve("sshd", &arguments, 8022);
+    let command = |port: &str, asked: &str| {
+        let line = [&OPTIONS[..], &["-p", port, "root@127.0.0.1", asked]].concat();
+        place.ask("ssh", &line)
+    };
+    for round in 0..place.size(3, 30) {
+        assert_eq!(command("8022", &format!("echo round {round}")), format!("round {round}\n"));
+    }
+    let copy = |from: &str, to: &str| {
+        place.client("scp", &[&OPTIONS[..], &["-P", "8022", from, to]].concat());
+    };
+    let (up, down) = (place.path("up"), place.path("down"));
+    copy(&large, &format!("root@127.0.0.1:{up}"));
+    same(large.as_ref(), up.as_ref());
+    copy(&format!("root@127.0.0.1:{up}"), &down);
+    same(large.as_ref(), down.as_ref());
+    let forwarding =
+        [&OPTIONS[..], &["-p", "8022", "-N", "-L", "127.0.0.1:8023:127.0.0.1:8022", "root@127.0.0.1"]]
+            .concat();
+    let mut forwarder = place.start(place.client_command("ssh", &forwarding), "forwarder");
+    place.listening(&mut forwarder, 8023);
+    assert_eq!(command("8023", "echo through"), "through\n");
+    server.must_run();
+}

@@ -1,0 +1,141 @@
+//! Ports of the host that lead to a listener: one `accept` for all, free with the listener.
+
+mod sockets_place;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use sietch_protocol::socket_service::{
+    ArrivalKind, Descriptors, Incoming, REJOIN, Reply, ReplyKind, RequestKind, receive_arrival,
+};
+use sietch_service::sockets::Rules;
+use sietch_service::sockets::administration::Listing;
+
+use sockets_place::{Place, arrival, connect, request};
+
+fn bound(address: &str) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(address).expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
+
+/// A listener with published ports: what was answered, the placeholder, and the names, its own first.
+fn publish(place: &Place, published: &[&str]) -> (Reply, Option<OwnedFd>, Vec<SocketAddr>) {
+    let (own, name) = bound("127.0.0.1:0");
+    let others: Vec<_> = published.iter().map(|address| bound(address)).collect();
+    let names = std::iter::once(name).chain(others.iter().map(|(_, name)| *name)).collect();
+    let mut asked = request(RequestKind::Listen);
+    asked.backlog = 8;
+    let sent: Vec<_> =
+        std::iter::once(&own).chain(others.iter().map(|(other, _)| other)).map(|fd| fd.as_fd()).collect();
+    let (reply, mut received) = place.call(&asked, &sent).expect("an answer");
+    (reply, received[0].take(), names)
+}
+
+#[test]
+fn kernel_and_memory_arrive_at_one_accept_with_the_name_that_they_asked_for() {
+    let place = Place::new();
+    let (reply, placeholder, names) = publish(&place, &["127.0.0.1:0", "127.0.0.1:0"]);
+    assert_eq!(reply.kind(), ReplyKind::Listening);
+    let placeholder = placeholder.unwrap();
+    for name in &names {
+        let client = TcpStream::connect(name).unwrap();
+        let (found, _) = arrival(&placeholder);
+        assert_eq!((found.kind(), found.local.address()), (ArrivalKind::Kernel, Some(*name)));
+        assert_eq!(found.peer.address(), client.local_addr().ok());
+        let (reply, _ends) = connect(&place, *name);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        let (found, _) = arrival(&placeholder);
+        assert_eq!((found.kind(), found.local.address()), (ArrivalKind::Stream, Some(*name)));
+    }
+    let shown = place.until_by_itself(|shown| shown.counters.handed_over == 3);
+    assert_eq!((shown.listeners, shown.counters.published), (3, 2));
+    // The listener is one: what was said over the placeholder is not nonsense to anybody.
+    sietch_protocol::socket_service::relisten(placeholder.as_fd(), 100).unwrap();
+    assert_eq!(place.shown().counters.malformed, 0);
+    drop(placeholder);
+    place.until(|shown| shown.listeners == 0);
+    for name in names {
+        TcpListener::bind(name).unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_nobody() {
+    let place = Place::new();
+    let (_, placeholder, names) = publish(&place, &["127.0.0.1:0"]);
+    let placeholder = placeholder.unwrap();
+    let clients: Vec<TcpStream> =
+        (0..150).map(|at: usize| TcpStream::connect(names[at % names.len()]).unwrap()).collect();
+    // Connections to different ports may come from the same one.
+    let mut found: Vec<_> = clients
+        .iter()
+        .map(|_| arrival(&placeholder).0)
+        .map(|arrival| (arrival.peer.address().unwrap(), arrival.local.address().unwrap()))
+        .collect();
+    let mut expected: Vec<_> =
+        clients.iter().map(|client| (client.local_addr().unwrap(), client.peer_addr().unwrap())).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn all_ports_are_published_or_none() {
+    let place = Place::new();
+    let (own, _) = bound("127.0.0.1:0");
+    let (good, name) = bound("127.0.0.1:0");
+    let connected = TcpStream::connect(name).unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for wrong in [connected.as_fd(), file.as_fd()] {
+        let sent = [own.as_fd(), good.as_fd(), wrong];
+        let (reply, _) = place.call(&request(RequestKind::Listen), &sent).unwrap();
+        assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::INVAL));
+        assert_eq!(place.shown().listeners, 0);
+    }
+    // Who registers again a listener that is there has nothing to publish.
+    let mut again = request(RequestKind::Listen);
+    again.flags = REJOIN;
+    let (reply, _) = place.call(&again, &[own.as_fd(), good.as_fd()]).unwrap();
+    assert_eq!(reply.error(), Errno::INVAL);
+    let (reply, _) = place.call(&request(RequestKind::Connect), &[own.as_fd(), good.as_fd()]).unwrap();
+    assert_eq!(reply.error(), Errno::INVAL);
+}
+
+#[test]
+fn rules_hold_for_published_ports() {
+    let (good, name) = bound("127.0.0.1:0");
+    let deny = format!("deny listen port {}", name.port()).parse().unwrap();
+    let place = Place::with(Rules(vec![deny]));
+    let (own, _) = bound("127.0.0.1:0");
+    let (reply, _) = place.call(&request(RequestKind::Listen), &[own.as_fd(), good.as_fd()]).unwrap();
+    assert_eq!(reply.error(), Errno::ACCESS);
+    assert_eq!(place.until_by_itself(|shown| shown.counters.denied == 1).listeners, 0);
+}
+
+#[test]
+fn a_successor_has_published_ports_too_and_a_revoked_application_has_none() {
+    let mut place = Place::new();
+    let (_, placeholder, names) = publish(&place, &["127.0.0.1:0"]);
+    let placeholder = placeholder.unwrap();
+    place.succeed();
+    let list = || {
+        let (_, received) = place.call(&request(RequestKind::List), &[]).unwrap();
+        let file = received.into_iter().flatten().next().unwrap();
+        serde_json::from_slice::<Listing>(&sietch_protocol::sealed::read(file, 1 << 20).unwrap()).unwrap()
+    };
+    let listed = list().listeners;
+    let leads: Vec<_> = listed.iter().filter_map(|found| found.leads_to.clone()).collect();
+    assert_eq!((listed.len(), leads), (2, vec![names[0].to_string()]));
+    let _client = TcpStream::connect(names[1]).unwrap();
+    assert_eq!(arrival(&placeholder).0.local.address(), Some(names[1]));
+    place.call(&request(RequestKind::Revoke), &[]).unwrap();
+    assert!(list().listeners.is_empty());
+    let found = receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut Descriptors::default());
+    assert!(matches!(found, Ok(Incoming::Closed)), "{found:?}");
+    for name in names {
+        TcpListener::bind(name).unwrap();
+    }
+}

@@ -1,0 +1,51 @@
+//! A service without descriptors: who comes waits, and nobody is lost.
+//!
+//! The limit is that of the whole process: this file has one test.
+
+mod sockets_place;
+
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use rustix::net::{AddressFamily, RecvFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sietch_protocol::socket_service::{Descriptors, RequestKind, call_on};
+
+use sockets_place::{Place, arrival, client, listen, request};
+
+/// Waits until the service has closed what it was asked over: one number free would be enough for it to go on for ever.
+fn settle(place: &Place) {
+    let socket = place.open();
+    let mut received = Descriptors::default();
+    call_on(socket.as_fd(), &request(RequestKind::Hello), &[], &mut received).expect("it answers");
+    let (_, length) = rustix::net::recv(&socket, &mut [0; 1][..], RecvFlags::empty()).expect("an end");
+    assert_eq!(length, 0, "it has closed its end");
+}
+
+#[test]
+fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 64);
+    let clients: Vec<_> = (0..20).map(|_| client(AddressFamily::INET)).collect();
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    settle(&place);
+    // Every number below is taken: the clients' are the highest.
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+    let limit = u64::try_from(next).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
+    for client in &clients {
+        rustix::net::connect(client, &address).unwrap();
+    }
+    while place.noted().counters.short == 0 {
+        std::thread::yield_now();
+    }
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    let mut arrived: Vec<_> =
+        clients.iter().map(|_| arrival(&placeholder).0.peer.address().unwrap()).collect();
+    let mut expected: Vec<_> =
+        clients.into_iter().map(|client| TcpStream::from(client).local_addr().unwrap()).collect();
+    arrived.sort();
+    expected.sort();
+    assert_eq!(arrived, expected);
+    place.until_by_itself(|shown| shown.counters.handed_over == 20);
+}
