@@ -1,7 +1,8 @@
 //! `poll`, `ppoll`, and what `select` is made of.
 //!
 //! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel as it is.
-//! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the program asked; ours are left out at first.
+//! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the program asked, and
+//!    so do epolls; our streams are left out at first.
 //! 3. Look at shared memory. If something is ready, or no time was given, the kernel is asked without waiting (it decides about its own
 //!    descriptors and about hang-ups), and the call is done. Ready descriptors win over a signal, as in the kernel.
 //! 4. Nothing: look on for a while ([`super::spin`]), unless a mask is given, which has to apply from here on.
@@ -154,8 +155,10 @@ fn all(
             listens = true;
         }
         our.held = found.filter(is_watchable);
-        if our.held.is_some() {
+        if let Some(held) = &our.held {
             any = true;
+            (other.fd, other.events) = of_kernel(one, held);
+            mixed |= other.fd >= 0;
         } else {
             other.fd = one.fd;
             mixed |= one.fd >= 0;
@@ -171,6 +174,13 @@ fn all(
         return answer;
     }
     Set { asked, ours, kernel, mixed, peer: None }.run(timeout, mask)
+}
+
+/// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has descriptors of its own that are ready.
+/// A descriptor of -1: nothing.
+fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
+    let readable = held.kind() == Kind::Epoll && events(one) & look::READ != 0;
+    if readable { (one.fd, libc::POLLIN) } else { (-1, 0) }
 }
 
 /// Streams, and epolls that hold some.
@@ -275,15 +285,16 @@ impl Set<'_> {
         self.merge()
     }
 
-    /// Ours are not asked of the kernel, but for those whose peer closed and was still there when that was looked into: the last of several may have
-    /// gone since without a word. Whether there are any.
+    /// Ours are not asked of the kernel, but for epolls, and for those whose peer closed and was still there when that was looked into: the last of several
+    /// may have gone since without a word. Whether there are any.
     fn leave_ours_out(&mut self) -> bool {
         let mut doubt = false;
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let doubtful = held.end().is_some_and(|end| end.is_closing() && !is_gone(end));
-            doubt |= doubtful;
-            (other.fd, other.events, other.revents) = (if doubtful { one.fd } else { -1 }, 0, 0);
+            (other.fd, other.events) = if doubtful { (one.fd, 0) } else { of_kernel(one, held) };
+            other.revents = 0;
+            doubt |= other.fd >= 0;
         }
         doubt
     }
@@ -307,8 +318,7 @@ impl Set<'_> {
             let Some(held) = &our.held else { continue };
             let gone = held.end().is_some_and(is_gone);
             other.fd = if gone { -1 } else { one.fd };
-            let readable = held.kind() == Kind::Epoll && events(one) & look::READ != 0;
-            other.events = if readable { libc::POLLIN } else { 0 };
+            other.events = of_kernel(one, held).1;
         }
     }
 
