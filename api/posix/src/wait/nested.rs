@@ -6,8 +6,8 @@
 //!    before sleeping, is enough. From then on the inner epoll is shared: everything in it stays armed.
 //! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's eyes. So when the kernel says
 //!    readable and the list says nothing, the bytes are taken out (what was rung or hung up goes on the list and is looked at), and the
-//!    kernel is asked again. Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that has hung up would stay readable,
-//!    and brings nothing any more: the kernel watches it no longer. One that was kicked is watched for data alone again. So with epolls within it.
+//!    kernel is asked again. Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that has hung up, or reads no more, would
+//!    stay readable, and brings nothing any more: the kernel watches it no longer. One that was kicked is watched for data alone again. So with epolls within it.
 //!    A nested epoll that was one-shot and reported is watched for nothing until it is modified ([`Body::report`]): nobody would ask what it has.
 //! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it, ready before or not. So the inner epoll counts
 //!    what wakes its streams ([`Body::notice`]: against numbers of its own, not those of its waiters), and an
@@ -111,7 +111,8 @@ impl Body {
                 continue;
             }
             let Some(end) = held.end() else { continue };
-            if look::has_hung_up(slot.fd, &held, end) {
+            // One that has shut down reading would stay readable as well.
+            if look::is_deaf(end) || look::has_hung_up(slot.fd, &held, end) {
                 self.let_go(number);
                 self.put_on_list(number);
                 continue;

@@ -3,7 +3,10 @@
 //! A program comes as `program TICK` (milliseconds), its steps, `end`. Each step that gives a result is answered with
 //! `NUMBER RESULT`, the program with `end`. If a call can be interrupted by nothing, the director says `hung` and ends the process.
 
+use std::fs::File;
 use std::io::{BufRead as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::fs::FileExt as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,8 @@ const HUNG_AFTER: u32 = 60;
 const SLEEPS_WITHIN: Duration = Duration::from_secs(2);
 /// Milliseconds that `exec` may take.
 const EXECUTES_WITHIN: i32 = 10_000;
+/// Descriptors of what is looked at begin here: beyond the pipes.
+const LOOKS_FROM: i32 = actor::FIRST_PIPE + 40;
 /// Between two looks at a thread.
 const LOOK: Duration = Duration::from_micros(100);
 
@@ -28,6 +33,8 @@ struct Known {
     process: i32,
     thread: i32,
     alive: bool,
+    /// What the kernel says of its thread: the system call in which it is, and its state.
+    told: Option<[File; 2]>,
     /// The number of a step whose result has not been asked for.
     started: Option<usize>,
     /// That result, once it is there.
@@ -64,6 +71,7 @@ pub fn run() -> ExitCode {
             process: 0,
             thread: 0,
             alive: false,
+            told: None,
             started: None,
             result: None,
             left: Vec::new(),
@@ -102,6 +110,21 @@ pub fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What is read of a thread while calls are under way, at numbers beyond those of the program: a file that were opened then would take the number from under a
+/// call that is about to set the lowest one aside.
+fn out_of_the_way(process: i32, thread: i32) -> std::io::Result<[File; 2]> {
+    let open = |name: &str| {
+        let file = File::open(format!("/proc/{process}/task/{thread}/{name}"))?;
+        let high = raw::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOOKS_FROM);
+        if !high.is_ok() {
+            return Err(std::io::Error::from(std::io::ErrorKind::Other));
+        }
+        // SAFETY: a new descriptor that nobody else has.
+        Ok(unsafe { File::from_raw_fd(i32::try_from(high.length()).unwrap_or(-1)) })
+    };
+    Ok([open("syscall")?, open("stat")?])
+}
+
 impl Known {
     /// Hears who the actor is.
     fn meet(&mut self) {
@@ -113,6 +136,7 @@ impl Known {
         let mut numbers = hello.split(' ').skip(1).map(|word| word.parse().unwrap_or(0));
         self.process = numbers.next().unwrap_or(0);
         self.thread = numbers.next().unwrap_or(0);
+        self.told = out_of_the_way(self.process, self.thread).ok();
         self.alive = true;
     }
 
@@ -130,16 +154,18 @@ impl Known {
     /// Whether the kernel says that the thread sleeps, in a system call that is not one of those by which it speaks with the director; a thread that is gone
     /// does, one that somebody has stopped does not.
     fn sleeps(&self) -> bool {
-        let path = format!("/proc/{}/task/{}/syscall", self.process, self.thread);
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let mut words = text.split(' ');
+        let Some(told) = &self.told else { return true };
+        let [call, state] = told.each_ref().map(|file| {
+            let mut bytes = [0; 256];
+            let length = file.read_at(&mut bytes, 0).unwrap_or(0);
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        });
+        let mut words = call.split_whitespace();
         let (call, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if call == "running" || first == format!("{:#x}", self.pipes.result) {
             return false;
         }
-        let path = format!("/proc/{}/task/{}/stat", self.process, self.thread);
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.rsplit(") ").next().is_none_or(|rest| !rest.starts_with(['R', 'D', 'T', 't']))
+        state.rsplit(") ").next().is_none_or(|rest| !rest.starts_with(['R', 'D', 'T', 't']))
     }
 
     /// Waits until a started call sleeps or has returned.

@@ -183,6 +183,7 @@ named! {
     epoll_the_end_and_resets
     epoll_of_a_parent_closed_after_its_child_that_registered_there
     epoll_within_another_is_ready_for_a_kernel_descriptor_beside_another
+    epoll_within_another_is_silent_about_what_was_reported_once_and_has_shut_down
     epoll_timeouts
     streams_half_close
     streams_unread_data_at_a_close_is_a_reset
