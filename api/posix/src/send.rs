@@ -145,7 +145,7 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
                 Some(copied) => {
                     done += copied;
                     if copied != 0 {
-                        sleep::ring(fd, end, end.ring_for_data());
+                        sleep::ring_for_data(fd, end);
                     }
                 }
                 None if nonblocking => return Err(libc::EAGAIN),

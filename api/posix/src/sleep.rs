@@ -12,6 +12,7 @@
 //!    when the call does, as on Linux, where a system call holds its file.
 
 use std::ffi::c_int;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use crate::end::{End, PEER_IS_DEAF, Want, flag, state};
@@ -40,6 +41,26 @@ const BELLS: [u8; 16] = [0; 16];
 pub fn ring(fd: c_int, end: &End, count: u32) {
     if count != 0 {
         ring_now(fd, end, count);
+    }
+}
+
+/// The sleep of a service core for which this process has rung last. Those at the other ends of other streams are not to be believed: one could name the sleep of
+/// another, who would then be thought awake.
+static RUNG: AtomicU64 = AtomicU64::new(0);
+
+/// After sending: wakes who sleeps for it at the other end, unless it is a service core that was rung in this sleep of it already.
+#[inline]
+pub fn ring_for_data(fd: c_int, end: &End) {
+    if !end.private().has(flag::SERVED) {
+        return ring(fd, end, end.ring_for_data());
+    }
+    let (count, sleep) = end.ring_for_data_unless(|sleep| RUNG.load(Relaxed) == sleep);
+    if count != 0 {
+        ring_now(fd, end, count);
+        // Not before: another thread that relies on it must not be ahead of the bell.
+        if sleep != 0 {
+            RUNG.store(sleep, Relaxed);
+        }
     }
 }
 

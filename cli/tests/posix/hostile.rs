@@ -52,6 +52,21 @@ impl Bystander {
     }
 }
 
+/// Listeners that one application may have of the service; the kernel has the others.
+const LISTENERS: usize = 1000;
+
+/// Somebody else still gets a port, if there is one, or hears that there is none.
+const LISTENS: &str = "
+import errno, socket
+try:
+    listener = socket.create_server(('127.0.0.1', 0))
+    client = socket.create_connection(listener.getsockname())
+    client.send(b'x')
+    assert listener.accept()[0].recv(1) == b'x'
+except OSError as cause:
+    assert cause.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL), cause
+";
+
 /// Starts a hostile program that talks to the bystander's server, and waits until it is at it.
 fn hostile(place: &Place, mode: &str, seed: usize) -> Process {
     let script = place.write("hostile.py", include_str!("scripts/hostile.py"));
@@ -98,6 +113,30 @@ fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
             let memory = place.service_memory();
             let first = *before.get_or_insert(memory);
             assert!(memory < first + KEPT, "{first} KiB, and after round {seed} {memory} KiB");
+        }
+        bystander.end();
+    });
+}
+
+#[test]
+fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_everything_back() {
+    both(&["redis-server", "redis-cli", "python3"], |place| {
+        let bystander = Bystander::start(place);
+        let wanted = place.size(3000, 40_000);
+        for _ in 0..place.size(1, 5) {
+            let hog = hostile(place, "ports", wanted);
+            let said = hog.printed();
+            println!("it has listeners, connections, and bound ports: {said}");
+            // What an application may have, what the service can have; each of four binds as many as it may have descriptors.
+            let connections = wanted.min(place.most_connections()) * 9 / 10;
+            assert!(place.service_descriptors() >= 3 * connections + 2 * LISTENERS, "{said}");
+            bystander.goes_on(place);
+            let listener = place.start(place.client_command("python3", &["-c", LISTENS]), "listens");
+            listener.succeed();
+            hog.signal(Signal::KILL);
+            hog.finish();
+            bystander.goes_on(place);
+            returns(place);
         }
         bystander.end();
     });

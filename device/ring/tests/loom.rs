@@ -213,6 +213,45 @@ fn a_counted_waiter_is_not_lost() {
     });
 }
 
+/// Somebody sleeps for two streams and is rung once: whatever was published is seen by it, or it is rung after it began to sleep.
+#[test]
+fn one_ring_wakes_who_sleeps_for_many() {
+    use sietch_ring::stream::waiters;
+    loom::model(|| {
+        #[derive(Default)]
+        struct Stream {
+            waiting: AtomicU32,
+            sleep: AtomicU64,
+            published: AtomicU64,
+        }
+        let words = Arc::new(([Stream::default(), Stream::default()], AtomicU32::new(0)));
+        let theirs = Arc::clone(&words);
+        let ringer = thread::spawn(move || {
+            let (streams, rung) = &*theirs;
+            let mut known = 0;
+            for stream in streams {
+                stream.published.store(1, Ordering::Release);
+                let (count, sleep) =
+                    waiters::take_unless(&stream.waiting, &stream.sleep, |sleep| sleep == known);
+                if count != 0 {
+                    rung.fetch_add(count, Ordering::AcqRel);
+                    known = sleep;
+                }
+            }
+        });
+        let (streams, rung) = &*words;
+        for stream in streams {
+            // Nobody else waits.
+            assert!(waiters::arm_among_many(&stream.waiting));
+            stream.sleep.store(7, Ordering::Release);
+        }
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        let seen = streams.iter().filter(|stream| stream.published.load(Ordering::Acquire) != 0).count();
+        ringer.join().expect("ringer");
+        assert!(seen == streams.len() || rung.load(Ordering::Acquire) != 0, "asleep, and nobody rings");
+    });
+}
+
 /// A consumer that sees a byte of the next region sees that the producer has moved.
 #[test]
 fn a_move_is_seen_before_what_comes_after_it() {

@@ -9,7 +9,7 @@
 //!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
 //!    fill the array, it is the streams' turn in the next call. What it reports of our own goes on the list; the rest is the program's.
 //! 4. Nothing found: look on for a while ([`super::spin`]), unless a mask is given (it has to apply from here on), the time is up, or the epoll is shared.
-//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests
+//! 5. Then arm everything on the list (what service cores serve with the number of this sleep, so that they ring once for all), scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests
 //!    back, and scan.
 //! 6. An epoll is *shared* from when a second thread waits in it, a child of fork uses it too, or somebody watches it from outside. What is
 //!    reported there is armed again at once, because the next to come may not be this thread.
@@ -17,8 +17,8 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, fence};
 
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, Locked, TAG, TAG_MASK, What, bit};
@@ -122,7 +122,7 @@ impl Body {
 
     /// There was no room for everything, and others sleep: one of them gets the rest.
     #[cold]
-    fn pass_on(&mut self) {
+    pub(super) fn pass_on(&mut self) {
         for position in 0..self.listed {
             let number = self.at(position);
             if self.peek(number).0 != 0 {
@@ -135,12 +135,15 @@ impl Body {
     /// Arms everything on the list and looks at it once more; what is not ready and not likely to be soon cools. Whether anything is ready.
     pub(super) fn settle(&mut self, now: u32) -> bool {
         let crowded = self.listed > HOT;
+        for position in 0..self.listed {
+            self.arm(self.at(position));
+        }
+        fence(SeqCst);
         let mut ready = false;
         let mut position = self.listed;
         while position != 0 {
             position -= 1;
             let number = self.at(position);
-            self.arm(number);
             if self.peek(number).0 != 0 {
                 ready = true;
                 continue;
@@ -154,20 +157,35 @@ impl Body {
             let deaf = slot.held.as_ref().and_then(|held| held.end()).is_some_and(look::is_deaf);
             let cools = old || crowded || shared || slot.state & bit::SPENT != 0;
             if cools && !deaf && slot.what == What::Stream {
+                if slot.state & bit::AMONG_MANY != 0 {
+                    // Who wakes does not look at it any more, so it is rung for itself.
+                    if let Some(end) = slot.held.as_ref().and_then(|held| held.end()) {
+                        end.number_sleep(0);
+                    }
+                    fence(SeqCst);
+                    if self.peek(number).0 != 0 {
+                        ready = true;
+                        continue;
+                    }
+                }
                 self.take_off_list(number);
             }
         }
         ready
     }
 
-    /// Takes back what [`Body::settle`] asked for.
-    fn unsettle(&mut self) {
+    /// Takes back what [`Body::settle`] asked for, but for those that are not rung any more because this sleep was.
+    fn unsettle(&mut self, numbered: bool) {
         if self.shared || self.sleepers != 0 {
             return;
         }
         for position in 0..self.listed {
             let number = self.at(position);
-            self.disarm(number);
+            if numbered && self.slot(number).state & bit::AMONG_MANY != 0 {
+                self.take_back(number, bit::ROOM);
+            } else {
+                self.disarm(number);
+            }
         }
     }
 
@@ -252,7 +270,9 @@ impl Call {
         let interest = self.interest;
         let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
         body.epfd = self.epfd;
-        body.shared |= body.sleepers != 0;
+        if body.sleepers != 0 && !body.shared {
+            body.share();
+        }
         if body.left != 0 {
             body.sweep();
         }
@@ -324,11 +344,21 @@ impl Call {
         let until = self.timeout.map(|timeout| pause.began().saturating_add(timeout));
         loop {
             let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
-            body.shared |= body.sleepers != 0;
+            if body.sleepers != 0 && !body.shared {
+                body.share();
+            }
             let now = cycles();
-            if body.settle(ticks(now)) {
+            let numbered = !body.shared && body.listed > 1;
+            if numbered {
+                // No two sleeps of this process have the same: it holds a lock, and the clock goes on.
+                (body.sleep, body.numbered) =
+                    (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, true);
+            }
+            let ready = body.settle(ticks(now));
+            body.sleep = 0;
+            if ready {
                 body.scan(&mut self.out, ticks(now));
-                body.unsettle();
+                body.unsettle(numbered);
                 if self.out.filled != 0 {
                     pause.ended();
                     return Ok(self.out.filled);
@@ -345,7 +375,7 @@ impl Call {
             let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
             body.sleepers = body.sleepers.saturating_sub(1);
             (body.asked, body.asked_at_call) = (cycles(), real::calls());
-            body.unsettle();
+            body.unsettle(numbered);
             body.sort(&mut self.out, answer.unwrap_or(0));
             let now = ticks(body.asked);
             body.scan(&mut self.out, now);

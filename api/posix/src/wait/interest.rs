@@ -20,8 +20,8 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
 
 use super::look::Seen;
 use super::signals::Section;
@@ -91,6 +91,8 @@ pub mod bit {
     pub const GONE: u16 = 256;
     /// Closed here, and maybe open in another process.
     pub const LEFT: u16 = 512;
+    /// Counted as a waiter for data that sleeps for many, see [`super::Body::sleep`].
+    pub const AMONG_MANY: u16 = 1024;
 }
 
 /// A registration. A cache line.
@@ -162,8 +164,13 @@ pub struct Body {
     pub epfd: c_int,
     /// Threads that sleep in the kernel's epoll.
     pub sleepers: u32,
-    /// Several threads or processes wait in it, or another epoll or poll watches it: everything stays armed.
+    /// Several threads or processes wait in it, or another epoll or poll watches it: everything stays armed. Set by [`Body::share`].
     pub shared: bool,
+    /// The number of the sleep that a thread is about to begin here alone; 0 for none. A service core rings once for all that are armed with it, because the thread
+    /// looks at all of them when it wakes.
+    pub sleep: u64,
+    /// Registrations may have such a number still.
+    pub numbered: bool,
     /// Several processes use it: not everything in it is known to each.
     pub common: bool,
     /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with what.
@@ -262,6 +269,8 @@ impl Interest {
             epfd,
             sleepers: 0,
             shared: false,
+            sleep: 0,
+            numbered: false,
             common: false,
             survives: true,
             left: 0,
@@ -319,7 +328,8 @@ impl Interest {
         let Some(mut body) = self.lock() else { return };
         self.inherited.store(false, Relaxed);
         if !alone {
-            (body.shared, body.common) = (true, true);
+            body.share();
+            body.common = true;
             return;
         }
         // The parent has left it to this process: what it registered since the fork went with it.
@@ -349,7 +359,7 @@ impl Interest {
             }
             (body.shared, body.sleepers, body.asked, body.peer) = (false, 0, 0, None);
             (body.natives, body.streams_first, body.outside, body.edges) = (false, false, false, 0);
-            (body.common, body.survives) = (false, true);
+            (body.common, body.survives, body.numbered) = (false, true, false);
         }
         self.taken.store(taken::FREE, Release);
     }
@@ -568,16 +578,43 @@ impl Body {
         let mut at = self.first[fd.cast_unsigned() as usize];
         if at == number + 1 {
             self.first[fd.cast_unsigned() as usize] = next;
-            return;
-        }
-        while at != 0 {
-            let slot = self.slot(at - 1);
-            at = slot.next;
-            if at == number + 1 {
-                slot.next = next;
-                return;
+        } else {
+            while at != 0 {
+                let slot = self.slot(at - 1);
+                at = slot.next;
+                if at == number + 1 {
+                    slot.next = next;
+                    break;
+                }
             }
         }
+        if self.numbered && self.sleepers != 0 {
+            // The bell that was rung for all may have gone with it.
+            self.unnumber();
+            self.pass_on();
+        }
+    }
+
+    /// From now on several use it.
+    pub fn share(&mut self) {
+        self.shared = true;
+        self.unnumber();
+    }
+
+    /// Each registration is rung for itself again. What was not, because another was, is looked at by who wakes for that, or by the caller.
+    pub fn unnumber(&mut self) {
+        if !std::mem::take(&mut self.numbered) {
+            return;
+        }
+        for number in self.numbers() {
+            let slot = self.slot(number);
+            if slot.state & bit::AMONG_MANY != 0
+                && let Some(end) = slot.held.as_ref().and_then(|held| held.end())
+            {
+                end.number_sleep(0);
+            }
+        }
+        fence(SeqCst);
     }
 
     /// Puts a slot on the list: it will be looked at in every scan.

@@ -353,6 +353,7 @@ impl Body {
     #[inline]
     pub fn arm(&mut self, number: u32) {
         let foreign = self.is_foreign(number);
+        let sleep = self.sleep;
         let slot = self.slot(number);
         if slot.state & bit::SPENT != 0 || foreign {
             return;
@@ -366,7 +367,7 @@ impl Body {
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
         let (data, room) = (end.rung_for(Want::Data), end.rung_for(Want::Room));
         if data != slot.rung {
-            slot.state &= !bit::DATA;
+            slot.state &= !(bit::DATA | bit::AMONG_MANY);
             slot.rung = data;
         }
         if room != slot.rung_for_room {
@@ -375,8 +376,16 @@ impl Body {
         }
         // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN is an edge for everybody.
         let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);
-        if data && slot.state & bit::DATA == 0 {
-            end.arm(Want::Data);
+        if slot.state & bit::AMONG_MANY != 0 {
+            end.number_sleep(sleep);
+        } else if data && slot.state & bit::DATA == 0 {
+            // Only a service core knows of it, and who reads no more is rung by nobody.
+            let among_many = sleep != 0 && end.private().has(flag::SERVED) && !is_deaf(end);
+            if among_many && end.arm_among_many(sleep) {
+                slot.state |= bit::AMONG_MANY;
+            } else {
+                end.arm(Want::Data);
+            }
             slot.state |= bit::DATA;
         }
         if slot.events & OUTPUT != 0
@@ -391,19 +400,26 @@ impl Body {
     /// Takes the request back, if it was not answered.
     #[inline]
     pub fn disarm(&mut self, number: u32) {
+        self.take_back(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
+    }
+
+    /// The same for one thing or both.
+    #[inline]
+    pub fn take_back(&mut self, number: u32, bits: u16) {
         if self.is_foreign(number) {
             return;
         }
         let slot = self.slot(number);
-        let armed = slot.state & (bit::DATA | bit::ROOM);
-        if armed == 0 || slot.what != What::Stream {
+        let armed = slot.state & bits;
+        if armed & (bit::DATA | bit::ROOM) == 0 || slot.what != What::Stream {
             return;
         }
-        slot.state &= !(bit::DATA | bit::ROOM);
+        let among_many = slot.state & bit::AMONG_MANY != 0;
+        slot.state &= !bits;
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
         // Who was rung for the one is still counted for the other.
         if armed & bit::DATA != 0 && end.rung_for(Want::Data) == slot.rung {
-            end.disarm(Want::Data);
+            if among_many { end.disarm_among_many() } else { end.disarm(Want::Data) }
         }
         if armed & bit::ROOM != 0 && end.rung_for(Want::Room) == slot.rung_for_room {
             end.disarm(Want::Room);

@@ -72,7 +72,7 @@ fn is_readable(fd: c_int) -> bool {
 impl Body {
     /// Somebody watches from outside now: what has been so far is no edge.
     fn begin_to_notice(&mut self) {
-        self.shared = true;
+        self.share();
         if self.outside {
             return;
         }

@@ -1,10 +1,12 @@
 """A program that means harm, and goes on until it is killed: `full` fills what it can and reads nothing, `scribble` writes into all memory that it shares,
-`nonsense` talks to the service as nobody should, as an ordinary user."""
+`nonsense` talks to the service as nobody should, as an ordinary user, `ports` takes so many connections and all the ports that it can have."""
 
 import array
 import ctypes
+import errno
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -133,4 +135,59 @@ def nonsense():
             print("ready", flush=True)
 
 
-{"full": full, "scribble": scribble, "nonsense": nonsense}[MODE]()
+def until_refused(takes):
+    """Keeps what it is given until the system, or somebody's patience, has no more of it."""
+    kept = []
+    try:
+        for one in takes:
+            if one is not None:
+                kept.append(one)
+    except OSError:
+        pass
+    return kept
+
+
+def listening():
+    """More than an application may have of the service, and none accepts."""
+    for port in range(20000, 21500):
+        yield socket.create_server(("127.0.0.1", port), backlog=50)
+
+
+def connected(count):
+    for number in range(count):
+        yield socket.create_connection(("127.0.0.1", 20000 + number % 1500), timeout=1)
+
+
+def bound():
+    for port in [*range(32768, 65536), *range(1024, 20000), *range(21500, 32768)]:
+        one = socket.socket()
+        try:
+            one.bind(("127.0.0.1", port))
+            yield one
+        except OSError as cause:
+            if cause.errno != errno.EADDRINUSE:
+                raise
+            yield None
+
+
+def ports():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    held = [until_refused(listening())]
+    reader, writer = os.pipe()
+    # A process has not as many descriptors as there are ports.
+    children = [lambda: until_refused(connected(SEED // 2))] * 2 + [lambda: until_refused(bound())] * 4
+    for takes in children:
+        if os.fork() == 0:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+            held.append(takes())
+            os.write(writer, b"%d " % len(held[-1]))
+            signal.pause()
+    done = b""
+    while done.count(b" ") < len(children):
+        done += os.read(reader, 100)
+    print("ready", len(held[0]), done.decode(), flush=True)
+    signal.pause()
+
+
+{"full": full, "scribble": scribble, "nonsense": nonsense, "ports": ports}[MODE]()

@@ -10,6 +10,7 @@
 
 use rustix::io::Errno;
 use sietch_ring::Foreign;
+use sietch_ring::stream::waiters::Rung;
 
 use super::settings::Settings;
 
@@ -61,13 +62,17 @@ pub trait Channel {
     /// Tells the application that nothing more will come.
     fn finish(&mut self);
 
-    /// Wakes the application if it sleeps for something that was done since the last time.
-    fn ring(&mut self);
+    /// Wakes the application if it sleeps for something that was done since the last time, unless it was rung in this sleep of it already.
+    fn ring(&mut self, rung: &mut Rung);
 
     /// Asks to be rung when the application has done what is wanted. Whoever arms looks once more before he sleeps.
     fn arm(&mut self, wanted: Wanted);
 
-    /// Takes back what was asked with [`Channel::arm`].
+    /// As [`Channel::arm`], by who is about to sleep for many channels, all of which it looks at when it wakes: an application rings once for all that are
+    /// armed with the same number, which is never 0 and never used again.
+    fn arm_among_many(&mut self, wanted: Wanted, sleep: u64);
+
+    /// Takes back what was asked with either.
     fn disarm(&mut self, wanted: Wanted);
 
     /// To be called when the loop was rung for this channel, so that it can be rung again.

@@ -9,7 +9,8 @@
 //!
 //! A connection on which nothing has moved for a while ([`super::limits::WARM`]), or at all when the loop is about to sleep ([`Host::rest`]), is *armed*: its
 //! application rings from then on, and it costs nothing until it does ([`Host::rung`]), or the engine has news of it. Who was armed for a sleep alone is
-//! looked at again afterwards ([`Host::wake`]): one ring wakes the loop, and the others' applications need not ring as well.
+//! looked at again afterwards ([`Host::wake`]): one ring wakes the loop, so they are armed with a number by which each application knows whether it has rung
+//! for this sleep. The same the other way: an application that sleeps for many connections is rung once ([`sietch_ring::stream::waiters`]).
 //!
 //! Flow control is what the two sides have: a full ring leaves bytes in the engine, whose window closes; a full send buffer leaves bytes in the ring,
 //! which fills.
@@ -32,12 +33,14 @@
 //! | RST, silence, unreachable | what it was given, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH |
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 
 use rustix::io::Errno;
 use sietch_net::{CloseReason, ConnectError, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
+use sietch_ring::stream::waiters::Rung;
 
 use super::channel::{Channel, Departure, Wanted};
 use super::limits::{BACKLOG, CLAIMS_OF_APPLICATION, CONNECTIONS_OF_APPLICATION, LAST_BYTES, LAST_TURNS};
@@ -49,6 +52,11 @@ use super::slots::Slots;
 mod pump;
 #[cfg(test)]
 mod tests;
+
+/// The number of a host's first sleep. A process may use several hosts, and remembers of all together for which it has rung: so they count from places of their own.
+fn first_sleep() -> u64 {
+    RandomState::new().hash_one(()) << 32
+}
 
 /// A connection that came about and has no channel yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +95,8 @@ struct Application {
     turn: u64,
     out: usize,
     into: usize,
+    /// For which of its sleeps it was rung.
+    rung: Rung,
 }
 
 /// How a connection stands.
@@ -145,6 +155,8 @@ pub struct Host<C> {
     active: Vec<u64>,
     /// Those that are armed for the time of a sleep only.
     resting: Vec<u64>,
+    /// The number of the last sleep.
+    sleep: u64,
     /// Those whose application is gone, and until when they may take; in the order of that.
     leaving: VecDeque<(u64, u64)>,
     /// Those that hold something back under a cork, and until when; in the order of that.
@@ -170,6 +182,7 @@ impl<C: Channel> Host<C> {
             news: VecDeque::new(),
             active: Vec::new(),
             resting: Vec::new(),
+            sleep: first_sleep(),
             leaving: VecDeque::new(),
             corked: VecDeque::new(),
             events: Vec::new(),
@@ -222,7 +235,8 @@ impl<C: Channel> Host<C> {
             return *key;
         }
         let share = Share { id, uid, connections: 0, accepted: 0, claims: 0, sent: 0, received: 0 };
-        let key = self.applications.insert(Application { share, turn: 0, out: 0, into: 0 });
+        let key =
+            self.applications.insert(Application { share, turn: 0, out: 0, into: 0, rung: Rung::default() });
         self.by_id.insert((id, uid), key);
         key
     }
@@ -555,7 +569,7 @@ impl<C: Channel> Host<C> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Open;
         connection.channel.establish();
-        connection.channel.ring();
+        connection.channel.ring(&mut Rung::default());
         self.counters.connected += 1;
         self.activate(key);
     }
@@ -575,7 +589,7 @@ impl<C: Channel> Host<C> {
             Phase::Connecting => {
                 connection.phase = Phase::Over;
                 connection.channel.fail(error);
-                connection.channel.ring();
+                connection.channel.ring(&mut Rung::default());
                 self.counters.failed += 1;
             }
             Phase::Open if reason == CloseReason::Normal => {
@@ -583,7 +597,7 @@ impl<C: Channel> Host<C> {
                 if !std::mem::replace(&mut connection.told_end, true) {
                     connection.channel.finish();
                 }
-                connection.channel.ring();
+                connection.channel.ring(&mut Rung::default());
             }
             Phase::Open => {
                 self.counters.reset += 1;
@@ -651,7 +665,7 @@ impl<C: Channel> Host<C> {
         match connection.phase {
             Phase::Connecting => {
                 connection.channel.fail(error);
-                connection.channel.ring();
+                connection.channel.ring(&mut Rung::default());
             }
             Phase::Open => connection.channel.break_off(error),
             Phase::Leaving | Phase::Over => {}

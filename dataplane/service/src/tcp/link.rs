@@ -6,7 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, sockopt};
@@ -15,7 +15,7 @@ use sietch_protocol::socket_service::Name;
 use sietch_ring::Foreign;
 use sietch_ring::stream::{
     End, Geometry, Hangup, Memory, Names, OPTIONS_OFFSET, STATE_OFFSET, Want, flag, mark_served, option,
-    state,
+    state, waiters::Rung,
 };
 
 use super::channel::{Channel, Departure, Wanted};
@@ -37,6 +37,8 @@ pub struct Link {
     /// Bytes of it were taken.
     took: bool,
     departed: bool,
+    /// It was last armed among many.
+    among_many: bool,
     /// Announcements of other options that were heard.
     news: u32,
     six: bool,
@@ -97,6 +99,7 @@ impl Link {
             gave: false,
             took: false,
             departed: false,
+            among_many: false,
             news: 0,
             six: !remote.ip().to_canonical().is_ipv4(),
         };
@@ -131,12 +134,12 @@ impl Link {
         Ok(())
     }
 
-    /// Writes so many bytes to the application's doorbell.
-    fn wake(&self, times: u32) {
+    /// Writes so many bytes to the application's doorbell. Whether they are there.
+    fn wake(&self, times: u32) -> bool {
         let bytes = [0; 16];
         let count = (times as usize).min(bytes.len());
         // Full means that enough lie there; gone is noticed by its hang-up.
-        let _ = send(&self.placeholder, &bytes[..count], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        send(&self.placeholder, &bytes[..count], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
     }
 }
 
@@ -225,13 +228,14 @@ impl Channel for Link {
         self.gave = true;
     }
 
-    fn ring(&mut self) {
+    fn ring(&mut self, rung: &mut Rung) {
         let gave = std::mem::take(&mut self.gave);
         let took = std::mem::take(&mut self.took);
-        let data = if gave { self.end.ring_for_data() } else { 0 };
+        let (data, sleep) =
+            if gave { self.end.ring_for_data_unless(|sleep| rung.has(sleep)) } else { (0, 0) };
         let room = if took { self.end.ring_for_room() } else { 0 };
-        if data + room > 0 {
-            self.wake(data + room);
+        if data + room > 0 && self.wake(data + room) {
+            rung.note(sleep);
         }
     }
 
@@ -244,8 +248,22 @@ impl Channel for Link {
         }
     }
 
+    fn arm_among_many(&mut self, wanted: Wanted, sleep: u64) {
+        if wanted.data && self.end.arm_among_many(sleep) {
+            self.among_many = true;
+            fence(Ordering::SeqCst);
+            self.arm(Wanted { data: false, ..wanted });
+        } else {
+            self.arm(wanted);
+        }
+    }
+
     fn disarm(&mut self, wanted: Wanted) {
-        if wanted.data {
+        if wanted.data && std::mem::take(&mut self.among_many) {
+            self.end.disarm_among_many();
+            // The application may have taken it for armed and not rung: whoever disarms looks again.
+            fence(Ordering::SeqCst);
+        } else if wanted.data {
             self.end.disarm(Want::Data);
         }
         if wanted.room {
@@ -268,12 +286,12 @@ impl Channel for Link {
     fn establish(&mut self) {
         // A memfd of ours that is as long as it was.
         let _ = self.write_state(state::ESTABLISHED, 0);
-        self.wake(1);
+        let _ = self.wake(1);
     }
 
     fn fail(&mut self, error: Errno) {
         let _ = self.write_state(state::FAILED, error.raw_os_error().unsigned_abs());
-        self.wake(1);
+        let _ = self.wake(1);
     }
 
     fn break_off(&mut self, error: Errno) {

@@ -343,16 +343,38 @@ impl End {
         waiters::disarm(self.waiters(want));
     }
 
+    /// As [`End::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for all of them. `false`: somebody else waits here as well,
+    /// so it has to be [`End::arm`]. The caller fences once for all that it arms so, and then looks at all.
+    #[inline]
+    #[must_use = "who is not counted is not rung"]
+    pub fn arm_among_many(&self, sleep: u64) -> bool {
+        let armed = waiters::arm_among_many(self.waiters(Want::Data));
+        if armed {
+            self.number_sleep(sleep);
+        }
+        armed
+    }
+
+    /// Who is counted still has come to another sleep, or to one that is for this end alone (0). Then as [`End::arm_among_many`].
+    #[inline]
+    pub fn number_sleep(&self, sleep: u64) {
+        self.inbound().waiters.sleep.store(sleep, Ordering::Release);
+    }
+
+    /// Takes the caller back that was counted with [`End::arm_among_many`], if it was not rung.
+    #[inline]
+    pub fn disarm_among_many(&self) {
+        waiters::disarm_among_many(self.waiters(Want::Data));
+    }
+
     /// How many wait at this end, for data and for room.
     pub fn waiting(&self) -> u32 {
-        let data = self.waiters(Want::Data).load(Ordering::Relaxed);
-        data.saturating_add(self.waiters(Want::Room).load(Ordering::Relaxed))
+        waiters::count(self.waiters(Want::Data)) + waiters::count(self.waiters(Want::Room))
     }
 
     /// Whether more than one waits at this end: each may then take a wake-up that was meant for another, so none sleeps for longer than a slice.
     pub fn others_wait(&self) -> bool {
-        let data = self.waiters(Want::Data).load(Ordering::Relaxed);
-        data.saturating_add(self.waiters(Want::Room).load(Ordering::Relaxed)) > 1
+        self.waiting() > 1
     }
 
     /// After sending, finishing or closing: how many bytes to write to the own descriptor at once. Nearly always 0.
@@ -360,6 +382,16 @@ impl End {
     #[must_use = "who takes waiters must ring them, or they sleep on"]
     pub fn ring_for_data(&self) -> u32 {
         self.count(Want::Data, waiters::take(&self.outbound().waiters.data))
+    }
+
+    /// As [`End::ring_for_data`], by who remembers for which sleeps it has rung: none if the consumer is in one of them. Beside the number of bytes the sleep
+    /// for which they are, to be remembered once they are written; 0 for none.
+    #[inline]
+    #[must_use = "who takes waiters must ring them, or they sleep on"]
+    pub fn ring_for_data_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> (u32, u64) {
+        let waiters = &self.outbound().waiters;
+        let (waiting, sleep) = waiters::take_unless(&waiters.data, &waiters.sleep, is_rung);
+        (self.count(Want::Data, waiting), sleep)
     }
 
     /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer is rung when a quarter of its ring is free.

@@ -104,6 +104,8 @@ pub struct Waiters {
     pub data: AtomicU32,
     /// Producers that wait for room. They add themselves, the consumer takes all.
     pub room: AtomicU32,
+    /// In which of its sleeps the consumer is that sleeps for many; 0 for none. See [`super::waiters`].
+    pub sleep: AtomicU64,
 }
 
 /// One direction.

@@ -59,7 +59,7 @@ impl<C: Channel> Host<C> {
                 (moved, deferred) = (true, true);
                 true
             }
-            Pumped::Nothing => !self.cool(*key, WARM),
+            Pumped::Nothing => !self.cool(*key, WARM, None),
             Pumped::Gone => false,
         });
         if deferred && active.len() > 1 {
@@ -70,15 +70,18 @@ impl<C: Channel> Host<C> {
         moved
     }
 
-    /// Arms a connection on which nothing has moved for `patience`. Says whether it needs no more looking at.
-    fn cool(&mut self, key: u64, patience: u64) -> bool {
+    /// Arms a connection on which nothing has moved for `patience`, among many if it is for a sleep. Says whether it needs no more looking at.
+    fn cool(&mut self, key: u64, patience: u64, sleep: Option<u64>) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return true };
         if self.now.saturating_sub(connection.moved_at) < patience {
             return false;
         }
         let wanted = connection.wanted();
         if wanted != Wanted::default() {
-            connection.channel.arm(wanted);
+            match sleep {
+                Some(sleep) => connection.channel.arm_among_many(wanted, sleep),
+                None => connection.channel.arm(wanted),
+            }
             connection.armed = wanted;
         }
         if connection.has_news() {
@@ -92,10 +95,13 @@ impl<C: Channel> Host<C> {
     /// Arms everybody, for the loop is about to sleep. `false`: somebody has done something meanwhile, do not sleep.
     pub fn rest(&mut self) -> bool {
         let mut active = std::mem::take(&mut self.active);
+        self.sleep = self.sleep.wrapping_add(1).max(1);
+        let sleep = self.sleep;
         active.retain(|key| {
             let warm =
                 self.connections.get(*key).is_some_and(|one| self.now.saturating_sub(one.moved_at) < WARM);
-            let cooled = self.cool(*key, 0);
+            // The others are not looked at after it, so they ring for themselves.
+            let cooled = self.cool(*key, 0, warm.then_some(sleep));
             if cooled && warm {
                 self.resting.push(*key);
             }
@@ -147,7 +153,7 @@ impl<C: Channel> Host<C> {
             self.corked.push_back((self.now.saturating_add(CORKED), key));
         }
         let received = receive(&mut self.engine, connection, application);
-        connection.channel.ring();
+        connection.channel.ring(&mut application.rung);
         self.counters.sent_bytes += sent as u64;
         self.counters.received_bytes += received as u64;
         if sent + received > 0 {

@@ -35,7 +35,7 @@ fn bytes_go_both_ways_and_who_sleeps_is_rung() {
 
     end.arm(Want::Data);
     assert_eq!(link.deliver(b"and back"), 8);
-    link.ring();
+    link.ring(&mut Rung::default());
     assert_eq!(rung(&placeholder), 1);
     let mut bytes = [0; 16];
     assert_eq!(end.receive().expect("nobody else").read(&mut bytes), 8);
@@ -116,7 +116,7 @@ fn scribbled_memory_costs_its_own_connection() {
             });
             assert!(total <= 64 << 10);
             link.deliver(&[3; 5000]);
-            link.ring();
+            link.ring(&mut Rung::default());
             link.arm(Wanted { data: true, room: true });
             let _ = (link.has_sent(), link.has_ended(), link.has_room(), link.is_broken());
             link.disarm(Wanted { data: true, room: true });

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 use sietch_ring::Foreign;
+use sietch_ring::stream::waiters::Rung;
 
 use crate::tcp::channel::{Channel, Departure, Wanted};
 use crate::tcp::settings::Settings;
@@ -159,7 +160,7 @@ impl Channel for ServiceEnd {
         pipe.news.data = true;
     }
 
-    fn ring(&mut self) {
+    fn ring(&mut self, _rung: &mut Rung) {
         let mut pipe = self.0.borrow_mut();
         let news = std::mem::take(&mut pipe.news);
         pipe.application_rung |= (news.data && pipe.application.data) || (news.room && pipe.application.room);
@@ -169,6 +170,10 @@ impl Channel for ServiceEnd {
         let mut pipe = self.0.borrow_mut();
         assert_eq!(pipe.service, Wanted::default(), "armed twice");
         pipe.service = wanted;
+    }
+
+    fn arm_among_many(&mut self, wanted: Wanted, _sleep: u64) {
+        self.arm(wanted);
     }
 
     fn disarm(&mut self, wanted: Wanted) {
