@@ -51,9 +51,8 @@ pub const TRIAL: u16 = 16;
 /// Long pauses in a row, all with the shortest budget, after which there is none but in trials.
 pub const HOPELESS: u16 = 4;
 
-/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two waits is shorter, the slices of the scheduler
-/// (`base_slice_ns`, 0.7 ms on one processor and more on several) are longer.
-pub const CROWDED: u64 = 500_000;
+/// Nanoseconds of a yield that went to somebody else than the peer: as [`sietch_ring::spin::CROWDED`].
+pub const CROWDED: u64 = sietch_ring::spin::CROWDED;
 
 /// Nanoseconds for which a crowded processor is slept on at once, the first time: some hundred pauses with sleeping.
 pub const REST: u64 = 10_000_000;

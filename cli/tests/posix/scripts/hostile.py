@@ -148,14 +148,14 @@ def until_refused(takes):
 
 
 def listening():
-    """More than an application may have of the service, and none accepts."""
+    """More than an application may have of the service (the first thousand are), and none accepts."""
     for port in range(20000, 21500):
         yield socket.create_server(("127.0.0.1", port), backlog=50)
 
 
 def connected(count):
     for number in range(count):
-        yield socket.create_connection(("127.0.0.1", 20000 + number % 1500), timeout=1)
+        yield socket.create_connection(("127.0.0.1", 20000 + number % 1000), timeout=1)
 
 
 def bound():
