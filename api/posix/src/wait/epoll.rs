@@ -9,8 +9,8 @@
 //!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
 //!    fill the array, it is the streams' turn in the next call. What it reports of our own goes on the list; the rest is the program's.
 //! 4. Nothing found: look on for a while ([`super::spin`]), unless a mask is given (it has to apply from here on), the time is up, or the epoll is shared.
-//! 5. Then arm everything on the list (what service cores serve with the number of this sleep, so that they ring once for all), scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests
-//!    back, and scan.
+//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests back, and scan. What
+//!    service cores serve is armed with the number of this sleep, so that they ring once for all of it; that stays armed, since nobody rings for it.
 //! 6. An epoll is *shared* from when a second thread waits in it, a child of fork uses it too, or somebody watches it from outside. What is
 //!    reported there is armed again at once, because the next to come may not be this thread.
 //! 7. Ready streams win over a signal, as ready descriptors do in the kernel.

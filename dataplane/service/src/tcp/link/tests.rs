@@ -46,6 +46,49 @@ fn bytes_go_both_ways_and_who_sleeps_is_rung() {
 }
 
 #[test]
+fn who_sleeps_for_many_is_rung_once_a_sleep() {
+    let mut rung_for = Rung::default();
+    let mut both = [pair(false), pair(false)];
+    for sleep in [7, 8] {
+        for (_, end, _) in &both {
+            end.disarm_among_many();
+            assert!(end.arm_among_many(sleep), "nobody else waits");
+        }
+        let rings = both.each_mut().map(|(link, _, placeholder)| {
+            assert_eq!(link.deliver(b"some"), 4);
+            link.ring(&mut rung_for);
+            rung(placeholder)
+        });
+        assert_eq!(rings, [1, 0], "in sleep {sleep}");
+    }
+    // For itself alone again; and beside somebody else who waits.
+    let (link, end, placeholder) = &mut both[1];
+    end.number_sleep(0);
+    link.deliver(b"some");
+    link.ring(&mut rung_for);
+    assert_eq!(rung(placeholder), 1);
+    assert!(end.arm_among_many(8));
+    end.arm(Want::Data);
+    assert!(!end.arm_among_many(8));
+    link.deliver(b"some");
+    link.ring(&mut rung_for);
+    assert_eq!(rung(placeholder), 2);
+    // The other way: the application looks at the number.
+    for (link, _, _) in &mut both {
+        link.arm_among_many(Wanted { data: true, room: false }, 9);
+    }
+    let mut known = 0;
+    let rings = both.each_ref().map(|(_, end, _)| {
+        let (count, sleep) = end.ring_for_data_unless(|sleep| sleep == known);
+        known = sleep;
+        count
+    });
+    assert_eq!((rings, known), ([1, 0], 0));
+    both.iter_mut().for_each(|(link, _, _)| link.disarm(Wanted { data: true, room: false }));
+    assert_eq!(both[1].1.ring_for_data(), 0, "it took its request back");
+}
+
+#[test]
 fn a_full_ring_takes_the_rest_when_the_application_reads() {
     let (mut link, end, placeholder) = pair(false);
     let piece = vec![7; 1 << 20];
