@@ -34,7 +34,7 @@ pub const PER_TURN: usize = 32;
 /// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`, where nobody changed it), for some 350,000 connections.
 pub const DESCRIPTORS: u64 = 1 << 20;
 
-/// Descriptors that the service keeps for itself, and for requests: the rest is for connections, three each.
+/// Descriptors that the service keeps for itself, and for requests: the rest is for connections, three each, and listeners, two each.
 pub const SPARE_DESCRIPTORS: usize = 2048;
 
 /// How long after the close of a placeholder what is gone is taken out: many together, so that a load of short connections wakes the service two hundred

@@ -240,7 +240,7 @@ impl Service {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
-        if self.is_full(listener) || self.registry.len() >= self.most_connections {
+        if self.is_full(listener) || self.is_out_of_descriptors() {
             self.counters.limited += 1;
             self.sweep_if_full();
             return Ok(Answer::not_ours());

@@ -223,7 +223,8 @@ pub(super) struct Service {
     pub counters: Counters,
     /// What an arrival takes of a pair, in the kernel's measure.
     pub message_size: u32,
-    pub most_connections: usize,
+    /// Descriptors for connections and listeners.
+    pub most_descriptors: usize,
 }
 
 /// Serves until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable when a command was
@@ -310,7 +311,7 @@ impl Service {
             geometry,
             counters: Counters::default(),
             message_size: message_size()?,
-            most_connections: raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS) / 3,
+            most_descriptors: raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS),
         })
     }
 
@@ -328,10 +329,15 @@ impl Service {
         }
     }
 
+    /// Whether one more connection would take descriptors that are kept for requests: each has three, each listener two.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        3 * (self.registry.len() + 1) + 2 * self.open.len() > self.most_descriptors
+    }
+
     /// Takes a connection over that was made on a VNIC: it is found after exec and in messages, listed, revoked, and handed to a successor. Beyond
     /// the limits it is nothing of that, and goes on all the same.
     fn enter(&mut self, paired: Paired) {
-        if self.registry.len() >= self.most_connections {
+        if self.is_out_of_descriptors() {
             return;
         }
         if let Some(id) = self.table.enter(paired.connection) {
@@ -428,6 +434,12 @@ impl Service {
                 });
             }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
+            // This service has no descriptors left for what was sent along, which is nothing to the kernel.
+            Ok((_, RequestKind::Connect)) => {
+                received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+                self.counters.limited += 1;
+                Reply::new(ReplyKind::NotOurs).into()
+            }
             _ => {
                 received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
                 if length == 0 {
