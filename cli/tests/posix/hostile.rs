@@ -131,8 +131,8 @@ fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_ev
             let said = hog.printed();
             println!("it has listeners, connections, and bound ports: {said}");
             // What an application may have, what the service can have; each of four binds as many as it may have descriptors.
-            let connections = wanted.min(place.most_connections()) * 9 / 10;
-            assert!(place.service_descriptors() >= 3 * connections + 2 * LISTENERS, "{said}");
+            let most = 3 * place.most_connections();
+            assert!(place.service_descriptors() >= (3 * wanted + 2 * LISTENERS).min(most) * 9 / 10, "{said}");
             bystander.goes_on(place);
             let listener = place.start(place.client_command("python3", &["-c", LISTENS]), "listens");
             listener.succeed();
