@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use rustix::net::{AddressFamily, RecvFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sietch_protocol::socket_service::{Descriptors, RequestKind, call_on};
+use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_on};
 
 use sockets_place::{Place, arrival, client, listen, request};
 
@@ -28,6 +28,8 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     let (placeholder, address) = listen(&place, "127.0.0.1:0", 64);
     let clients: Vec<_> = (0..20).map(|_| client(AddressFamily::INET)).collect();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // A request that the service has taken by then, in turn, and waits for.
+    let early = place.open();
     settle(&place);
     // Every number below is taken: the clients' are the highest.
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
@@ -39,6 +41,12 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     while place.noted().counters.short == 0 {
         std::thread::yield_now();
     }
+    // What was sent along with a request does not arrive: who connects is left to the kernel, and hears of nothing else.
+    let mut asked = request(RequestKind::Connect);
+    asked.remote = address.into();
+    let mut received = Descriptors::default();
+    let reply = call_on(early.as_fd(), &asked, &[clients[0].as_fd()], &mut received).expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::NotOurs);
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     let mut arrived: Vec<_> =
         clients.iter().map(|_| arrival(&placeholder).0.peer.address().unwrap()).collect();
