@@ -29,7 +29,7 @@ pub const YIELD_EVERY: u64 = 2_000;
 /// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of a percent of the core.
 pub const TRIAL: u32 = 16;
 
-/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two waits is shorter (fifty requests of redis take half of it), the
+/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two waits, fifty requests maybe, is shorter, the
 /// slices of the scheduler are longer (`base_slice_ns`: 0.7 ms times 1 + log2 of the cores, and there are two at least).
 pub const CROWDED: u64 = 1_000_000;
 
