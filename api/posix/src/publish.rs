@@ -61,18 +61,26 @@ fn listening(name: &Name, only_six: bool, shared: bool, backlog: u32) -> Result<
     let fd = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
     // SAFETY: it was just opened, and is nobody else's.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Connections of before may still be closing.
-    sys::set_socket_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     if shared {
         sys::set_socket_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
     if domain == libc::AF_INET6 {
         sys::set_socket_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, c_int::from(only_six))?;
     }
-    let arguments = [signed(fd), address(name.bytes.as_ptr()), name.length as usize, 0, 0, 0];
+    listen_at(fd, name, backlog)?;
+    Ok(socket)
+}
+
+/// Has a socket of the kernel listen at a name, also while connections of before are still closing there.
+///
+/// # Errors
+/// As `bind(2)` and `listen(2)`.
+pub fn listen_at(kernel: c_int, name: &Name, backlog: u32) -> Result<(), Errno> {
+    sys::set_socket_option(kernel, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let arguments = [signed(kernel), address(name.bytes.as_ptr()), name.length as usize, 0, 0, 0];
     // SAFETY: the kernel reads the name.
     unsafe { sys::ask(libc::SYS_bind, arguments) }?;
     // SAFETY: touches no memory.
-    unsafe { sys::ask(libc::SYS_listen, [signed(fd), backlog as usize, 0, 0, 0, 0]) }?;
-    Ok(socket)
+    unsafe { sys::ask(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) }?;
+    Ok(())
 }

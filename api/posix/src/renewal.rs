@@ -26,7 +26,7 @@ use crate::socket::{
     hand_over, kernel_nonblocking, listener_name, publish_on_host, put_in_place, replace, replaced,
     set_nonblocking,
 };
-use crate::sys::{self, Errno, Outcome, address, signed};
+use crate::sys::{self, Errno, Outcome};
 use crate::table::{self, Held, Kind, facts};
 use crate::{confined, options, service};
 
@@ -233,14 +233,7 @@ fn listen_again(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result
     options::each_set(held, |level, name, value| {
         let _ = sys::set_socket_option(kernel, level, name, value);
     });
-    // Connections of before may still be closing.
-    sys::set_socket_option(kernel, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    let arguments = [signed(kernel), address(name.bytes.as_ptr()), name.length as usize, 0, 0, 0];
-    // SAFETY: the kernel reads the name.
-    unsafe { sys::ask(libc::SYS_bind, arguments) }?;
-    // SAFETY: touches no memory.
-    unsafe { sys::ask(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) }?;
-    Ok(())
+    publish::listen_at(kernel, name, backlog)
 }
 
 /// Whether listeners of this process wait for a service.
