@@ -144,7 +144,7 @@ fn step(
                 }
             };
             if let Some(bytes) = moved {
-                sleep::ring(out, end, end.ring_for_data());
+                sleep::ring_for_data(out, end);
                 return Ok(bytes);
             }
         }
