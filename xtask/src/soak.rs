@@ -49,7 +49,12 @@ const SUITES: [Suite; 16] = [
         ..Suite::of("storage", "sietch-cli", "acceptance")
     },
     Suite::of("kv", "sietch-sim", "system"),
-    Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-net", "fuzz") },
+    Suite {
+        filter: "fuzz::",
+        seeds: "1000000000000",
+        seconds: "3600",
+        ..Suite::of("fuzz", "sietch-net", "it")
+    },
     Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-service", "sockets_fuzz") },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
     Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "interop") },

@@ -21,7 +21,7 @@ mod crowd;
 mod http_server;
 mod kernel;
 mod meeting;
-#[path = "../../../../dataplane/net/tests/veth/pair.rs"]
+#[path = "../../../../dataplane/net/tests/it/veth/pair.rs"]
 mod pair;
 mod pattern;
 mod programs;

@@ -1,10 +1,8 @@
 //! What a host says of itself unasked, and what it does when somebody else claims its address.
 
-mod harness;
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use harness::{Host, MILLISECOND, Network, SECOND, SERVER_PORT, address6, speak_ipv6};
+use crate::harness::{Host, MILLISECOND, Network, SECOND, SERVER_PORT, address6, speak_ipv6};
 use sietch_net::packet::{Address, arp, checksum, ethernet, icmpv6, ipv6};
 use sietch_net::{Codepoint, Config};
 use sietch_sim::segment::{Macs, packet};

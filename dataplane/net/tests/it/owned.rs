@@ -1,10 +1,10 @@
 //! Buffers that change hands: bytes intact and in order whatever the wire does, nothing let go of too early or kept too long.
 
-mod harness;
+use crate::harness;
 
 use std::sync::Arc;
 
-use harness::{Fate, MILLISECOND, Network, SECOND};
+use crate::harness::{Fate, MILLISECOND, Network, SECOND};
 use proptest::prelude::*;
 use sietch_net::limits::{HANDED_OVER, LENT_BYTES, LENT_PIECES};
 use sietch_net::{EventKind, FlowId, Lent, Received};

@@ -1,10 +1,8 @@
 //! IPv6 between two engines, and against who lies on the link.
 
-mod harness;
-
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use harness::{Fate, Host, MILLISECOND, Network, SECOND, SERVER_PORT, address6, speak_ipv6};
+use crate::harness::{Fate, Host, MILLISECOND, Network, SECOND, SERVER_PORT, address6, speak_ipv6};
 use proptest::prelude::*;
 use sietch_net::packet::{Address, Payload, checksum, ethernet, icmpv6, ipv6};
 use sietch_net::{CloseReason, ConnectError, EventKind};

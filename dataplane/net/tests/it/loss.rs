@@ -1,11 +1,11 @@
 //! Every single frame of a whole conversation is lost, repeated, or overtaken, one at a time: the bytes arrive all the same.
 
-mod harness;
+use crate::harness;
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use harness::{Fate, Network, SECOND};
+use crate::harness::{Fate, Network, SECOND};
 use sietch_net::{CloseReason, EventKind, FlowId};
 
 /// A conversation with an end: opens, sends `up` and `down` at the same time, half-closes both ways, and checks every byte. Returns the number of

@@ -1,10 +1,8 @@
 //! Groups: who joined one hears it, routers hear of it, and nobody else is bothered.
 
-mod harness;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use harness::{Network, SECOND};
+use crate::harness::{Network, SECOND};
 use sietch_net::GroupError;
 use sietch_net::packet::{Address, checksum, ethernet, icmpv6, ipv4, ipv6};
 

@@ -1,9 +1,7 @@
 //! Selective acknowledgements as a receiver: what the engine reports of bytes that came out of turn, or twice.
 
-mod harness;
-
-use harness::peer::{PEER_ISS, Peer};
-use harness::{MILLISECOND, SECOND};
+use crate::harness::peer::{PEER_ISS, Peer};
+use crate::harness::{MILLISECOND, SECOND};
 use sietch_net::packet::tcp::{ACK, Options, SYN};
 use sietch_net::{Seq, SocketKind, State};
 

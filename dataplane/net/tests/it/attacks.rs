@@ -1,10 +1,8 @@
 //! Peers and strangers who mean harm: what they send costs them something, and the connection of an honest peer lives.
 
-mod harness;
-
 use std::net::SocketAddr;
 
-use harness::{Host, SECOND, SERVER_PORT};
+use crate::harness::{Host, SECOND, SERVER_PORT};
 use sietch_net::FlowId;
 use sietch_sim::segment::{ACK, FIN, Macs, Options, PSH, RST, SYN, Segment, icmp_error};
 

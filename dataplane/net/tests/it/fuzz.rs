@@ -13,11 +13,11 @@
 //!
 //! There is no coverage to guide it: the tools for that need a nightly compiler. The mutations start from legal frames instead.
 
-mod harness;
+use crate::harness;
 
 use std::net::{IpAddr, SocketAddr};
 
-use harness::{Host, MILLISECOND, SECOND, SERVER_PORT};
+use crate::harness::{Host, MILLISECOND, SECOND, SERVER_PORT};
 use sietch_net::{Config, EventKind, FlowId};
 use sietch_nic::NicQueue;
 use sietch_sim::Random;
@@ -318,7 +318,7 @@ fn frames(seed: u64) {
 
 #[test]
 fn no_frame_does_harm() {
-    seeds::run("fuzz no_frame", &[], Budget { seeds: 100_000, seconds: 3 }, frames);
+    seeds::run("it fuzz::no_frame", &[], Budget { seeds: 100_000, seconds: 3 }, frames);
 }
 
 /// One connection between the fuzzer and the engine.
@@ -483,5 +483,5 @@ fn history(seed: u64) {
 
 #[test]
 fn no_history_does_harm() {
-    seeds::run("fuzz no_history", &[], Budget { seeds: 100_000, seconds: 3 }, history);
+    seeds::run("it fuzz::no_history", &[], Budget { seeds: 100_000, seconds: 3 }, history);
 }

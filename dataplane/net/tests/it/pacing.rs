@@ -1,8 +1,6 @@
 //! Flows with a rate keep to it, and wake the engine no more often than they must.
 
-mod harness;
-
-use harness::{MILLISECOND, Network, SECOND};
+use crate::harness::{MILLISECOND, Network, SECOND};
 use sietch_net::congestion::Kind;
 
 #[test]

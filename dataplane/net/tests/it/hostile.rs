@@ -1,12 +1,10 @@
 //! Foreign bytes: no frame, however mangled, panics, leaks a buffer, or gets an answer that it should not.
 
-mod harness;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use harness::peer::Peer;
-use harness::{Fate, From, Network, SECOND};
+use crate::harness::peer::Peer;
+use crate::harness::{Fate, From, Network, SECOND};
 use proptest::prelude::*;
 use sietch_net::packet::{Address, checksum, ethernet, icmp, ipv4};
 use sietch_nic::NicQueue;

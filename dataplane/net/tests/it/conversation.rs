@@ -1,8 +1,6 @@
 //! Two engines talk over a wire.
 
-mod harness;
-
-use harness::{Network, SERVER_PORT};
+use crate::harness::{Network, SERVER_PORT};
 use sietch_net::{CloseReason, EventKind};
 
 #[test]

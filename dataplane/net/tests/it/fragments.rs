@@ -1,10 +1,8 @@
 //! Packets in parts, between an engine and whoever sends them.
 
-mod harness;
-
 use std::net::{IpAddr, Ipv4Addr};
 
-use harness::{Host, SECOND, address6, speak_ipv6};
+use crate::harness::{Host, SECOND, address6, speak_ipv6};
 use sietch_net::packet::{Address, checksum};
 use sietch_sim::segment::{Macs, packet};
 

@@ -1,13 +1,11 @@
 //! Recovery from loss as a sender, one acknowledgement at a time: what is sent again, when, and what is not.
 
-mod harness;
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use harness::peer::{Got, PEER_ISS, Peer};
-use harness::{Fate, From, MILLISECOND, Network, SECOND};
+use crate::harness::peer::{Got, PEER_ISS, Peer};
+use crate::harness::{Fate, From, MILLISECOND, Network, SECOND};
 use sietch_net::packet::tcp::{ACK, Options, SackBlocks};
 use sietch_net::{FlowInfo, Recovering, limits};
 

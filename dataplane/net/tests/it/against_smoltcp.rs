@@ -1,10 +1,8 @@
 //! The engine against smoltcp, an independent implementation, across a wire with loss, in virtual time.
 
-mod harness;
-
 use std::collections::VecDeque;
 
-use harness::{Host, MILLISECOND, SECOND, SERVER_PORT};
+use crate::harness::{Host, MILLISECOND, SECOND, SERVER_PORT};
 use sietch_net::{EventKind, FlowId};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};

@@ -1,11 +1,9 @@
 //! The rules, one segment at a time.
 
-mod harness;
-
 use std::collections::HashSet;
 
-use harness::peer::{PEER_ISS, PEER_MAC, Peer};
-use harness::{Fate, MILLISECOND, Network, SECOND, SERVER_PORT};
+use crate::harness::peer::{PEER_ISS, PEER_MAC, Peer};
+use crate::harness::{Fate, MILLISECOND, Network, SECOND, SERVER_PORT};
 use sietch_net::packet::tcp::{ACK, FIN, Options, PSH, RST, SYN};
 use sietch_net::{CloseReason, EventKind, Seq, State, limits};
 

@@ -1,4 +1,4 @@
-//! Two engines over a wire in one thread, timed. Not a test: `cargo test --release -p sietch-net --test throughput -- --ignored --nocapture`.
+//! Two engines over a wire in one thread, timed. Not a test: `cargo test --release -p sietch-net --test it throughput -- --ignored --nocapture`.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

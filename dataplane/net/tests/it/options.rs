@@ -1,13 +1,11 @@
 //! What an application sets on a flow, as the other side of the wire sees it.
 
-mod harness;
-
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use harness::peer::Peer;
-use harness::{Fate, From, Network, SECOND, SERVER_PORT, address6};
+use crate::harness::peer::Peer;
+use crate::harness::{Fate, From, Network, SECOND, SERVER_PORT, address6};
 use sietch_net::{CloseReason, EventKind};
 
 #[test]

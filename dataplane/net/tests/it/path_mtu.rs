@@ -1,10 +1,8 @@
 //! Paths that take less than the link: those whose routers say so, those whose routers do not, and liars.
 
-mod harness;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use harness::{Fate, From, Network, SECOND, SERVER_PORT, address6};
+use crate::harness::{Fate, From, Network, SECOND, SERVER_PORT, address6};
 use sietch_net::packet::{ethernet, ipv4};
 use sietch_net::{CloseReason, DatagramError, EventKind, FlowId};
 use sietch_sim::segment::{ACK, Macs, Segment, icmp_error};
