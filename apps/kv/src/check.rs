@@ -4,7 +4,8 @@
 //!    ([`crate::shard::Effects`]). What recovery would refuse is refused here, for the same reason; nothing is written.
 //! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means for data that was acknowledged, and what to do.
 //! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on the disk says that it was acknowledged.
-//! 4. An area that was written by a newer program, or holds something else, or cannot be read for another reason than the medium, is neither good nor damaged:
+//! 4. An area that is shorter than its log was laid out for is damaged, though nothing that the log names may lie in what is missing.
+//! 5. An area that was written by a newer program, or holds something else, or cannot be read for another reason than the medium, is neither good nor damaged:
 //!    [`Verdict::Unknown`].
 
 use std::io::ErrorKind;
@@ -78,6 +79,7 @@ const RESTORE: &str = "restore the area from a backup; keep a copy of the area a
 const SAME_PROGRAM: &str = "check it with the program that wrote it, or with a newer one";
 const OTHER_AREA: &str =
     "name the area of a store (`sietch vsa list` shows all areas); `sietch up` makes one that is missing";
+const COPY_WHOLE: &str = "if this is a copy, copy all of the area; an area is shortened by `sietch vsa resize` alone";
 const LOOK_AT_DISK: &str =
     "look at the disk (`dmesg`, SMART), copy the area to a good one, and check the copy";
 
@@ -97,12 +99,20 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
         })
     });
     match outcome {
+        Ok(log) if log.area < log.formatted => shortened(&log),
         Ok(log) => Verdict::Good(Content { log, effects: effects.count() }),
         Err(OpenError::Rejected { sequence, offset, .. }) if refused.is_some() => {
             undecodable(refused, sequence, offset)
         }
         Err(cause) => unreadable(&cause),
     }
+}
+
+/// The end of the area is gone. All that the log names lies before it.
+fn shortened(log: &RecoveryReport) -> Verdict {
+    let what = format!("the area ends after {} bytes, and the log was laid out over {}", log.area, log.formatted);
+    let (offset, sequence) = (Some(log.area), None);
+    Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Nothing, mend: COPY_WHOLE })
 }
 
 /// A record whose checksum is right and whose content is not: nothing has changed it since it was written.

@@ -238,13 +238,16 @@ struct RawSuperblock {
     content: U32,
     content_version: U32,
     closed: U32,
-    reserved: [u8; 140],
+    reserved: U32,
+    proven: U64,
+    reserved_too: [u8; 128],
 }
 
 const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, runs) == 96);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, head) == 3936);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, closed) == 3952);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, proven) == 3960);
 const SUPERBLOCK_CHECKED_FROM: usize = 12;
 
 /// The records that one owner of the log appended between two openings.
@@ -280,6 +283,8 @@ pub(crate) struct Superblock {
     pub closed: bool,
     /// The last sequence then; 0 otherwise, and of a log that never had a record.
     pub clean: u64,
+    /// The log was known to be durable up to this sequence when the superblock was written. 0: nothing was known.
+    pub proven: u64,
     pub snapshot: Option<SnapshotPlace>,
     pub runs: Vec<Run>,
     /// Records before this sequence were given up, though some may still lie in the first segment. 0: none were.
@@ -370,6 +375,7 @@ impl Superblock {
         raw.segment_count = U32::new(self.segment_count);
         raw.epoch = U32::new(self.epoch);
         raw.clean = U64::new(self.clean);
+        raw.proven = U64::new(self.proven);
         raw.closed = U32::new(u32::from(self.closed));
         if let Some(snapshot) = self.snapshot {
             raw.snapshot_stream = U64::new(snapshot.stream);
@@ -414,6 +420,7 @@ impl Superblock {
             // `closed` came later: who did not know it says so by `clean` alone.
             closed: raw.closed.get() != 0 || raw.clean.get() != 0,
             clean: raw.clean.get(),
+            proven: raw.proven.get(),
             snapshot: (raw.snapshot_stream.get() != 0).then(|| SnapshotPlace {
                 stream: raw.snapshot_stream.get(),
                 segment: raw.snapshot_segment.get(),

@@ -60,5 +60,12 @@ pub(crate) const PREFETCH_BYTES: usize = 16 << 20;
 /// Segments that it fetches ahead at most: more than this many requests at once only queue up in the device.
 pub(crate) const PREFETCH_SEGMENTS: usize = 16;
 
+/// Nanoseconds without a further durable record after which a mark is written: long enough that a busy log writes none for it,
+/// short enough that an idle area is soon proven whole.
+pub(crate) const MARK_QUIET: u64 = 100_000_000;
+
+/// Nanoseconds after which a mark is written although the log is busy: two writes of 4 KiB a second.
+pub(crate) const MARK_INTERVAL: u64 = 1_000_000_000;
+
 /// Reads of cursors in flight together: each holds a buffer of a batch.
 pub const MAX_READS: usize = 16;

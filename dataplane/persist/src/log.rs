@@ -12,8 +12,10 @@
 //! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it (`snapshot`).
 //! 7. Records are read back while the log goes on through a [`Cursor`] (`read`); who waits for durability is told (`wait`).
 //! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before* they are acknowledged.
-//! 9. The area may grow and shrink while the log runs (`resize`).
+//! 9. How far the log is durable is proven on the medium when it is idle, and at intervals (`mark`).
+//! 10. The area may grow and shrink while the log runs (`resize`).
 
+mod mark;
 mod open;
 mod read;
 mod resize;
@@ -32,6 +34,7 @@ use crate::limits::{DEFAULT_IN_FLIGHT, MANY_RUNS, MAX_QUEUED, MAX_RECORD};
 use crate::scan::{failure, refused};
 use crate::space::Space;
 use crate::stream::{Pool, Stream};
+use mark::{Mark, Tending};
 use read::Reads;
 use resize::Resize;
 use snapshot::Snapshot;
@@ -90,6 +93,8 @@ pub struct LogMetrics {
     pub truncations: u64,
     /// Changes of size finished.
     pub resizes: u64,
+    /// Superblocks written only to prove how far the log is durable.
+    pub marks: u64,
     /// Reads of cursors handed to the device.
     pub reads: u64,
     /// Reads of cursors that have come back.
@@ -110,6 +115,7 @@ const CLASS_TRUNCATE_FLUSH: u64 = 6;
 const CLASS_TRUNCATE_SUPERBLOCK: u64 = 7;
 const CLASS_READ: u64 = 8;
 const CLASS_RESIZE_SUPERBLOCK: u64 = 9;
+const CLASS_MARK_SUPERBLOCK: u64 = 10;
 const CLASS_SHIFT: u32 = 56;
 
 const fn token(class: u64, ticket: u64) -> u64 {
@@ -148,6 +154,8 @@ pub struct Log<D: DiskQueue> {
     snapshot_segments: Vec<u32>,
     truncation: Option<Box<Truncation>>,
     resize: Option<Box<Resize>>,
+    marking: Option<Box<Mark>>,
+    tending: Option<Tending>,
     /// The disk queue that takes over when nothing is in flight.
     replacement: Option<Box<D>>,
     reads: Reads,
@@ -348,6 +356,7 @@ impl<D: DiskQueue> Log<D> {
             && self.snapshot.is_idle()
             && self.truncation.is_none()
             && !self.is_resizing()
+            && self.marking.is_none()
             && self.disk.in_flight() == 0
     }
 
@@ -514,6 +523,7 @@ impl<D: DiskQueue> Log<D> {
                 Some(_) => Flush::Wanted,
             };
         }
+        self.pump_mark()?;
         self.pump_snapshot()?;
         self.pump_truncation()?;
         self.pump_resize()
@@ -533,9 +543,10 @@ impl<D: DiskQueue> Log<D> {
             let (action, offset) = match class {
                 CLASS_LOG => ("writing the log", self.stream.offset_of(ticket)),
                 CLASS_SNAPSHOT => ("writing a snapshot", self.snapshot.offset_of(ticket)),
-                CLASS_SUPERBLOCK | CLASS_TRUNCATE_SUPERBLOCK | CLASS_RESIZE_SUPERBLOCK => {
-                    ("writing a superblock", ticket)
-                }
+                CLASS_SUPERBLOCK
+                | CLASS_TRUNCATE_SUPERBLOCK
+                | CLASS_RESIZE_SUPERBLOCK
+                | CLASS_MARK_SUPERBLOCK => ("writing a superblock", ticket),
                 _ => ("flushing", 0),
             };
             self.fail(action, offset, error);
@@ -556,6 +567,7 @@ impl<D: DiskQueue> Log<D> {
                 }
             }
             CLASS_RESIZE_SUPERBLOCK => self.finish_resize_request(),
+            CLASS_MARK_SUPERBLOCK => self.finish_mark_request(),
             CLASS_TRUNCATE_FLUSH | CLASS_TRUNCATE_SUPERBLOCK => self.finish_truncation_request(class),
             _ => self.finish_snapshot_request(class, ticket, buffer),
         }

@@ -239,6 +239,14 @@ impl<D: DiskQueue> Map<D> {
         Ok(durable)
     }
 
+    /// Proves on the medium what is durable, when that is due: see [`Log::tend`].
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn tend(&mut self, now: u64) -> Result<(), Failure> {
+        self.log.tend(now)
+    }
+
     /// Asks for everything to be made durable, where the log's durability is deferred; see [`Log::flush`].
     ///
     /// # Errors

@@ -316,11 +316,12 @@ impl<D: DiskQueue> Queue<D> {
 
     /// When [`Queue::poll`] has something to do even if the disk has not, in the time that is passed in.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.entries.deadlines.first().map(|&(until, _)| until)
+        let lease = self.entries.deadlines.first().map(|&(until, _)| until);
+        [lease, self.log.next_deadline()].into_iter().flatten().min()
     }
 
     /// Writes what was sent and acknowledged, takes what the disk has finished, ends leases, and does a slice of compaction. Returns the
-    /// sequence up to which everything is durable. Never waits.
+    /// sequence up to which everything is durable. Never waits. `now` is in nanoseconds.
     ///
     /// # Errors
     /// The log has failed: nothing beyond what was returned before may be relied on.
@@ -336,6 +337,7 @@ impl<D: DiskQueue> Queue<D> {
         }
         self.log.submit()?;
         let durable = self.log.poll()?;
+        self.log.tend(now)?;
         self.settle();
         self.load();
         self.tidy()?;

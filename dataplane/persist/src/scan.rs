@@ -6,7 +6,7 @@
 //!    batch ends in padding; then the chain has ended.
 //! 3. A snapshot and a run that a later run follows have a known last sequence: ending before it is corruption.
 //! 4. The newest run ends where it ends, unless something proves that the missing record was durable: a record, anywhere in
-//!    the area, that carries a durable sequence at or past it; or a superblock that says that the log was closed after it.
+//!    the area, that carries a durable sequence at or past it; or a superblock that does, or says that the log was closed after it.
 //! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were lost.
 
 use std::io;
@@ -66,6 +66,8 @@ pub struct RecoveryReport {
     pub snapshot_bytes: u64,
     /// Sequence of the last whole record of the log; 0: it never had one.
     pub last_sequence: u64,
+    /// Everything up to this record was durable, says the superblock; 0: it says nothing. Losing one of them would be damage.
+    pub proven: u64,
     /// Set when an append was cut short. Normal after a crash.
     pub torn_tail: Option<TornTail>,
     /// Whether the log was closed in order.
@@ -440,6 +442,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         }
         self.prove(&last, &log_segments, &mut report)?;
         report.last_sequence = last.committed;
+        report.proven = superblock.proven;
         report.clean = superblock.closed;
         report.runs = superblock.runs.len();
         report.segments = log_segments.len() + snapshot_segments.len();
@@ -615,6 +618,10 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         let superblock = self.superblock;
         if superblock.clean > last.committed {
             let evidence = format!("the log was closed in order after record {}", superblock.clean);
+            return Err(self.corrupt("record", last, evidence));
+        }
+        if superblock.proven >= last.expected.max(1) {
+            let evidence = format!("the superblock says that everything up to {} was durable", superblock.proven);
             return Err(self.corrupt("record", last, evidence));
         }
         let stream = superblock.runs.last().map(|run| log_stream(run.epoch));

@@ -584,3 +584,84 @@ fn deferred_records_are_durable_only_after_a_flush() {
     while log.poll().expect("a disk that works") < sequence {}
     assert!(log.is_idle());
 }
+
+/// Says that time passes: the log is quiet for long enough to prove how far it is durable.
+fn rest<D: DiskQueue>(log: &mut Log<D>) {
+    for now in [0, 10_000_000_000] {
+        log.tend(now).expect("a disk that works");
+        while !log.is_idle() {
+            log.poll().expect("a disk that works");
+        }
+    }
+    assert_eq!(log.proven(), log.last());
+}
+
+/// Damage to any block of an idle area, or to its last few blocks together, is named, or costs nothing.
+#[test]
+fn an_idle_log_misses_every_block_that_it_loses() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (mut log, count) = serve(disk, 12);
+    rest(&mut log);
+    let bytes = log.into_disk().inner.into_bytes();
+    let (block, mut named) = (512, 0);
+    for at in (0..bytes.len()).step_by(block) {
+        for rot in [&[0; 512][..], &[0xa5; 512][..]] {
+            let mut rotten = bytes.clone();
+            rotten[at..at + block].copy_from_slice(rot);
+            match contents(&rotten) {
+                Ok((found, _)) => assert_eq!(found, records(count), "block at {at}"),
+                Err(OpenError::Corrupt { .. }) => named += 1,
+                Err(other) => panic!("block at {at}: {other}"),
+            }
+        }
+    }
+    assert!(named >= 2 * count, "only {named} blocks hold a record");
+    let writes = plan.borrow().writes.clone();
+    for last in 1..=count {
+        let mut rotten = bytes.clone();
+        for &(offset, length) in &writes[count - last..count] {
+            rotten[offset as usize..offset as usize + length].fill(0);
+        }
+        let error = contents(&rotten).expect_err("acknowledged records are gone").to_string();
+        assert!(error.contains("the superblock says"), "{error}");
+    }
+}
+
+/// A log that is always busy proves itself at intervals, and one that was quiet does so once.
+#[test]
+fn a_mark_is_due_when_it_is_quiet_and_at_intervals() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (mut log, _) = serve(disk, 0);
+    let millisecond = 1_000_000;
+    for now in 0..2500 {
+        let sequence = log.append(b"spice").expect("room");
+        log.submit().expect("a disk that works");
+        while log.poll().expect("a disk that works") < sequence {}
+        log.tend(now * millisecond).expect("a disk that works");
+    }
+    assert_eq!(log.metrics().marks, 2);
+    assert!(log.next_deadline().is_some());
+    log.tend(2700 * millisecond).expect("a disk that works");
+    while !log.is_idle() {
+        log.poll().expect("a disk that works");
+    }
+    let superblocks = plan.borrow().superblocks;
+    for now in 2700..9000 {
+        log.tend(now * millisecond).expect("a disk that works");
+        log.poll().expect("a disk that works");
+    }
+    assert_eq!((log.metrics().marks, log.proven(), log.next_deadline()), (3, log.last(), None));
+    assert_eq!(plan.borrow().superblocks, superblocks, "it is proven already");
+}
+
+/// What an opening delivered is proven by its superblock.
+#[test]
+fn a_reopened_log_misses_what_it_once_delivered() {
+    let (disk, plan) = FaultyDisk::new(formatted());
+    let (log, _) = serve(disk, 5);
+    let (log, _) = Log::open(log.into_disk(), Options::default(), &mut nothing).expect("whole");
+    let mut rotten = log.into_disk().inner.into_bytes();
+    let &(offset, _) = plan.borrow().writes.last().expect("wrote");
+    rotten[offset as usize + 45] ^= 1;
+    assert!(matches!(contents(&rotten), Err(OpenError::Corrupt { .. })));
+}

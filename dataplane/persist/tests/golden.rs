@@ -118,6 +118,31 @@ fn a_log_of_version_1_opens() {
     assert!(sequences.windows(2).all(|w| w[0] < w[1]), "{sequences:?}");
 }
 
+/// A log that was killed after it had proven how far it was durable.
+fn make_marked_log() -> Vec<u8> {
+    let mut disk = MemoryQueue::new(CAPACITY);
+    Log::format(&mut disk, FormatOptions::new(0x5157_434b)).expect("large enough");
+    let (mut log, _) = open_log(disk);
+    for n in 0..5 {
+        log.append(&payload(n)).expect("room");
+        settle(&mut log);
+    }
+    log.mark().expect("a disk that works");
+    settle(&mut log);
+    log.append(&payload(5)).expect("room");
+    settle(&mut log);
+    log.into_disk().into_bytes()
+}
+
+#[test]
+fn a_marked_log_of_version_1_opens() {
+    let area = golden("log-v1-marked", make_marked_log);
+    let report = check(&mut MemoryQueue::from_bytes(area.clone())).expect("whole");
+    assert_eq!((report.proven, report.last_sequence), (5, 6));
+    let (_, found) = open_log(MemoryQueue::from_bytes(area));
+    assert!(found.iter().map(|(_, bytes)| bytes).eq(&(0..6).map(payload).collect::<Vec<_>>()));
+}
+
 #[test]
 fn an_unknown_version_is_refused_by_name() {
     let mut area = golden("log-v1", make_log);

@@ -51,7 +51,7 @@ mod sealed {
         }
         /// When it has something to do even if the disk has not.
         fn next_deadline(&self) -> Option<u64> {
-            None
+            self.log().next_deadline()
         }
         /// Whether somebody who waits for an entry would get one.
         fn is_ready(&self) -> bool {
@@ -85,11 +85,12 @@ impl<D: DiskDoorbell> Drive for Log<D> {
         Log::flush(self)
     }
 
-    fn turn(&mut self, _now: u64) {
+    fn turn(&mut self, now: u64) {
         if self.failed().is_none() {
             // A failure is kept by the log, and told to everyone who waits.
             let _ = self.submit();
             let _ = self.poll();
+            let _ = self.tend(now);
         }
     }
 }
@@ -117,10 +118,11 @@ impl<D: DiskDoorbell> Drive for Map<D> {
         Map::flush(self)
     }
 
-    fn turn(&mut self, _now: u64) {
+    fn turn(&mut self, now: u64) {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll();
+            let _ = self.tend(now);
         }
     }
 }
@@ -148,10 +150,11 @@ impl<D: DiskDoorbell> Drive for StoredMap<D> {
         StoredMap::flush(self)
     }
 
-    fn turn(&mut self, _now: u64) {
+    fn turn(&mut self, now: u64) {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll();
+            let _ = self.tend(now);
         }
     }
 }

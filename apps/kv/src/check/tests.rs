@@ -225,6 +225,35 @@ fn rotten_superblocks_are_good_while_one_of_the_newest_is_left() {
 }
 
 #[test]
+fn an_area_that_was_cut_is_not_called_good() {
+    let whole = image(true);
+    assert!(matches!(checked(&whole), Verdict::Good(_)));
+    // Nothing that the log names lies in its last segments, so the store would open it.
+    let Verdict::Damaged(finding) = checked(&whole[..AREA - 8192]) else { panic!("it is 8 KiB short") };
+    assert_eq!((finding.offset, finding.loss), (Some(AREA as u64 - 8192), Loss::Nothing));
+    assert!(finding.what.contains(&AREA.to_string()), "{}", finding.what);
+}
+
+/// A store that was idle for a while has proven what it acknowledged, and damage to its last records is named.
+#[test]
+fn what_was_acknowledged_before_a_pause_is_missed() {
+    let mut store = Store::start(vec![0; AREA]).expect("it is new");
+    store.sets(0, 20);
+    let deadline = store.ledger.next_deadline().expect("the mark is due");
+    store.now.monotonic_ns = deadline;
+    for _ in 0..4 {
+        store.ledger.turn(&mut store.shard, store.now);
+    }
+    assert_eq!(store.ledger.next_deadline(), None);
+    let image = store.ledger.into_log().into_disk().into_bytes();
+    let (place, length, _) = *live(&image).last().expect("records");
+    let mut rotten = image;
+    rotten[place..place + length].fill(0);
+    let Verdict::Damaged(finding) = checked(&rotten) else { panic!("the last record is gone") };
+    assert_eq!(finding.loss, Loss::Acknowledged);
+}
+
+#[test]
 fn an_area_without_a_store_is_not_called_good() {
     for bytes in [vec![0; AREA], vec![0xa5; AREA], vec![0; 4096]] {
         assert!(!matches!(checked(&bytes), Verdict::Good(_)), "{} bytes", bytes.len());

@@ -155,7 +155,7 @@ impl<D: DiskQueue> Ledger<D> {
         let wanted = self.requested || (self.full && self.is_useful());
         let retry = (wanted && self.compaction == Compaction::Idle).then_some(self.retry_at);
         let dump = (self.compaction == Compaction::Dumping && self.waiting.is_empty()).then_some(0);
-        [retry, dump, self.flush_due, self.write_due].into_iter().flatten().min()
+        [retry, dump, self.flush_due, self.write_due, self.log.next_deadline()].into_iter().flatten().min()
     }
 
     /// Does the log's part of a turn; returns whether anything moved.
@@ -182,6 +182,7 @@ impl<D: DiskQueue> Ledger<D> {
     fn try_turn(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         let mut busy = self.append(shard, now)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
+        self.log.tend(now.monotonic_ns).map_err(|cause| cause.to_string())?;
         shard.set_log_room(self.log.room());
         if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
             self.tell(shard, durable, now);

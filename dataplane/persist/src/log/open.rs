@@ -119,6 +119,7 @@ impl<D: DiskQueue> Log<D> {
             epoch: 0,
             closed: false,
             clean: 0,
+            proven: 0,
             snapshot: None,
             runs: Vec::new(),
             head: 0,
@@ -168,6 +169,8 @@ impl<D: DiskQueue> Log<D> {
         next.epoch = epoch;
         next.generation += 3;
         (next.closed, next.clean) = (false, 0);
+        // It was read, and made durable by the flush.
+        next.proven = report.last_sequence;
         next.runs.retain(|run| run.first < first);
         let segment = (next.runs.len() < MAX_RUNS).then(|| space.take()).flatten();
         next.runs.extend(segment.map(|segment| Run { epoch, segment, position: 0, first }));
@@ -196,6 +199,8 @@ impl<D: DiskQueue> Log<D> {
             snapshot_segments: outcome.snapshot_segments,
             truncation: None,
             resize: None,
+            marking: None,
+            tending: None,
             replacement: None,
             reads: Reads::default(),
             waiters: Waiters::default(),

@@ -198,14 +198,13 @@ impl<D: DiskQueue> Log<D> {
     /// Takes the next step of a change of size.
     pub(super) fn pump_resize(&mut self) -> Result<(), Failure> {
         let Some(mut resize) = self.resize.take() else { return Ok(()) };
-        let other = self.truncation.is_some() || self.snapshot.is_switching();
+        let other = self.truncation.is_some() || self.snapshot.is_switching() || self.marking.is_some();
         if resize.phase == Phase::Waiting && !other && !self.must_move() {
             resize.phase = Phase::Switching { unsent: 2, flying: 0 };
             resize.next = Some(Superblock {
-                generation: self.superblock.generation + 1,
                 capacity: resize.capacity,
                 segment_count: resize.count,
-                ..self.superblock.clone()
+                ..self.successor()
             });
         }
         let pumped = self.write_size(&mut resize);

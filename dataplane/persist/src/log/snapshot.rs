@@ -249,6 +249,7 @@ impl<D: DiskQueue> Log<D> {
             && unsent > 0
             // One superblock is in the making at a time.
             && !self.is_switching_size()
+            && self.marking.is_none()
         {
             let next =
                 building.next.get_or_insert_with(|| self.next_superblock(building.start, &building.stream));
@@ -267,14 +268,13 @@ impl<D: DiskQueue> Log<D> {
     /// The superblock that names the finished snapshot.
     fn next_superblock(&self, start: Run, stream: &Stream) -> Superblock {
         Superblock {
-            generation: self.superblock.generation + 1,
             snapshot: Some(SnapshotPlace {
                 stream: stream.id(),
                 segment: stream.segments().front().copied().unwrap_or_default(),
                 last: stream.next() - 1,
             }),
             runs: vec![start],
-            ..self.superblock.clone()
+            ..self.successor()
         }
     }
 
@@ -327,7 +327,7 @@ impl<D: DiskQueue> Log<D> {
             self.wait(std::time::Duration::from_secs(1))?;
         }
         super::open::settle(&mut self.disk)?;
-        self.superblock.generation += 1;
+        self.superblock = self.successor();
         (self.superblock.closed, self.superblock.clean) = (true, self.last());
         super::open::write_superblock(&mut self.disk, &self.superblock)?;
         Ok(self.disk)

@@ -412,6 +412,14 @@ impl<D: DiskQueue> StoredMap<D> {
         Ok(durable)
     }
 
+    /// Proves on the medium what is durable, when that is due: see [`Log::tend`].
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn tend(&mut self, now: u64) -> Result<(), Failure> {
+        self.log.tend(now)
+    }
+
     /// Lets go of what was written, and takes new places when a snapshot has taken effect.
     fn settle(&mut self) {
         if self.switching && !self.log.is_snapshotting() {

@@ -60,6 +60,7 @@ pub enum Fence {
     SnapshotSuperblock,
     TruncateFlush,
     TruncateSuperblock,
+    MarkSuperblock,
     /// One that this test knows nothing of.
     Unknown(u64),
 }
@@ -86,6 +87,7 @@ impl Fence {
             (5, _) => Some(Self::SnapshotSuperblock),
             (6, _) => Some(Self::TruncateFlush),
             (7, _) => Some(Self::TruncateSuperblock),
+            (10, _) => Some(Self::MarkSuperblock),
             _ => Some(Self::Unknown(class)),
         }
     }

@@ -91,6 +91,8 @@ pub struct Known {
     /// Records before this one may have been given up, and those before that one have been.
     pub keep: u64,
     pub kept: u64,
+    /// Up to this sequence the superblock proves that everything was durable.
+    pub proven: u64,
 }
 
 impl Known {
@@ -123,6 +125,8 @@ pub struct Life {
     pub aborts: bool,
     /// Whether it gives up the head of the log.
     pub truncates: bool,
+    /// Whether it proves now and then how far the log is durable.
+    pub marks: bool,
     pub truncations: u64,
     truncating: Option<u64>,
     /// The newest records of this life: sequence and number.
@@ -140,6 +144,7 @@ impl Life {
             compacts: true,
             aborts: false,
             truncates: true,
+            marks: true,
             truncations: 0,
             truncating: None,
             recent: VecDeque::new(),
@@ -153,6 +158,7 @@ impl Life {
             compacts: last.compacts,
             aborts: last.aborts,
             truncates: last.truncates,
+            marks: last.marks,
             truncations: last.truncations,
             ..Self::new(last.known)
         }
@@ -186,6 +192,7 @@ impl Life {
         // What an opening delivers is durable: the application may act on it.
         self.known.acknowledged = n;
         self.known.appended = n;
+        self.known.proven = log.proven();
         media.borrow_mut().phase = Phase::Run;
         for _ in 0..steps {
             self.step(&mut log, random)?;
@@ -237,6 +244,7 @@ impl Life {
                 self.truncating = Some(n);
                 log.truncate(sequence).ok()?;
             }
+            19 if self.marks => log.mark().ok()?,
             13 if self.compacts && !log.is_snapshotting() => {
                 if log.begin_snapshot().is_ok() {
                     self.snapshot_left = SNAPSHOT_RECORDS;
@@ -262,6 +270,7 @@ impl Life {
             }
             _ => {
                 let durable = log.poll().ok()?;
+                self.known.proven = log.proven();
                 self.snapshots = self.snapshots.max(log.metrics().snapshots);
                 while let Some(&(sequence, n)) = self.waiting.front()
                     && sequence <= durable

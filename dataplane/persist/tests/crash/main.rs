@@ -45,6 +45,9 @@ fn judge(image: Vec<u8>, known: Known) -> Verdict {
         return Err("closed in order, but does not know it".into());
     }
     let checked = checked.map_err(|e| format!("opens, but does not check: {e}"))?;
+    if checked.proven < known.proven {
+        return Err(format!("proves {} records with {known:?}", checked.proven));
+    }
     assert_eq!((checked.records, checked.last_sequence), (report.records, report.last_sequence));
     // A second life: one record more, and then a third.
     let sequence = match log.append(&payload(n + 1)) {
@@ -118,6 +121,7 @@ impl Run {
         life.aborts = self.aborts;
         // A truncation writes superblocks too: without them each lasts until its segments are written again.
         life.truncates = !self.aborts;
+        life.marks = !self.aborts;
         let done = (|| {
             life.format(&media, u128::from(self.seed))?;
             for _ in 0..3 {

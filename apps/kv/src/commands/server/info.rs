@@ -234,6 +234,12 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("log_writes", told.log.writes);
     lines.put("log_written_bytes", told.log.written_bytes);
     lines.put("log_flushes", told.log.flushes);
+    lines.put("log_snapshots", told.log.snapshots);
+    lines.put("log_truncations", told.log.truncations);
+    lines.put("log_resizes", told.log.resizes);
+    lines.put("log_marks", told.log.marks);
+    lines.put("log_reads", told.log.reads);
+    lines.put("log_reads_done", told.log.reads_done);
     lines.put("log_appends_refused", told.log.full);
     lines.put("log_commits_timed", told.commits_timed);
     lines.put("log_commit_average_usec", told.commits_ns / told.commits_timed.max(1) / 1000);

@@ -1,0 +1,139 @@
+//! The mark: proof on the medium of how far the log was durable.
+//!
+//! 1. Each record says how far the log was durable when it was made, but nothing follows the last ones. The field `proven` of the
+//!    superblock says it of them: recovery that ends before it reports damage. The superblock lies far from the end of the log,
+//!    and has two copies, so damage to the last blocks does not reach it.
+//! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet for [`MARK_QUIET`], and
+//!    [`MARK_INTERVAL`] after the first record that the last one does not cover. No record waits for it.
+//! 3. Both copies of the next generation are written durably, as for a snapshot. One superblock is in the making at a time: a mark waits
+//!    for the others, and they wait for it.
+
+use sietch_disk::{Buffer, DiskQueue, Operation};
+
+use super::{CLASS_MARK_SUPERBLOCK, Log, Sequence, token};
+use crate::error::Failure;
+use crate::layout::Superblock;
+use crate::limits::{MARK_INTERVAL, MARK_QUIET, SUPERBLOCK};
+
+/// A mark on its way.
+pub(super) struct Mark {
+    next: Superblock,
+    /// Copies still to be handed to the queue, and copies in flight.
+    unsent: u64,
+    flying: u64,
+}
+
+/// When the next mark is due, in nanoseconds of the caller's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tending {
+    /// Since when records are durable that no mark covers.
+    since: u64,
+    /// How far the log was durable when that last changed, and when it did.
+    durable: Sequence,
+    changed: u64,
+}
+
+impl Tending {
+    fn due(&self) -> u64 {
+        (self.since.saturating_add(MARK_INTERVAL)).min(self.changed.saturating_add(MARK_QUIET))
+    }
+}
+
+impl<D: DiskQueue> Log<D> {
+    /// The sequence up to which the superblock on the medium proves that everything was durable: were one of these records
+    /// damaged, the next opening would say so.
+    pub fn proven(&self) -> Sequence {
+        self.superblock.proven
+    }
+
+    /// Writes a mark if one is due. To be called with the time, in nanoseconds of any clock that does not run backwards, after
+    /// [`Log::poll`] and at [`Log::next_deadline`]. Two comparisons where nothing is due.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn tend(&mut self, now: u64) -> Result<(), Failure> {
+        if self.durable <= self.superblock.proven {
+            self.tending = None;
+            return Ok(());
+        }
+        let durable = self.durable;
+        let tending = self.tending.get_or_insert(Tending { since: now, durable, changed: now });
+        if tending.durable != durable {
+            (tending.durable, tending.changed) = (durable, now);
+        }
+        if now < tending.due() {
+            return Ok(());
+        }
+        self.mark()
+    }
+
+    /// When [`Log::tend`] has something to do even if the disk has not; `None`: when the disk has.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let waits = self.failure.is_some() || self.marking.is_some() || self.is_switching();
+        self.tending.as_ref().filter(|_| !waits).map(Tending::due)
+    }
+
+    /// Writes a mark now, if records are durable that none covers and no other superblock is on its way. It takes effect
+    /// asynchronously: [`Log::proven`] says how far.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn mark(&mut self) -> Result<(), Failure> {
+        self.check()?;
+        if self.durable > self.superblock.proven && self.marking.is_none() && !self.is_switching() {
+            self.tending = None;
+            self.marking = Some(Box::new(Mark { next: self.successor(), unsent: 2, flying: 0 }));
+            self.pump_mark()?;
+        }
+        self.ring()
+    }
+
+    /// Whether another superblock than a mark's is in the making.
+    fn is_switching(&self) -> bool {
+        self.truncation.is_some() || self.snapshot.is_switching() || self.is_switching_size()
+    }
+
+    /// The superblock of the next generation: as the one at hand, and with how far the log is durable now.
+    pub(super) fn successor(&self) -> Superblock {
+        Superblock {
+            generation: self.superblock.generation + 1,
+            proven: self.durable.max(self.superblock.proven),
+            ..self.superblock.clone()
+        }
+    }
+
+    /// Takes the next step of a mark.
+    pub(super) fn pump_mark(&mut self) -> Result<(), Failure> {
+        let Some(mut mark) = self.marking.take() else { return Ok(()) };
+        let pumped = self.write_mark(&mut mark);
+        if (mark.unsent, mark.flying) == (0, 0) {
+            self.superblock = mark.next;
+            self.metrics.marks += 1;
+        } else {
+            self.marking = Some(mark);
+        }
+        pumped
+    }
+
+    fn write_mark(&mut self, mark: &mut Mark) -> Result<(), Failure> {
+        while mark.unsent > 0 {
+            let offset = Superblock::place(mark.next.generation, mark.unsent - 1);
+            let mut buffer = Buffer::new(SUPERBLOCK);
+            mark.next.write(&mut buffer);
+            let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };
+            if self.start(token(CLASS_MARK_SUPERBLOCK, offset), write)?.is_some() {
+                break;
+            }
+            mark.unsent -= 1;
+            mark.flying += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a completion.
+    pub(super) fn finish_mark_request(&mut self) {
+        if let Some(mark) = &mut self.marking {
+            mark.flying = mark.flying.saturating_sub(1);
+        }
+    }
+}
