@@ -9,6 +9,7 @@
 //!    device at the n-th: from then on nothing completes, so a test can enumerate every crash point.
 //! 5. [`Media::crash`] then decides each sector alone: its durable version, any newer one, or that of a write in flight,
 //!    possibly torn at [`Options::tear`] bytes.
+//!    Where [`Options::physical`] is larger than a sector, a write that was in flight or volatile may spoil the rest of the piece that it lies in.
 //! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight land in any order, or never; all of it
 //!    before the next process opens the medium, as the lock of a real area sees to.
 //! 7. [`Media::inject`] makes the n-th write from now fail, lie, land elsewhere, or rot.
@@ -16,7 +17,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub struct Options {
     pub capacity: usize,
     /// What [`DiskQueue::block_size`] says.
     pub block_size: usize,
+    /// Bytes that the device reads, changes and writes back for a smaller write: a multiple of [`SECTOR`].
+    pub physical: usize,
     /// Requests in flight together.
     pub depth: usize,
     /// A torn sector is torn at multiples of this many bytes; 512 never tears inside a sector.
@@ -49,7 +52,7 @@ pub struct Options {
 impl Options {
     /// A disk of this capacity in bytes: 512-byte sectors, 16 requests deep, slow by up to 3 polls.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, block_size: SECTOR, depth: 16, tear: SECTOR, patience: 3 }
+        Self { capacity, block_size: SECTOR, physical: SECTOR, depth: 16, tear: SECTOR, patience: 3 }
     }
 }
 
@@ -117,6 +120,7 @@ pub struct SimDisk {
     process: u64,
     capacity: u64,
     block_size: usize,
+    physical: usize,
     depth: usize,
 }
 
@@ -169,6 +173,7 @@ impl Media {
             process: state.process,
             capacity: state.options.capacity as u64,
             block_size: state.options.block_size,
+            physical: state.options.physical,
             depth: state.options.depth,
         }
     }
@@ -224,6 +229,7 @@ impl Media {
                 }
             }
         }
+        spoil(state, &candidates, &mut choose);
         for (sector, versions) in candidates {
             let chosen = choose(versions.len() + 1);
             let start = sector as usize * SECTOR;
@@ -293,6 +299,26 @@ impl Media {
     /// Flips one bit of the durable image.
     pub fn rot(&self, byte: usize, bit: u8) {
         self.state.borrow_mut().durable[byte] ^= 1 << (bit & 7);
+    }
+}
+
+/// Each piece of the device of which some sectors were being written may be lost as a whole: those that nobody wrote are garbage then.
+fn spoil(
+    state: &mut State,
+    candidates: &BTreeMap<u64, Vec<(u64, Sector)>>,
+    choose: &mut impl FnMut(usize) -> usize,
+) {
+    let together = (state.options.physical / SECTOR) as u64;
+    let pieces: BTreeSet<u64> = candidates.keys().map(|sector| sector / together).collect();
+    for piece in pieces {
+        let sectors = piece * together..(piece + 1) * together;
+        let mut others = sectors.filter(|sector| !candidates.contains_key(sector)).peekable();
+        if others.peek().is_some() && choose(2) == 0 {
+            for sector in others {
+                let start = sector as usize * SECTOR;
+                state.durable[start..start + SECTOR].fill(0xdb);
+            }
+        }
     }
 }
 
@@ -454,6 +480,10 @@ impl DiskQueue for SimDisk {
 
     fn block_size(&self) -> usize {
         self.block_size
+    }
+
+    fn physical_block_size(&self) -> usize {
+        self.physical
     }
 
     fn depth(&self) -> usize {

@@ -20,8 +20,10 @@ use store::{Plan, Verdict, World};
 /// A small area: compaction is never far.
 const SMALL: usize = 640 << 10;
 
+/// A medium of 512-byte requests. Some, by the seed, write pieces of 4096 bytes.
 fn media(capacity: usize, tear: usize, random: &mut Random) -> Media {
-    Media::new(Options { tear, ..Options::new(capacity) }, random.fork())
+    let physical = *random.pick(&[512, 4096]);
+    Media::new(Options { tear, physical, ..Options::new(capacity) }, random.fork())
 }
 
 /// Runs `turns` turns on a medium that may lose power at boundary `off`; returns the world as it was then.

@@ -159,6 +159,9 @@ fn mounting_reads_the_same_bytes_of_a_large_volume_as_of_a_small_one() {
         fn block_size(&self) -> usize {
             self.0.block_size()
         }
+        fn physical_block_size(&self) -> usize {
+            self.0.physical_block_size()
+        }
         fn depth(&self) -> usize {
             self.0.depth()
         }

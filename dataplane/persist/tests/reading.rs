@@ -114,6 +114,10 @@ impl DiskQueue for Rotten {
         self.inner.block_size()
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.inner.physical_block_size()
+    }
+
     fn depth(&self) -> usize {
         self.inner.depth()
     }

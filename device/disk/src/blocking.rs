@@ -124,6 +124,10 @@ impl DiskQueue for BlockingQueue {
         self.geometry.block_size
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.geometry.physical
+    }
+
     fn depth(&self) -> usize {
         DEFAULT_DEPTH
     }

@@ -17,6 +17,8 @@ pub(crate) struct Geometry {
     pub direct: bool,
     /// Alignment of requests, in bytes.
     pub block_size: usize,
+    /// Bytes that the device writes in one piece: see [`crate::DiskQueue::physical_block_size`].
+    pub physical: usize,
     /// How a range is made to read as zeros.
     pub discard: Discard,
 }
@@ -48,7 +50,10 @@ impl Geometry {
     /// What was found out about the file and its device.
     pub(crate) fn findings(self, fd: BorrowedFd<'_>) -> Vec<Finding> {
         let direct = match self.direct {
-            true => Finding::used("O_DIRECT", format!("blocks of {} bytes", self.block_size)),
+            true => {
+                let Self { block_size, physical, .. } = self;
+                Finding::used("O_DIRECT", format!("blocks of {block_size} bytes, written in {physical}"))
+            }
             false => Finding::unused(
                 "O_DIRECT",
                 "the file system refuses it: requests pass through the page cache",
@@ -96,7 +101,9 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, Ope
     if block_size > BLOCK {
         return Err(OpenError::Alignment { alignment: block_size });
     }
-    Ok(Geometry { direct, block_size: block_size.max(SECTOR), discard })
+    let block_size = block_size.max(SECTOR);
+    let reported = if direct { reported_physical(fd) } else { None };
+    Ok(Geometry { direct, block_size, physical: physical(block_size, reported), discard })
 }
 
 /// Bytes of a block device: it has no `st_size`, but its end can be sought.
@@ -139,6 +146,39 @@ fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
         .unwrap_or(BLOCK)
 }
 
+/// What the device says of its physical sectors, in bytes.
+fn reported_physical(fd: BorrowedFd<'_>) -> Option<usize> {
+    Device::of(fd)?.queue("physical_block_size")?.parse().ok()
+}
+
+/// The unit that a power loss may destroy, for requests of `block` bytes on a device that reports physical sectors of so many bytes. Where it
+/// reports nothing, [`BLOCK`]. Never more: larger ones are reported by NVMe devices alone, which do not tear them.
+fn physical(block: usize, reported: Option<usize>) -> usize {
+    reported.filter(|bytes| bytes.is_power_of_two()).unwrap_or(BLOCK).clamp(block, BLOCK)
+}
+
 pub(crate) fn io(action: &'static str, errno: rustix::io::Errno) -> OpenError {
     OpenError::Io { action, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_share_what_the_device_writes_in_one_piece() {
+        let cases = [
+            (512, Some(512), 512),
+            (512, Some(4096), 4096),
+            (4096, Some(4096), 4096),
+            (4096, Some(512), 4096),
+            (512, None, BLOCK),
+            (512, Some(0), BLOCK),
+            (512, Some(3000), BLOCK),
+            (512, Some(16_384), BLOCK),
+        ];
+        for (block, reported, expected) in cases {
+            assert_eq!(physical(block, reported), expected, "{block}, {reported:?}");
+        }
+    }
 }

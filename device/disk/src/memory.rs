@@ -81,6 +81,11 @@ impl DiskQueue for MemoryQueue {
         512
     }
 
+    fn physical_block_size(&self) -> usize {
+        // Nothing of it outlives the process.
+        self.block_size()
+    }
+
     fn depth(&self) -> usize {
         DEFAULT_DEPTH
     }

@@ -116,6 +116,10 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
         LINE
     }
 
+    fn physical_block_size(&self) -> usize {
+        LINE
+    }
+
     fn depth(&self) -> usize {
         DEFAULT_DEPTH
     }

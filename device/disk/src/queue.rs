@@ -15,7 +15,8 @@
 //! 7. Each request has a [`Priority`]. It never changes what a request does, only which of two waiting ones goes first, where
 //!    something below can tell them apart.
 //! 8. An error is an error for good: the queue never retries on its own. What a failed or torn write or discard left
-//!    behind is undefined within its range, and nowhere else.
+//!    behind is undefined within its range, and nowhere else; a write that power loss interrupts, within the pieces of
+//!    [`DiskQueue::physical_block_size`] that it touches.
 
 use std::io;
 use std::time::Duration;
@@ -273,6 +274,13 @@ pub trait DiskQueue {
 
     /// The alignment of requests, in bytes: 512 or 4096, which a disk does not tear, or 64 for memory, which may tear at any word.
     fn block_size(&self) -> usize;
+
+    /// Bytes that the medium writes in one piece, as far as is known; [`BLOCK`] where it is not. A power loss during a write may
+    /// destroy the rest of the pieces that it touches: a disk of 4096-byte sectors that takes requests of 512 reads a sector, changes it and
+    /// writes it back. What was acknowledged must not share a piece with what is written later.
+    fn physical_block_size(&self) -> usize {
+        self.block_size().max(BLOCK)
+    }
 
     /// Requests that may be in flight together.
     fn depth(&self) -> usize;

@@ -143,6 +143,10 @@ impl DiskQueue for AreaQueue {
         dispatch!(self, queue => queue.block_size())
     }
 
+    fn physical_block_size(&self) -> usize {
+        dispatch!(self, queue => queue.physical_block_size())
+    }
+
     fn depth(&self) -> usize {
         dispatch!(self, queue => queue.depth())
     }

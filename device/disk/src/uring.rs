@@ -255,6 +255,10 @@ impl DiskQueue for UringQueue {
         self.geometry.block_size
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.geometry.physical
+    }
+
     fn depth(&self) -> usize {
         self.slots.len()
     }

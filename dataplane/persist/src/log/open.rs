@@ -45,6 +45,15 @@ impl FormatOptions {
     }
 }
 
+/// The block of a log on a medium that writes `unit` bytes in one piece: what is acknowledged shares none with what is written later.
+fn block_for(unit: usize) -> u32 {
+    match unit {
+        ..=64 => 64,
+        ..=512 => 512,
+        _ => 4096,
+    }
+}
+
 /// Writes both copies of a superblock, durably.
 pub(super) fn write_superblock<D: DiskQueue>(disk: &mut D, superblock: &Superblock) -> Result<(), Failure> {
     for index in 0..2 {
@@ -113,7 +122,7 @@ impl<D: DiskQueue> Log<D> {
             generation: 1,
             identity: options.identity,
             capacity,
-            block: disk.block_size() as u32,
+            block: block_for(disk.physical_block_size().max(disk.block_size())),
             segment_bytes,
             segment_count,
             epoch: 0,

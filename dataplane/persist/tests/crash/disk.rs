@@ -4,7 +4,8 @@
 //!    any other when a flush completes that was submitted after the write had completed.
 //! 2. Each submission and each completion is an event; the disk dies before event number `budget`.
 //! 3. Killing the process keeps every completed write readable and leaves each one in flight either completed or lost, by the
-//!    seed. Losing power keeps settled writes whole and of the others any subset of their sectors.
+//!    seed. Losing power keeps settled writes whole and of the others any subset of their sectors. Where the device writes larger pieces than it
+//!    takes, such a write may spoil the rest of the pieces that it touches, whatever lay there.
 
 use std::cell::RefCell;
 use std::io;
@@ -112,10 +113,12 @@ pub struct Media {
     pub seen: Vec<Fence>,
     random: Random,
     block: usize,
+    /// Bytes that the device writes in one piece.
+    physical: usize,
 }
 
 impl Media {
-    pub fn new(base: Vec<u8>, block: usize, seed: u64) -> Rc<RefCell<Self>> {
+    pub fn new(base: Vec<u8>, block: usize, physical: usize, seed: u64) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
             base,
             writes: Vec::new(),
@@ -126,6 +129,7 @@ impl Media {
             seen: Vec::new(),
             random: Random::new(seed),
             block,
+            physical,
         }))
     }
 
@@ -171,16 +175,29 @@ impl Media {
         lost
     }
 
-    /// Sectors of `unit` bytes that power loss may take.
+    /// Sectors of `unit` bytes that power loss may take, and neighbours of writes that it may spoil.
     pub fn at_risk(&self, unit: usize) -> usize {
         let unsettled = self.writes.iter().filter(|write| !write.settled);
-        unsettled.map(|write| write.bytes.len().div_ceil(unit)).sum()
+        unsettled.map(|write| write.bytes.len().div_ceil(unit) + self.neighbours(write).len()).sum()
+    }
+
+    /// What shares a piece of the device with a write: before it and behind it.
+    fn neighbours(&self, write: &Write) -> Vec<std::ops::Range<usize>> {
+        let end = write.offset + write.bytes.len();
+        let (first, last) = (write.offset / self.physical, end.div_ceil(self.physical));
+        let around = [first * self.physical..write.offset, end..last * self.physical];
+        around.into_iter().filter(|range| !range.is_empty()).collect()
     }
 
     /// What is on the medium after power loss, if `kept` says which of the sectors at risk were written.
     pub fn after_power_loss(&self, unit: usize, mut kept: impl FnMut() -> bool) -> Vec<u8> {
         let mut image = self.base.clone();
         for write in &self.writes {
+            for range in self.neighbours(write) {
+                if !write.settled && !kept() {
+                    image[range].fill(0xdb);
+                }
+            }
             for (index, sector) in write.bytes.chunks(unit).enumerate() {
                 if write.settled || kept() {
                     let at = write.offset + index * unit;
@@ -254,6 +271,10 @@ impl DiskQueue for CrashDisk {
 
     fn block_size(&self) -> usize {
         self.media.borrow().block
+    }
+
+    fn physical_block_size(&self) -> usize {
+        self.media.borrow().physical
     }
 
     fn depth(&self) -> usize {

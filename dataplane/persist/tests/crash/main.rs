@@ -105,8 +105,8 @@ impl Run {
     }
 
     fn media(&self, image: Vec<u8>, budget: usize) -> Rc<RefCell<Media>> {
-        let block = if self.seed.is_multiple_of(2) { 512 } else { 4096 };
-        let media = Media::new(image, block, self.seed);
+        let (block, physical) = [(512, 512), (4096, 4096), (512, 4096), (4096, 4096)][self.seed as usize % 4];
+        let media = Media::new(image, block, physical, self.seed);
         media.borrow_mut().budget = budget;
         media.borrow_mut().ignored = self.ignored;
         media

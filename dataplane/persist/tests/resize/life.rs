@@ -40,6 +40,10 @@ impl DiskQueue for Sized {
         self.disk.block_size()
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.disk.physical_block_size()
+    }
+
     fn depth(&self) -> usize {
         self.disk.depth()
     }

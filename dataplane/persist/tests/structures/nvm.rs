@@ -35,6 +35,10 @@ impl DiskQueue for Powered {
         self.queue.block_size()
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.queue.physical_block_size()
+    }
+
     fn depth(&self) -> usize {
         self.queue.depth()
     }
