@@ -96,6 +96,9 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, Ope
         return Err(OpenError::TooShort { wanted: capacity, found });
     }
     let direct = set_direct(fd);
+    if !direct {
+        forget_cached(fd)?;
+    }
     // Buffered writes are made of pages: 4096 keeps them whole.
     let block_size = if direct { direct_alignment(fd) } else { BLOCK };
     if block_size > BLOCK {
@@ -146,6 +149,15 @@ fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
         .unwrap_or(BLOCK)
 }
 
+/// Has the next reads come from the device. After a failed write-back the page cache holds, as clean, what never reached it: whoever
+/// reads that after a restart would build on writes that are not there.
+fn forget_cached(fd: BorrowedFd<'_>) -> Result<(), OpenError> {
+    // What is dirty is written first, for dirty pages stay. An error of an earlier write-back shows here once.
+    rustix::fs::fdatasync(fd).map_err(|e| io("write out what the page cache holds of the area", e))?;
+    rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed)
+        .map_err(|e| io("drop what the page cache holds of the area", e))
+}
+
 /// What the device says of its physical sectors, in bytes.
 fn reported_physical(fd: BorrowedFd<'_>) -> Option<usize> {
     Device::of(fd)?.queue("physical_block_size")?.parse().ok()
@@ -163,6 +175,8 @@ pub(crate) fn io(action: &'static str, errno: rustix::io::Errno) -> OpenError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -180,5 +194,44 @@ mod tests {
         for (block, reported, expected) in cases {
             assert_eq!(physical(block, reported), expected, "{block}, {reported:?}");
         }
+    }
+
+    /// Whether the first byte of a file is in the page cache. `None`: its file system does not say.
+    fn is_cached(file: &std::fs::File) -> Option<bool> {
+        let mut byte = [0];
+        let slices = &mut [std::io::IoSliceMut::new(&mut byte)];
+        match rustix::io::preadv2(file, slices, 0, rustix::io::ReadWriteFlags::NOWAIT) {
+            Ok(_) => Some(true),
+            Err(rustix::io::Errno::AGAIN) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_buffered_area_is_read_from_the_device() {
+        let path = std::env::temp_dir().join(format!("sietch-cached-{}", std::process::id()));
+        let mut file = std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("a writable directory");
+        file.write_all(&[7; BLOCK]).expect("room");
+        let before = is_cached(&file);
+        forget_cached(file.as_fd()).expect("a disk that works");
+        let after = is_cached(&file);
+        std::fs::remove_file(&path).expect("ours");
+        match before {
+            Some(true) if on_memory(&file) => println!("skipped: {} is in memory", path.display()),
+            Some(true) => assert_eq!(after, Some(false)),
+            _ => println!("skipped: the file system of {} does not say what is cached", path.display()),
+        }
+    }
+
+    /// tmpfs, whose page cache is the file.
+    fn on_memory(file: &std::fs::File) -> bool {
+        const TMPFS: i64 = 0x0102_1994;
+        rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type == TMPFS)
     }
 }
