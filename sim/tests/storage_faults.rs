@@ -39,7 +39,7 @@ enum Fault {
     Misdirected,
     Lost,
     Slow,
-    /// A read fails while a recovery goes on.
+    /// A block cannot be read while a recovery goes on.
     Read,
 }
 
@@ -94,12 +94,14 @@ const MATRIX: [(Fault, &str, [Outcome; 4]); 9] = {
 struct Plan {
     flush: Option<(u64, i32)>,
     read: Option<(u64, i32)>,
+    /// A block that cannot be read: the first of the read that failed.
+    unreadable: Option<(u64, i32)>,
     writes: u64,
     flushes: u64,
     reads: u64,
 }
 
-/// A disk of which one flush or one read fails.
+/// A disk of which one flush fails, or one block cannot be read.
 struct Failing {
     disk: SimDisk,
     plan: Rc<RefCell<Plan>>,
@@ -121,6 +123,10 @@ impl DiskQueue for Failing {
         self.disk.block_size()
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.disk.physical_block_size()
+    }
+
     fn depth(&self) -> usize {
         self.disk.depth()
     }
@@ -139,7 +145,11 @@ impl DiskQueue for Failing {
             }
             Operation::Read { .. } | Operation::ReadVectored { .. } => {
                 plan.reads += 1;
-                plan.read.filter(|(nth, _)| *nth == plan.reads)
+                if let Some((_, errno)) = plan.read.filter(|(nth, _)| *nth == plan.reads) {
+                    plan.unreadable = Some((operation.offset() / 4096 * 4096, errno));
+                }
+                let range = operation.offset()..operation.offset() + operation.bytes();
+                plan.unreadable.filter(|(block, _)| *block < range.end && range.start < block + 4096)
             }
             _ => {
                 plan.writes += 1;
@@ -424,7 +434,7 @@ fn cell(structure: Structure, fault: Fault, outcome: Outcome, nth: u64, count: u
                 Err(error) if error.contains("os error 5") && error.contains("read") => true,
                 Err(error) => return Err(format!("an unclear error: {error}")),
             };
-            run.plan.borrow_mut().read = None;
+            (run.plan.borrow_mut().read, run.plan.borrow_mut().unreadable) = (None, None);
             holds(&reopen(structure, &run)?, run.acknowledged).map_err(|e| format!("later: {e}"))?;
             Ok(told)
         }

@@ -79,7 +79,8 @@ const RESTORE: &str = "restore the area from a backup; keep a copy of the area a
 const SAME_PROGRAM: &str = "check it with the program that wrote it, or with a newer one";
 const OTHER_AREA: &str =
     "name the area of a store (`sietch vsa list` shows all areas); `sietch up` makes one that is missing";
-const COPY_WHOLE: &str = "if this is a copy, copy all of the area; an area is shortened by `sietch vsa resize` alone";
+const COPY_WHOLE: &str =
+    "if this is a copy, copy all of the area; an area is shortened by `sietch vsa resize` alone";
 const LOOK_AT_DISK: &str =
     "look at the disk (`dmesg`, SMART), copy the area to a good one, and check the copy";
 
@@ -110,7 +111,8 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
 
 /// The end of the area is gone. All that the log names lies before it.
 fn shortened(log: &RecoveryReport) -> Verdict {
-    let what = format!("the area ends after {} bytes, and the log was laid out over {}", log.area, log.formatted);
+    let what =
+        format!("the area ends after {} bytes, and the log was laid out over {}", log.area, log.formatted);
     let (offset, sequence) = (Some(log.area), None);
     Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Nothing, mend: COPY_WHOLE })
 }

@@ -10,6 +10,7 @@
 //!    the half left behind never does.
 
 use crc_fast::{CrcAlgorithm, Digest};
+use sietch_disk::copies::{self, CopyDamage};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -157,21 +158,10 @@ pub(crate) struct Superblock {
     pub epoch: u64,
 }
 
-/// Why a copy is no superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyDamage {
-    /// All zeros: never written.
-    Blank,
-    /// Torn or rotten.
-    Damaged,
-    /// Whole, but of a format that this code does not know.
-    Version(u32),
-}
-
 impl Superblock {
     /// Offset of copy `index` (0 or 1) of generation `generation`.
     pub(crate) fn place(generation: u64, index: u64) -> u64 {
-        (2 * (generation % 2) + index) * BLOCK
+        copies::place(generation, index)
     }
 
     /// Offset of half `index`.

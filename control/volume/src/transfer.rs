@@ -19,7 +19,7 @@ const CHUNK: u64 = 4 << 20;
 /// Zeroing writes in flight: two keep a disk busy, four cover its hiccups.
 const IN_FLIGHT: usize = 4;
 
-fn failure(action: &'static str, offset: u64, source: io::Error) -> Failure {
+pub(crate) fn failure(action: &'static str, offset: u64, source: io::Error) -> Failure {
     Failure { action, offset, source: Arc::new(source) }
 }
 

@@ -12,16 +12,15 @@
 use std::collections::BTreeMap;
 
 use sietch_disk::DiskQueue;
+use sietch_disk::copies::{self, Copies, Salvage};
 
 use crate::error::{Failure, FormatError, OpenError, VolumeError};
-use crate::layout::{
-    Area, Change, Checkpoint, CopyDamage, Extent, Record, Superblock, VERSION, checkpoint_bytes,
-};
+use crate::layout::{Area, Change, Checkpoint, Extent, Record, Superblock, VERSION, checkpoint_bytes};
 use crate::limits::{
     BLOCK, HALF_RANGE, HALVES_START, MAX_AREAS, MAX_EXTENTS, MAX_NAME, MIN_CAPACITY, SUPERBLOCKS, USUAL_HALF,
 };
 use crate::space::Space;
-use crate::transfer::{flush, read, write, zero};
+use crate::transfer::{failure, flush, read, write, zero};
 
 /// How a volume is formatted.
 #[derive(Clone, Copy, Debug)]
@@ -455,25 +454,16 @@ fn newest<D: DiskQueue>(disk: &mut D) -> Result<Superblock, OpenError> {
     if disk.capacity() < MIN_CAPACITY {
         return Err(OpenError::NotFormatted);
     }
-    let copies = read(disk, 0, HALVES_START as usize)?;
-    let mut found: Option<Superblock> = None;
-    let (mut version, mut damaged) = (None, false);
-    for copy in copies[..HALVES_START as usize].chunks(BLOCK as usize) {
-        match Superblock::read(copy) {
-            Ok(superblock) if found.is_none_or(|other| other.generation < superblock.generation) => {
-                found = Some(superblock);
-            }
-            Ok(_) | Err(CopyDamage::Blank) => {}
-            Err(CopyDamage::Damaged) => damaged = true,
-            Err(CopyDamage::Version(other)) => version = Some(other),
-        }
-    }
-    match (version, found) {
+    let failure = |offset, error| OpenError::Failed(failure("reading the superblocks", offset, error));
+    let found = copies::read(disk, Superblock::read, |superblock| superblock.generation)
+        .map_err(|error| failure(0, error))?;
+    match found {
         // A later program may have left copies of ours behind.
-        (Some(found), _) => Err(OpenError::Version { found, known: VERSION }),
-        (None, Some(superblock)) => Ok(superblock),
-        (None, None) if damaged => Err(OpenError::Damaged { cause: "no superblock is whole", offset: 0 }),
-        (None, None) => Err(OpenError::NotFormatted),
+        Copies { version: Some(found), .. } => Err(OpenError::Version { found, known: VERSION }),
+        Copies { newest: Some(superblock), .. } => Ok(superblock),
+        Copies { unreadable: Some((offset, error)), .. } => Err(failure(offset, error)),
+        Copies { rotten: true, .. } => Err(OpenError::Damaged { cause: "no superblock is whole", offset: 0 }),
+        Copies { .. } => Err(OpenError::NotFormatted),
     }
 }
 
@@ -482,16 +472,16 @@ fn replay<D: DiskQueue>(disk: &mut D, superblock: Superblock) -> Result<Volume, 
     let (seed, length) = (superblock.seed(), superblock.half_bytes as usize);
     let current = superblock.generation % 2;
     let at = superblock.half(current);
-    let half = read(disk, at, length)?;
+    let half = read_half(disk, at, length)?;
     let damaged = |cause, offset| OpenError::Damaged { cause, offset };
-    let (checkpoint, taken) = Checkpoint::read(seed, at, &half[..length])
+    let (checkpoint, taken) = Checkpoint::read(seed, at, &half.bytes[..length])
         .filter(|(found, _)| found.generation == superblock.generation && found.epoch == superblock.epoch)
-        .ok_or_else(|| damaged("the checkpoint does not validate", at))?;
+        .ok_or_else(|| unreadable(&half).unwrap_or(damaged("the checkpoint does not validate", at)))?;
     let mut areas: BTreeMap<u64, Area> = checkpoint.areas.into_iter().map(|area| (area.id, area)).collect();
     let (mut sequence, mut next_id) = (checkpoint.sequence, checkpoint.next_id);
     let mut position = at + taken as u64;
     let mut ended = false;
-    for block in half[taken..length].chunks_exact(BLOCK as usize) {
+    for block in half.bytes[taken..length].chunks_exact(BLOCK as usize) {
         let record = Record::read(seed, position, block).filter(|record| record.epoch == superblock.epoch);
         match record {
             Some(record) if !ended && record.sequence == sequence + 1 => {
@@ -504,13 +494,20 @@ fn replay<D: DiskQueue>(disk: &mut D, superblock: Superblock) -> Result<Volume, 
             Some(record) if record.sequence > sequence => {
                 return Err(damaged("a record before this one is missing", position));
             }
-            _ => ended = true,
+            _ => {
+                // The very next record may be there, and have been acknowledged.
+                let lost = !ended && half.unreadable.contains(&((position - at) as usize));
+                if let Some(failed) = unreadable(&half).filter(|_| lost) {
+                    return Err(failed);
+                }
+                ended = true;
+            }
         }
         position += BLOCK;
     }
     // A record of a newer generation means that its superblocks were durable once.
     let other_at = superblock.half(1 - current);
-    let other = read(disk, other_at, length)?;
+    let other = read_half(disk, other_at, length)?.bytes;
     for (offset, block) in
         (other_at..).step_by(BLOCK as usize).zip(other[..length].chunks_exact(BLOCK as usize))
     {
@@ -521,6 +518,32 @@ fn replay<D: DiskQueue>(disk: &mut D, superblock: Superblock) -> Result<Volume, 
     }
     let space = occupy(&superblock, &areas).ok_or_else(|| damaged("two areas share a block", at))?;
     Ok(Volume { superblock, areas, space, next_id, sequence, position, failed: None })
+}
+
+/// A half, at once; or block by block if that fails, and then without those that cannot be read.
+fn read_half<D: DiskQueue>(disk: &mut D, at: u64, length: usize) -> Result<Salvage, Failure> {
+    let cause = match read(disk, at, length) {
+        Ok(bytes) => return Ok(Salvage { bytes, unreadable: Vec::new(), cause: None }),
+        Err(cause) => cause,
+    };
+    let salvage = copies::salvage(disk, at, length).map_err(|error| failure("reading", at, error))?;
+    // If nothing can be read, it is not a block that is bad.
+    let any = salvage.unreadable.len() * (BLOCK as usize) < length;
+    if any { Ok(salvage) } else { Err(cause) }
+}
+
+/// The first block of a half that cannot be read.
+fn unreadable(half: &Salvage) -> Option<OpenError> {
+    let (offset, error) = half.cause.as_ref()?;
+    Some(failure("reading", *offset, again(error)).into())
+}
+
+/// The same error once more.
+fn again(error: &std::io::Error) -> std::io::Error {
+    match error.raw_os_error() {
+        Some(number) => std::io::Error::from_raw_os_error(number),
+        None => std::io::Error::new(error.kind(), error.to_string()),
+    }
 }
 
 fn apply(areas: &mut BTreeMap<u64, Area>, change: Change) {

@@ -10,6 +10,7 @@
 //!    stream: what an earlier lap left behind does not validate either.
 
 use crc_fast::{CrcAlgorithm, Digest};
+use sietch_disk::copies::{self, CopyDamage};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -337,21 +338,10 @@ impl Spot {
     }
 }
 
-/// Why a copy is no superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyDamage {
-    /// All zeros: never written.
-    Blank,
-    /// Torn or rotten.
-    Damaged,
-    /// Whole, but of a format that this code does not know.
-    Version(u32),
-}
-
 impl Superblock {
     /// Area offset of copy `index` (0 or 1) of generation `generation`.
     pub fn place(generation: u64, index: u64) -> u64 {
-        (2 * (generation % 2) + index) * SUPERBLOCK as u64
+        copies::place(generation, index)
     }
 
     /// Area offset of a segment.

@@ -42,6 +42,7 @@ pub mod queue;
 mod scan;
 mod space;
 mod stream;
+mod superblocks;
 pub mod typed;
 mod walk;
 

@@ -22,10 +22,10 @@ pub(crate) const SNAPSHOT_IN_FLIGHT: usize = 2;
 pub(crate) const RESERVED_REQUESTS: usize = SNAPSHOT_IN_FLIGHT + 4;
 
 /// Copies of the superblock: two for each of two generations.
-pub(crate) const SUPERBLOCKS: usize = 4;
+pub(crate) const SUPERBLOCKS: usize = sietch_disk::copies::COPIES;
 
 /// Bytes of a copy: one block of the largest kind.
-pub(crate) const SUPERBLOCK: usize = 4096;
+pub(crate) const SUPERBLOCK: usize = sietch_disk::BLOCK;
 
 /// Where the first segment starts, in bytes.
 pub(crate) const DATA_START: u64 = (SUPERBLOCKS * SUPERBLOCK) as u64;

@@ -1,6 +1,6 @@
-//! Reading an area: superblocks, chains, and the proof that nothing acknowledged is missing.
+//! Reading an area: chains, and the proof that nothing acknowledged is missing.
 //!
-//! 1. Of the superblock copies that validate, the one with the highest generation counts.
+//! 1. The newest superblock names them (`superblocks`).
 //! 2. A chain is read segment by segment, the likely next ones being fetched meanwhile, several at a time. At each position stands either the
 //!    expected record (stream, sequence, checksum) or nothing of ours; then the next block boundary is tried once, because a
 //!    batch ends in padding; then the chain has ended.
@@ -8,21 +8,22 @@
 //! 4. The newest run ends where it ends, unless something proves that the missing record was durable: a record, anywhere in
 //!    the area, that carries a durable sequence at or past it; or a superblock that does, or says that the log was closed after it.
 //! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were lost.
+//! 6. A segment that cannot be read at once is read block by block. A block that cannot be read matters only where a chain would go on in it: then
+//!    that read is the error, for the record may still be there.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sietch_disk::{Buffer, Completion, DiskQueue, Operation, SubmitError};
+use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError, copies};
 
 use crate::error::{Failure, OpenError};
 use crate::layout::{
-    ALIGN, CopyDamage, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Spot,
-    Superblock, Tag, VERSION, log_stream, peek, read_record, record_size, seed, stream_epoch,
+    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Spot, Superblock, Tag,
+    log_stream, peek, read_record, record_size, seed, stream_epoch,
 };
-use crate::limits::{
-    DATA_START, MAX_RECORD, MIN_SEGMENTS, PREFETCH_BYTES, PREFETCH_SEGMENTS, SUPERBLOCK, SUPERBLOCKS,
-};
+use crate::limits::{DATA_START, MAX_RECORD, PREFETCH_BYTES, PREFETCH_SEGMENTS};
+pub(crate) use crate::superblocks::{Found, superblock};
 
 /// Reads of segment heads in flight: what a disk does at once anyway.
 const HEADS_IN_FLIGHT: usize = 32;
@@ -82,15 +83,6 @@ pub struct RecoveryReport {
     pub formatted: u64,
     /// Bytes of the area now. If there are more, [`crate::Log::grow`] takes them into use.
     pub area: u64,
-}
-
-/// A superblock and the offsets of damaged copies.
-pub(crate) struct Found {
-    /// As it is in the area; the size is that of the area, if the area is smaller.
-    pub superblock: Superblock,
-    pub damaged: Vec<u64>,
-    /// The size that it names, in bytes.
-    pub formatted: u64,
 }
 
 /// A chain as far as it is read.
@@ -170,71 +162,6 @@ pub(crate) fn execute<D: DiskQueue>(
     Ok(completion.buffer)
 }
 
-/// Reads all superblock copies and chooses one.
-pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError> {
-    let length = SUPERBLOCKS * SUPERBLOCK;
-    if disk.capacity() < DATA_START + SUPERBLOCK as u64 {
-        return Err(OpenError::NotFormatted);
-    }
-    // One block more: the start of the first segment.
-    let read =
-        Operation::Read { offset: 0, length: length + SUPERBLOCK, buffer: Buffer::new(length + SUPERBLOCK) };
-    let buffer = execute(disk, "reading the superblocks", 0, read)?;
-    let bytes: &[u8] = buffer.as_deref().unwrap_or_default();
-    let mut best: Option<Superblock> = None;
-    let mut damaged = Vec::new();
-    let (mut blank, mut version) = (false, None);
-    for (index, copy) in bytes[..length].chunks(SUPERBLOCK).enumerate() {
-        match Superblock::read(copy) {
-            Ok(found) if best.as_ref().is_some_and(|b| b.generation >= found.generation) => {}
-            Ok(found) => best = Some(found),
-            Err(damage) => {
-                damaged.push((index * SUPERBLOCK) as u64);
-                match damage {
-                    CopyDamage::Blank => blank = true,
-                    CopyDamage::Version(found) => version = Some(found),
-                    CopyDamage::Damaged => {}
-                }
-            }
-        }
-    }
-    if let Some(found) = version {
-        return Err(OpenError::Version { found, known: VERSION });
-    }
-    let Some(mut superblock) = best else {
-        // Formatting leaves blank copies until it is done, and the first segment is the first to be written.
-        let unused = peek(&bytes[length..]).is_none();
-        return Err(if blank && unused { OpenError::NotFormatted } else { OpenError::Superblocks });
-    };
-    let block = disk.block_size() as u32;
-    if superblock.block % block != 0 {
-        return Err(OpenError::Geometry { formatted_block: superblock.block, block });
-    }
-    let formatted = superblock.capacity;
-    fit(&mut superblock, disk.capacity())?;
-    Ok(Found { superblock, damaged, formatted })
-}
-
-/// Cuts a superblock to an area of `capacity` bytes, if what it names lies there.
-fn fit(superblock: &mut Superblock, capacity: u64) -> Result<(), OpenError> {
-    let formatted = superblock.capacity;
-    if formatted <= capacity {
-        return Ok(());
-    }
-    let count = (capacity - DATA_START) / u64::from(superblock.segment_bytes);
-    // No more than before, which has 32 bits.
-    let count = superblock.segment_count.min(count as u32);
-    let named = superblock.snapshot.map(|snapshot| snapshot.segment);
-    let named = superblock.runs.iter().map(|run| run.segment).chain(named);
-    let furthest = named.max().unwrap_or_default().max(MIN_SEGMENTS - 1);
-    if furthest >= count {
-        let needed = superblock.segment_start(furthest + 1);
-        return Err(OpenError::Cut { capacity, formatted, needed });
-    }
-    (superblock.segment_count, superblock.capacity) = (count, capacity);
-    Ok(())
-}
-
 /// Reads whole segments, and those that likely follow ahead of time: the more, the more often that was right.
 struct Segments<'a, D> {
     disk: &'a mut D,
@@ -250,6 +177,16 @@ struct Segments<'a, D> {
     most: usize,
     spare: Vec<Buffer>,
     completions: Vec<Completion>,
+    /// Blocks that the device could not read.
+    unreadable: Vec<Unreadable>,
+}
+
+/// A segment of which some blocks could not be read.
+struct Unreadable {
+    number: u32,
+    /// Where they begin in the segment.
+    blocks: Vec<usize>,
+    cause: Failure,
 }
 
 const READING: &str = "reading a segment";
@@ -268,6 +205,7 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
             most,
             spare: Vec::new(),
             completions: Vec::new(),
+            unreadable: Vec::new(),
         }
     }
 
@@ -322,9 +260,41 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
             }
             self.reap()?;
         };
-        let (_, fetched) = self.ready.swap_remove(place);
-        self.current = Some((number, fetched?));
+        let bytes = match self.ready.swap_remove(place).1 {
+            Ok(bytes) => bytes,
+            Err(cause) => self.salvage(number, cause)?,
+        };
+        self.current = Some((number, bytes));
         Ok(())
+    }
+
+    /// Reads a segment block by block that could not be read at once for `cause`.
+    fn salvage(&mut self, number: u32, cause: Failure) -> Result<Buffer, Failure> {
+        while !self.flying.is_empty() {
+            self.reap()?;
+        }
+        let offset = self.superblock.segment_start(number);
+        let length = self.superblock.segment_bytes as usize;
+        let salvage = copies::salvage(self.disk, offset, length).map_err(|e| failure(READING, offset, e))?;
+        let blocks = salvage.unreadable;
+        if blocks.len() * BLOCK >= length {
+            // It is not a block that is bad.
+            return Err(cause);
+        }
+        self.unreadable.retain(|unreadable| unreadable.number != number);
+        if let Some((at, error)) = salvage.cause {
+            self.unreadable.push(Unreadable { number, blocks, cause: failure(READING, at, error) });
+        }
+        Ok(salvage.bytes)
+    }
+
+    /// An error if some of `length` bytes from `position` on in segment `number` could not be read.
+    fn check_readable(&self, number: u32, position: usize, length: usize) -> Result<(), Failure> {
+        let of_segment = self.unreadable.iter().find(|unreadable| unreadable.number == number);
+        let hit = of_segment.is_some_and(|unreadable| {
+            unreadable.blocks.iter().any(|&block| block < position + length && position < block + BLOCK)
+        });
+        of_segment.filter(|_| hit).map_or(Ok(()), |unreadable| Err(unreadable.cause.clone()))
     }
 
     /// Starts to fetch the segments that most likely follow `number`, and forgets what was guessed wrong.
@@ -543,6 +513,9 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
                 inside: chain.fragments_open,
             };
             let Some((tag, payload)) = expected_record(self.seed, at, rest, sought) else {
+                let header = peek(rest).filter(|(tag, length)| sought.fits(tag, *length));
+                let length = header.map_or(block, |(_, length)| record_size(length));
+                self.segments.check_readable(number, chain.position, length)?;
                 if chain.position.is_multiple_of(block) {
                     return Ok(None);
                 }
@@ -621,7 +594,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             return Err(self.corrupt("record", last, evidence));
         }
         if superblock.proven >= last.expected.max(1) {
-            let evidence = format!("the superblock says that everything up to {} was durable", superblock.proven);
+            let evidence =
+                format!("the superblock says that everything up to {} was durable", superblock.proven);
             return Err(self.corrupt("record", last, evidence));
         }
         let stream = superblock.runs.last().map(|run| log_stream(run.epoch));

@@ -35,6 +35,8 @@ enum Target {
 #[derive(Default)]
 struct Plan {
     fault: Option<(Target, Fault)>,
+    /// Reads that touch the block of 4096 bytes here fail.
+    unreadable: Option<u64>,
     data: usize,
     superblocks: usize,
     flushes: usize,
@@ -66,6 +68,10 @@ impl DiskQueue for FaultyDisk {
         self.inner.block_size()
     }
 
+    fn physical_block_size(&self) -> usize {
+        self.inner.physical_block_size()
+    }
+
     fn depth(&self) -> usize {
         self.inner.depth()
     }
@@ -79,6 +85,10 @@ impl DiskQueue for FaultyDisk {
         let mut plan = self.plan.borrow_mut();
         let target = match &operation {
             Operation::Read { .. } | Operation::ReadVectored { .. } | Operation::Discard { .. } => {
+                let range = operation.offset()..operation.offset() + operation.bytes();
+                if plan.unreadable.is_some_and(|block| block < range.end && range.start < block + 4096) {
+                    self.broken.push((token, 5));
+                }
                 return self.inner.submit_with(token, operation, priority);
             }
             Operation::Write { offset, length, .. } if *offset >= DATA => {
@@ -258,6 +268,10 @@ impl DiskQueue for Broken {
 
     fn block_size(&self) -> usize {
         self.0.block_size()
+    }
+
+    fn physical_block_size(&self) -> usize {
+        self.0.physical_block_size()
     }
 
     fn depth(&self) -> usize {
@@ -633,7 +647,7 @@ fn a_mark_is_due_when_it_is_quiet_and_at_intervals() {
     let (disk, plan) = FaultyDisk::new(formatted());
     let (mut log, _) = serve(disk, 0);
     let millisecond = 1_000_000;
-    for now in 0..2500 {
+    for now in (0..2500).step_by(50) {
         let sequence = log.append(b"spice").expect("room");
         log.submit().expect("a disk that works");
         while log.poll().expect("a disk that works") < sequence {}
@@ -664,4 +678,53 @@ fn a_reopened_log_misses_what_it_once_delivered() {
     let &(offset, _) = plan.borrow().writes.last().expect("wrote");
     rotten[offset as usize + 45] ^= 1;
     assert!(matches!(contents(&rotten), Err(OpenError::Corrupt { .. })));
+}
+
+/// Whichever block cannot be read: the log opens with all that it holds, or names the read. An opening writes the superblocks anew.
+#[test]
+fn an_unreadable_block_costs_no_more_than_what_lies_in_it() {
+    let (disk, _) = FaultyDisk::new(formatted());
+    let (mut log, count) = serve(disk, 12);
+    rest(&mut log);
+    let bytes = log.into_disk().inner.into_bytes();
+    let (mut opened, mut named) = (0, 0);
+    for block in (0..bytes.len() as u64).step_by(4096) {
+        let (disk, plan) = FaultyDisk::new(bytes.clone());
+        plan.borrow_mut().unreadable = Some(block);
+        let mut found = Vec::new();
+        let result = Log::open(disk, Options::default(), &mut |entry| {
+            if let Entry::Record(_, payload) = entry {
+                found.push(payload.to_vec());
+            }
+            Ok(())
+        });
+        match result {
+            Ok((_, report)) => {
+                assert_eq!(Found(found), records(count), "block {block}");
+                assert_eq!(report.damaged_superblocks.contains(&block), block < DATA, "block {block}");
+                // All four copies.
+                assert_eq!(plan.borrow().superblocks, 4);
+                opened += 1;
+            }
+            Err(OpenError::Failed(failure)) => {
+                assert!(block >= DATA, "the others count");
+                assert_eq!(failure.offset, block);
+                named += 1;
+            }
+            Err(other) => panic!("block {block}: {other}"),
+        }
+    }
+    // The records lie in a few blocks.
+    assert!(named > 0 && named < 5 && opened > 50, "{opened} opened, {named} named");
+}
+
+/// An area that cannot be read is not taken for one that was never used.
+#[test]
+fn an_area_that_cannot_be_read_is_not_called_unused() {
+    let (disk, plan) = FaultyDisk::new(vec![0; CAPACITY]);
+    plan.borrow_mut().unreadable = Some(4096);
+    let mut disk = disk;
+    assert!(matches!(sietch_persist::is_formatted(&mut disk), Err(OpenError::Failed(_))));
+    plan.borrow_mut().unreadable = None;
+    assert!(matches!(sietch_persist::is_formatted(&mut disk), Ok(false)));
 }

@@ -16,6 +16,7 @@ pub mod blocking;
 pub mod broker;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod copies;
 mod file;
 mod findings;
 pub mod memory;
