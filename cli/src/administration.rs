@@ -10,12 +10,12 @@ use crate::output;
 /// How long the daemon may take to answer the command line.
 pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A connection of the command line to the daemon at `socket`.
+/// A connection of the command line to the daemon at `socket`: the administrators' where this user may have it.
 ///
 /// # Errors
 /// [`Error::Control`]: nobody listens there, or somebody of another version.
 pub fn connect(socket: &Path) -> Result<Connection, Error> {
-    Ok(Connection::connect(socket, "sietch", TIMEOUT)?)
+    Ok(Connection::administer(socket, "sietch", TIMEOUT)?)
 }
 
 /// Takes back every grant of `name`.

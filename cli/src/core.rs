@@ -170,7 +170,7 @@ fn told_to_end() -> Result<Arc<AtomicBool>, Error> {
 impl Core {
     fn connect(&mut self, socket: &Path) -> Result<Connection, CallError> {
         self.forget_lost();
-        let mut connection = Connection::connect(socket, "service", PATIENCE)?;
+        let mut connection = Connection::administer(socket, "service", PATIENCE)?;
         let held = self.ports.iter().map(|(&grant, port)| HeldGrant { grant, generation: port.generation });
         connection.serve_all(held.collect(), self.storage.held())?;
         self.ports.values_mut().for_each(|port| port.shared = false);

@@ -56,6 +56,13 @@ pub fn sockets_beside(daemon: &Path) -> PathBuf {
     daemon.with_file_name(SOCKET_NAME)
 }
 
+/// Removes what a service that has ended left there: its socket and the administrators'.
+pub fn remove_sockets_beside(daemon: &Path) {
+    let path = sockets_beside(daemon);
+    let _ = std::fs::remove_file(&path);
+    sietch_protocol::administration::remove(&path);
+}
+
 /// The record of the `sietch up` whose daemon listens at `socket`.
 pub fn record(socket: &Path) -> PathBuf {
     socket.with_extension("up")

@@ -31,7 +31,7 @@ pub fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Result<(),
         && !privilege::is_parent(parent)
     {
         // `up` was killed, and its service core with it, which has no right to this folder.
-        let _ = std::fs::remove_file(crate::paths::sockets_beside(&socket));
+        crate::paths::remove_sockets_beside(&socket);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `sietch sockets`, and `sietch revoke APPLICATION`: what programs under `sietch run` have, and its end.
 //!
-//! 1. The socket service is asked: root and its own user see everything, others what is theirs.
+//! 1. The socket service is asked: over the administrators' socket, where this user may reach it, everything is seen, else what is this
+//!    user's.
 //! 2. To revoke, the service closes the application's listeners and marks its connections as reset. A program that sleeps in a call does not look at
 //!    memory, so the sockets that stand for those connections are shut down as well, in every process that has them and that this
 //!    user may reach into ([`wake`]). Where that is not allowed, the program notices at its next call.
@@ -12,6 +13,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use sietch_protocol::administration;
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call};
 use sietch_service::sockets::administration::{Cut, Listing};
 
@@ -67,8 +69,20 @@ pub fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Re
     let failed = |source: std::io::Error, mend| Error::SocketService { path: path.to_owned(), mend, source };
     let mut received = Descriptors::default();
     let start = "start one with `sietch up`, or name its socket";
-    let reply = call(path.as_os_str().as_bytes(), request, &[], &mut received)
-        .map_err(|error| failed(error.into(), start))?;
+    let administrators = administration::socket_of(path);
+    let mut answer = call(administrators.as_os_str().as_bytes(), request, &[], &mut received);
+    if let Err(error) = answer
+        && administration::is_out_of_reach(error)
+    {
+        answer = call(path.as_os_str().as_bytes(), request, &[], &mut received);
+    }
+    let reply = answer.map_err(|error| match error {
+        // It hung up without a word.
+        Errno::PROTO | Errno::CONNRESET => {
+            failed(error.into(), "administer from the service's own namespaces")
+        }
+        _ => failed(error.into(), start),
+    })?;
     let file = match (reply.kind(), received.into_iter().flatten().next()) {
         (ReplyKind::Listed, Some(file)) => file,
         (ReplyKind::Refused, _) if reply.error() == Errno::SRCH => {

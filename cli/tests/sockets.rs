@@ -157,3 +157,82 @@ fn a_service_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let left = std::fs::read_dir(&place.folder).expect("a folder").count();
     assert_eq!(left, 1, "nothing but the socket");
 }
+
+/// The ways in which a container's root comes to a socket that it was given: with uid 0, in other namespaces, without capabilities.
+const CONTAINERS: [&[&str]; 2] =
+    [&["--pid", "--fork", "--net"], &["--user", "--map-root-user", "--pid", "--fork", "--net"]];
+
+/// A command of this release as a container's root gives it; nothing if this process may not make such a container.
+fn from_container(container: &[&str], sietch: &Command) -> Option<Output> {
+    let mut command = Command::new("unshare");
+    command.args(container).args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    let may = |mut command: Command| command.arg("true").output().is_ok_and(|tried| tried.status.success());
+    let mut tried = Command::new("unshare");
+    tried.args(container).args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    if !rustix::process::geteuid().is_root() || !may(tried) {
+        return None;
+    }
+    command.arg(sietch.get_program()).args(sietch.get_args());
+    for (name, value) in sietch.get_envs() {
+        command.env(name, value.expect("nothing is removed"));
+    }
+    Some(command.output().expect("it could be run before"))
+}
+
+#[test]
+fn the_root_of_a_container_lists_revokes_and_replaces_nothing() {
+    let place = Place::new("container");
+    let mut service = place.serve(&[]);
+    let (_placeholder, address) = place.listen([0xcd; 16]);
+    let id = "cd".repeat(16);
+    let socket = place.socket().display().to_string();
+    let tries: [&[&str]; 3] = [
+        &["sockets", "--json"],
+        &["revoke", &id],
+        &["service", "--sockets-only", "--succeed", "--sockets", &socket],
+    ];
+    for container in CONTAINERS {
+        for arguments in tries {
+            let mut sietch = place.sietch();
+            sietch.args(arguments);
+            let Some(output) = from_container(container, &sietch) else {
+                eprintln!("SKIPPED container {container:?}: needs root, unshare and setpriv");
+                continue;
+            };
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(!said.contains(&id), "{container:?} {arguments:?} sees: {said}");
+            assert!(!output.status.success(), "{container:?} {arguments:?}: {output:?}");
+        }
+    }
+    assert!(service.0.try_wait().expect("it is a child").is_none(), "the service runs still");
+    let listed = place.list();
+    assert_eq!(listed["listeners"][0]["name"], serde_json::json!(address.to_string()));
+}
+
+#[test]
+fn the_root_of_a_container_does_not_administer_the_daemon() {
+    let place = Place::new("contained-daemon");
+    let file = |name: &str| place.folder.join(name).display().to_string();
+    let (socket, config, data) = (file("run/sietch.sock"), file("sietch.toml"), file("data"));
+    let arguments =
+        ["--socket", &socket, "daemon", "--without-network", "--config", &config, "--data", &data];
+    let mut daemon = place.sietch();
+    daemon.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut daemon = Service(daemon.spawn().expect("run sietch"));
+    let status = || place.run(&["--socket", &socket, "status", "--json"]);
+    while !status().status.success() {
+        assert!(daemon.0.try_wait().expect("it is a child").is_none(), "it does not serve");
+    }
+    for container in CONTAINERS {
+        for words in [["status"].as_slice(), &["revoke", "kv"], &["reload"], &["down"]] {
+            let mut sietch = place.sietch();
+            sietch.args(["--socket", &socket]).args(words);
+            let Some(output) = from_container(container, &sietch) else {
+                eprintln!("SKIPPED container {container:?}: needs root, unshare and setpriv");
+                continue;
+            };
+            assert!(!output.status.success(), "{container:?} {words:?}: {output:?}");
+        }
+    }
+    assert!(status().status.success(), "it serves still");
+}

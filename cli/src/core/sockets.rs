@@ -3,6 +3,7 @@
 //! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound under another name, opened to everybody and put in
 //!    its place at once, so that nobody finds half of it; what an earlier service left there goes. Where one still answers, that one stays,
 //!    or hands everything over (`--succeed`): a new release takes the place of the old one, and no program notices.
+//!    Administrators have a socket of their own ([`administration`]), which is made at the same time.
 //! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the daemon, on a page of its own.
 //! 3. It needs no daemon: `sietch service --sockets-only` is this role alone, for any user.
 
@@ -18,6 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch::{Kind, Metrics, clock};
+use sietch_protocol::administration;
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
 use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
 use sietch_service::sockets::{
@@ -43,12 +45,18 @@ pub(super) struct Sockets {
     shared: bool,
 }
 
+/// Where it is asked, by programs and by administrators.
+pub(super) struct Listening {
+    socket: Source,
+    administrators: Option<OwnedFd>,
+}
+
 impl Sockets {
     /// Makes the socket on which programs ask.
     ///
     /// # Errors
     /// [`Error::SocketService`]: there is one already, or the folder is not ours and cannot be made.
-    pub(super) fn open(path: &Path, succeed: bool) -> Result<Source, Error> {
+    pub(super) fn open(path: &Path, succeed: bool) -> Result<Listening, Error> {
         // While it still may.
         sietch_service::sockets::raise_descriptors();
         let failed = |source: std::io::Error| Error::SocketService {
@@ -57,11 +65,12 @@ impl Sockets {
             source,
         };
         if succeed {
-            return succession(path).map(Source::Predecessor).map_err(|error| Error::SocketService {
-                path: path.to_owned(),
-                mend: "only the user of a service that runs, and root, can take it over; without --succeed a new one starts",
+            let predecessor = succession(path).map_err(|error| Error::SocketService {
+                path: administration::socket_of(path),
+                mend: "only who started the service that runs, and root, can take it over; without --succeed a new one starts",
                 source: error.into(),
-            });
+            })?;
+            return Ok(Listening { socket: Source::Predecessor(predecessor), administrators: None });
         }
         let hello = Request::new(RequestKind::Hello, [0; 16]);
         if call(path.as_os_str().as_bytes(), &hello, &[], &mut Descriptors::default()).is_ok() {
@@ -75,6 +84,7 @@ impl Sockets {
         make_folder_of(path).map_err(failed)?;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(|error| failed(error.into()))?;
+        let administrators = administration::listen(path, SocketType::SEQPACKET).map_err(failed)?;
         let new = path.with_extension(format!("new{}", std::process::id()));
         let _ = std::fs::remove_file(&new);
         let made = SocketAddrUnix::new(&new)
@@ -87,21 +97,23 @@ impl Sockets {
             let _ = std::fs::remove_file(&new);
             failed(error)
         })?;
-        Ok(Source::New(socket))
+        Ok(Listening { socket: Source::New(socket), administrators: Some(administrators) })
     }
 
     /// Starts the thread.
     ///
     /// # Errors
     /// [`Error::Start`]: no descriptors or threads are left.
-    pub(super) fn start(socket: Source, path: PathBuf, rules: Rules) -> Result<Self, Error> {
+    pub(super) fn start(listening: Listening, path: PathBuf, rules: Rules) -> Result<Self, Error> {
         let failed = |source| Error::Start { what: "the socket service", source };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed(error.into()))?;
         let (commands, orders) = channel();
         let board = Arc::new(Board::default());
         let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&board));
-        let options = Options { socket, rules, geometry: Geometry { smallest: 14, largest: 22 } };
+        let Listening { socket, administrators } = listening;
+        let geometry = Geometry { smallest: 14, largest: 22 };
+        let options = Options { socket, administrators, rules, geometry };
         let thread = std::thread::Builder::new()
             .name("sietch-sockets".to_owned())
             .spawn(move || run(options, &orders, &own, &shown))
@@ -181,7 +193,7 @@ fn make_folder_of(path: &Path) -> std::io::Result<()> {
 fn succession(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::net::connect(&predecessor, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&predecessor, &SocketAddrUnix::new(administration::socket_of(path))?)?;
     let request = Request::new(RequestKind::Succeed, [0; 16]);
     let reply = call_on(predecessor.as_fd(), &request, &[], &mut Descriptors::default())?;
     if reply.kind() == ReplyKind::Handover { Ok(predecessor) } else { Err(Errno::PERM) }
@@ -191,9 +203,9 @@ fn succession(path: &Path) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].
-pub(super) fn alone(socket: Source, path: PathBuf, rules: Rules) -> Result<(), Error> {
+pub(super) fn alone(listening: Listening, path: PathBuf, rules: Rules) -> Result<(), Error> {
     let shown = path.display().to_string();
-    let sockets = Sockets::start(socket, path, rules)?;
+    let sockets = Sockets::start(listening, path, rules)?;
     output::print(&format!("{shown}\n"))?;
     tracing::info!("serving at {shown}");
     let Sockets { path, commands, bell, thread, .. } = sockets;

@@ -102,7 +102,7 @@ impl Speaker {
     fn connect(&self) -> Result<Connection, CallError> {
         let deadline = Instant::now() + RECONNECT;
         loop {
-            match Connection::connect(&self.socket, "mount", PATIENCE) {
+            match Connection::administer(&self.socket, "mount", PATIENCE) {
                 Err(CallError::Connect { .. } | CallError::Closed) if Instant::now() < deadline => {
                     std::thread::sleep(PAUSE);
                 }

@@ -261,7 +261,7 @@ impl Supervisor {
             service.terminate();
             service.wait_or_kill(SERVICE_GRACE).await;
             // Nobody listens there any more. Who asked it goes to the kernel, as without it.
-            let _ = std::fs::remove_file(paths::sockets_beside(&self.plan.socket));
+            paths::remove_sockets_beside(&self.plan.socket);
         }
         if matches!(self.daemon, Daemon::Ours(_)) && self.ask(Connection::shutdown).await.is_err() {
             // It does not answer; a signal means the same to it.

@@ -59,7 +59,13 @@ const MOST_PAGES: usize = 8;
 /// What the control task is told.
 pub(crate) enum Event {
     /// A client has connected.
-    Connected { connection: u64, process: Process, pidfd: OwnedFd, outbox: mpsc::Sender<Outgoing> },
+    Connected {
+        connection: u64,
+        process: Process,
+        administers: bool,
+        pidfd: OwnedFd,
+        outbox: mpsc::Sender<Outgoing>,
+    },
     /// It asks something.
     Request { connection: u64, request: Request, descriptors: Vec<OwnedFd>, answer: oneshot::Sender<Answer> },
     /// It has gone.
@@ -109,6 +115,8 @@ impl From<Reply> for Answer {
 /// A connected client.
 struct Client {
     process: Process,
+    /// It came over the administrators' socket.
+    administers: bool,
     /// As it calls itself; empty before the handshake.
     name: String,
     outbox: mpsc::Sender<Outgoing>,
@@ -255,11 +263,12 @@ impl<D: VnicDevices> Control<D> {
     /// Handles one event; `Break` ends the daemon.
     pub(crate) async fn handle(&mut self, event: Event) -> ControlFlow<()> {
         match event {
-            Event::Connected { connection, process, pidfd, outbox } => {
+            Event::Connected { connection, process, administers, pidfd, outbox } => {
                 self.watch(&process, pidfd);
                 let (attends, views) = (None, BTreeSet::new());
                 let (name, pages) = (String::new(), Vec::new());
-                self.clients.insert(connection, Client { process, name, outbox, pages, attends, views });
+                let client = Client { process, administers, name, outbox, pages, attends, views };
+                self.clients.insert(connection, client);
             }
             Event::Request { connection, request, descriptors, answer } => {
                 return self.request(connection, request, descriptors, answer).await;
@@ -422,12 +431,17 @@ impl<D: VnicDevices> Control<D> {
     }
 
     fn check_administrator(&self, connection: u64) -> Result<(), ErrorReply> {
-        let uid = self.clients.get(&connection).map(|client| client.process.uid);
-        if uid == Some(0) || uid == Some(rustix::process::geteuid().as_raw()) {
+        let client = self.clients.get(&connection);
+        if client.is_some_and(|client| client.administers) {
             return Ok(());
         }
-        let cause = format!("uid {} is no administrator", uid.unwrap_or(u32::MAX));
-        Err(refuse(ErrorKind::Denied, "request", cause, "use root or the daemon's own user"))
+        let uid = client.map_or(u32::MAX, |client| client.process.uid);
+        let cause = format!("uid {uid} is no administrator over the socket that is open to everybody");
+        let mend = format!(
+            "run it as root or the daemon's own user, who reach the socket in the folder `{}` beside it",
+            sietch_protocol::administration::FOLDER
+        );
+        Err(refuse(ErrorKind::Denied, "request", cause, mend))
     }
 
     fn publish(

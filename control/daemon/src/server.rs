@@ -4,7 +4,9 @@
 //!    socket. It ends when [`Control`] says so, and then takes down what was set up.
 //! 2. Each connection has a task. It reads one request, hands it to the control task, writes the answer, and only then
 //!    reads on: a client cannot queue work. Notices may be written in between.
-//! 3. A client costs at most: one task, one frame of input, [`OUTBOX`] notices, [`MAX_CONNECTIONS_PER_UID`] connections for its
+//! 3. Administrators come over a socket of their own ([`sietch_protocol::administration`]), with places of their own
+//!    ([`MAX_ADMINISTRATORS`]): a crowd of others does not keep them out. On the socket for everybody nobody administers.
+//! 4. A client costs at most: one task, one frame of input, [`OUTBOX`] notices, [`MAX_CONNECTIONS_PER_UID`] connections for its
 //!    user, [`REQUESTS_PER_SECOND`] requests. It is dropped if its handshake or a frame it began takes longer than
 //!    [`READ_LIMIT`], or if it does not read an answer within [`WRITE_LIMIT`].
 
@@ -20,7 +22,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sietch_protocol::frame::{Frame, Progress, decode, encode};
 use sietch_protocol::message::{ClientFrame, ErrorKind, ErrorReply, Reply, ServerFrame};
-use sietch_protocol::{FrameError, FrameReader, FrameWriter};
+use sietch_protocol::{FrameError, FrameReader, FrameWriter, administration};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
@@ -39,8 +41,10 @@ use crate::{Error, Locations, Options};
 
 /// Connections in all: each costs a task and a pidfd; 256 leave room under the usual 1,024 open files.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
-/// Connections of one user, so that one user cannot lock the others out. Root may use all.
+/// Connections of one user, so that one user cannot lock the others out. Uid 0 is no exception: a container's root has it too.
 pub(crate) const MAX_CONNECTIONS_PER_UID: usize = 32;
+/// Connections of administrators, beside the others: commands of people, `sietch up`, mounts.
+pub(crate) const MAX_ADMINISTRATORS: usize = 32;
 /// For the handshake, and from a frame's first byte to its last. An honest client needs microseconds.
 pub(crate) const READ_LIMIT: Duration = Duration::from_secs(5);
 /// For the client to take an answer.
@@ -104,7 +108,7 @@ where
         events.clone(),
     );
     control.restore(remembered).await?;
-    let listener = listen(&socket)?;
+    let listeners = Listeners { open: listen(&socket)?, administrators: listen_for_administrators(&socket)? };
     let signals = Signals::new()?;
     if let Some(ready) = options.ready {
         // Whoever waited for it may be gone.
@@ -112,12 +116,13 @@ where
     }
     tracing::info!(socket = %socket.display(), "ready");
     let (stop, stopped) = oneshot::channel();
-    let acceptor = tokio::task::spawn_local(accept(listener, events, counters, stopped));
+    let acceptor = tokio::task::spawn_local(accept(listeners, events, counters, stopped));
     let finished = control_loop(&mut control, incoming, signals).await;
     // The name goes first: nobody may connect to a daemon that is going.
     if let Err(error) = std::fs::remove_file(&socket) {
         tracing::warn!(%error, socket = %socket.display(), "the socket stays behind");
     }
+    administration::remove(&socket);
     control.close_clients();
     drop(stop);
     // Whoever has not read its last notice by then never will.
@@ -184,18 +189,61 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(|error| file_error(path, "make the socket", error))?;
-    // Anybody may connect: the uid decides what for.
+    // Anybody may connect: the uid decides what for, and administration has another socket.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
         .map_err(|error| file_error(path, "open the socket to all users", error))?;
     Ok(listener)
 }
 
+/// Binds the socket of administrators. What has its name is of a dead daemon, as with the other.
+fn listen_for_administrators(open: &Path) -> Result<UnixListener, Error> {
+    let path = administration::socket_of(open);
+    let failed = |error| file_error(&path, "make the administrators' socket", error);
+    let socket = administration::listen(open, rustix::net::SocketType::STREAM).map_err(failed)?;
+    UnixListener::from_std(socket.into()).map_err(failed)
+}
+
+/// Where clients come from.
+struct Listeners {
+    open: UnixListener,
+    administrators: UnixListener,
+}
+
+impl Listeners {
+    /// The next connection, and whether it is an administrator's.
+    async fn accept(&self) -> io::Result<(UnixStream, bool)> {
+        tokio::select! {
+            accepted = self.administrators.accept() => accepted.map(|(stream, _)| (stream, true)),
+            accepted = self.open.accept() => accepted.map(|(stream, _)| (stream, false)),
+        }
+    }
+}
+
 /// Connections by user.
-type Census = Rc<RefCell<HashMap<u32, usize>>>;
+type Census = Rc<RefCell<HashMap<Who, usize>>>;
+
+/// For whom a connection is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Who {
+    Administrator,
+    User(u32),
+}
+
+/// Whether one more connection fits.
+fn has_place(census: &HashMap<Who, usize>, who: Who) -> bool {
+    let own = census.get(&who).copied().unwrap_or(0);
+    match who {
+        Who::Administrator => own < MAX_ADMINISTRATORS,
+        Who::User(_) => {
+            let others = |(of, count): (&Who, &usize)| if *of == Who::Administrator { 0 } else { *count };
+            own < MAX_CONNECTIONS_PER_UID && census.iter().map(others).sum::<usize>() < MAX_CONNECTIONS
+        }
+    }
+}
 
 /// Accepts until `stop` is dropped, then waits for the connections that are left.
 async fn accept(
-    listener: UnixListener,
+    listeners: Listeners,
     events: mpsc::Sender<Event>,
     counters: Rc<RefCell<Counters>>,
     mut stop: oneshot::Receiver<()>,
@@ -204,9 +252,9 @@ async fn accept(
     let mut tasks = JoinSet::new();
     let mut next = 0_u64;
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+        let (stream, administers) = tokio::select! {
+            accepted = listeners.accept() => match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, most likely: those who are connected go on, new ones wait.
                     tracing::warn!(%error, "cannot accept");
@@ -217,31 +265,35 @@ async fn accept(
             Some(_) = tasks.join_next() => continue,
             _ = &mut stop => break,
         };
-        let uid = stream.peer_cred().map(|peer| peer.uid());
-        let of_user = uid.as_ref().ok().and_then(|uid| census.borrow().get(uid).copied()).unwrap_or(0);
-        let allowed = match uid {
-            Ok(0) => MAX_CONNECTIONS,
-            _ => MAX_CONNECTIONS_PER_UID,
-        };
-        if tasks.len() >= MAX_CONNECTIONS || of_user >= allowed {
+        let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
+        let who = if administers { Who::Administrator } else { Who::User(uid) };
+        if administers && !administration::is_at_home(&stream) {
+            counters.borrow_mut().connections_refused += 1;
+            farewell(
+                &stream,
+                "it comes from another user or PID namespace",
+                "administer from the daemon's own",
+            );
+            continue;
+        }
+        if !has_place(&census.borrow(), who) {
             counters.borrow_mut().connections_refused += 1;
             farewell(&stream, "too many connections", "close some");
             continue;
         }
-        let Ok(uid) = uid else { continue };
         next += 1;
         counters.borrow_mut().connections += 1;
-        *census.borrow_mut().entry(uid).or_default() += 1;
+        *census.borrow_mut().entry(who).or_default() += 1;
         let (events, counters, census) = (events.clone(), counters.clone(), census.clone());
         tasks.spawn_local(async move {
-            connection(next, stream, events, counters).await;
-            if let Some(count) = census.borrow_mut().get_mut(&uid) {
+            connection(next, stream, administers, events, counters).await;
+            if let Some(count) = census.borrow_mut().get_mut(&who) {
                 *count -= 1;
             }
             census.borrow_mut().retain(|_, count| *count > 0);
         });
     }
-    drop((listener, events));
+    drop((listeners, events));
     while tasks.join_next().await.is_some() {}
 }
 
@@ -277,6 +329,7 @@ impl From<FrameError> for End {
 async fn connection(
     number: u64,
     stream: UnixStream,
+    administers: bool,
     events: mpsc::Sender<Event>,
     counters: Rc<RefCell<Counters>>,
 ) {
@@ -286,7 +339,8 @@ async fn connection(
     };
     let pid = process.pid;
     let (outbox, notices) = mpsc::channel(OUTBOX);
-    if events.send(Event::Connected { connection: number, process, pidfd, outbox }).await.is_err() {
+    let event = Event::Connected { connection: number, process, administers, pidfd, outbox };
+    if events.send(event).await.is_err() {
         return;
     }
     let end = converse(number, &stream, &events, notices).await;

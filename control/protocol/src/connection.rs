@@ -18,6 +18,7 @@ use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::PROTOCOL;
+use crate::administration;
 use crate::frame::{self, FrameError, FrameReader, FrameWriter, Progress};
 use crate::message::{
     AdoptedGrant, Capturing, ClientFrame, ErrorReply, HeldGrant, Notice, Reply, Request, ServerFrame,
@@ -134,6 +135,19 @@ impl Connection {
         let socket = open(path, timeout)
             .map_err(|source| CallError::Connect { path: path.to_owned(), source: source.into() })?;
         Self::over(socket, client, timeout)
+    }
+
+    /// Connects as an administrator if this process may ([`administration`]), else as everybody may: then the daemon refuses what is
+    /// an administrator's. `path` is the socket for everybody.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn administer(path: &Path, client: &str, timeout: Duration) -> Result<Self, CallError> {
+        match open(&administration::socket_of(path), timeout) {
+            Ok(socket) => Self::over(socket, client, timeout),
+            Err(error) if administration::is_out_of_reach(error) => Self::connect(path, client, timeout),
+            Err(source) => Err(CallError::Connect { path: path.to_owned(), source: source.into() }),
+        }
     }
 
     /// Shakes hands over a connected stream socket.

@@ -4,7 +4,8 @@
 //!    ride on a frame's first byte. Everything is bounded, so a hostile peer costs a bounded amount.
 //! 2. The first request is [`Request::Hello`]; both sides refuse a version they do not speak.
 //! 3. A request carries an id that its reply repeats. [`Notice`]s come unasked, between replies.
-//! 4. Who the client *is*, the daemon learns from the kernel (SO_PEERCRED, pidfd), never from a message.
+//! 4. Who the client *is*, the daemon learns from the kernel (SO_PEERCRED, pidfd), never from a message. Administrators have a
+//!    socket of their own ([`administration`]).
 //! 5. Counters do not travel as messages: an application publishes a sealed memfd once ([`metrics`]), and the
 //!    daemon reads it when somebody asks.
 //! 6. What an application says of its sockets when it is asked ([`sockets`]) travels in a sealed memfd as well: ten thousand of
@@ -17,6 +18,7 @@
 //! `docs/spec/control-protocol.md` is the reference for all of it, `docs/spec/sockets.md` for the last.
 #![forbid(unsafe_code)]
 
+pub mod administration;
 pub mod connection;
 pub mod frame;
 pub mod message;

@@ -72,17 +72,23 @@ pub enum RequestKind {
     Adopt = 4,
     /// Reserve an address and a port of a VNIC.
     Bind = 5,
-    /// List applications, listeners and connections. The answer is [`ReplyKind::Listed`] with a sealed memfd of JSON. Root sees all, others their own.
+    /// List applications, listeners and connections. The answer is [`ReplyKind::Listed`] with a sealed memfd of JSON. Over the administrators'
+    /// socket all, else the caller's own.
     List = 6,
-    /// End everything of an application: its listeners close, its connections are reset. For its own user and root.
+    /// End everything of an application: its listeners close, its connections are reset. For its own user and administrators.
     Revoke = 7,
-    /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`]; for the service's own user and root.
+    /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`]; over the administrators' socket alone.
     Succeed = 8,
     /// How does this connection of a VNIC stand? Descriptor: its placeholder.
     Information = 10,
 }
 
 impl RequestKind {
+    /// Whether it is asked over the administrators' socket ([`crate::administration`]).
+    pub fn is_administrative(self) -> bool {
+        matches!(self, Self::Hello | Self::List | Self::Revoke | Self::Succeed)
+    }
+
     /// The kind of a number, if there is one.
     pub fn of(number: u16) -> Option<Self> {
         [

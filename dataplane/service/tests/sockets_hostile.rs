@@ -3,6 +3,8 @@
 //! Each test counts the descriptors of this process, in which the service runs: they run one after the other.
 
 mod sockets_place;
+#[path = "sockets_place/users.rs"]
+mod users;
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -529,7 +531,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let (_, own) = connect(&place, address);
     arrival(&placeholder);
     let list = || {
-        let (reply, descriptors) = place.call(&request(RequestKind::List), &[]).expect("an answer");
+        let (reply, descriptors) = place.administer(&request(RequestKind::List)).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Listed);
         let file = descriptors[0].as_ref().expect("a list");
         let text = sietch_protocol::sealed::read(file, 1 << 20).expect("sealed");
@@ -537,7 +539,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     };
     let before = list();
     assert_eq!((before.applications.len(), before.listeners.len(), before.connections.len()), (2, 2, 1));
-    let (reply, _) = place.call(&request(RequestKind::Revoke), &[]).expect("an answer");
+    let (reply, _) = place.administer(&request(RequestKind::Revoke)).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
     // The listener is gone, the connection says so, and a stranger's is as it was.
     assert!(TcpListener::bind(address).is_ok(), "the port is free");
@@ -557,7 +559,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let (reply, _) = place.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
     let (reply, _) = place
-        .call(&sietch_protocol::socket_service::Request::new(RequestKind::Revoke, [1; 16]), &[])
+        .administer(&sietch_protocol::socket_service::Request::new(RequestKind::Revoke, [1; 16]))
         .expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Refused);
 }

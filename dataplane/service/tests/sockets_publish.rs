@@ -122,7 +122,7 @@ fn a_successor_has_published_ports_too_and_a_revoked_application_has_none() {
     let placeholder = placeholder.unwrap();
     place.succeed();
     let list = || {
-        let (_, received) = place.call(&request(RequestKind::List), &[]).unwrap();
+        let (_, received) = place.administer(&request(RequestKind::List)).unwrap();
         let file = received.into_iter().flatten().next().unwrap();
         serde_json::from_slice::<Listing>(&sietch_protocol::sealed::read(file, 1 << 20).unwrap()).unwrap()
     };
@@ -131,7 +131,7 @@ fn a_successor_has_published_ports_too_and_a_revoked_application_has_none() {
     assert_eq!((listed.len(), leads), (2, vec![names[0].to_string()]));
     let _client = TcpStream::connect(names[1]).unwrap();
     assert_eq!(arrival(&placeholder).0.local.address(), Some(names[1]));
-    place.call(&request(RequestKind::Revoke), &[]).unwrap();
+    place.administer(&request(RequestKind::Revoke)).unwrap();
     assert!(list().listeners.is_empty());
     let found = receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut Descriptors::default());
     assert!(matches!(found, Ok(Incoming::Closed)), "{found:?}");

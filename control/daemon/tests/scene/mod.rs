@@ -200,7 +200,7 @@ impl Scene {
     }
 
     pub fn connect(&self) -> Connection {
-        Connection::connect(&self.socket(), "test", PATIENCE).unwrap()
+        Connection::administer(&self.socket(), "test", PATIENCE).unwrap()
     }
 
     pub fn status(&self) -> Status {

@@ -1,6 +1,7 @@
 //! What an administrator asks: who has what, and that somebody shall have it no longer.
 //!
-//! 1. Root and the service's own user see and revoke everything, others what is theirs.
+//! 1. Who comes over the administrators' socket sees and revokes everything, others what is theirs. Uid 0 is nobody's own: over the
+//!    socket for everybody it sees nothing, for it may be a container's.
 //! 2. A list travels in a sealed memfd, as JSON ([`Listing`]).
 //! 3. To revoke an application closes its listeners and resets its connections: both private pages say that the connection failed (`ECONNRESET`), and
 //!    the common memory says something that each end takes for a reset. Who sleeps in a call is woken by whoever may reach into its process:
@@ -177,17 +178,11 @@ impl Service {
         traffic
     }
 
-    /// Whether a caller may see and end what is not its own.
-    pub(super) fn is_privileged(&self, caller: Caller) -> bool {
-        caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
-    }
-
     pub(super) fn list(&mut self, caller: Caller) -> Answer {
         // What is missing twice is gone.
         self.sweep_now();
         self.sweep_now();
-        let all = self.is_privileged(caller);
-        let sees = |application: Application| all || application.uid == caller.uid;
+        let sees = |application: Application| caller.may_see(application);
         let traffic = self.traffic();
         let applications = self.table.applications().filter(|(application, _)| sees(*application));
         let applications = applications.map(|(application, holding)| {
@@ -241,10 +236,8 @@ impl Service {
     }
 
     pub(super) fn revoke(&mut self, caller: Caller, request: &Request) -> Answer {
-        let all = self.is_privileged(caller);
-        let meant = |application: Application| {
-            application.id == request.application && (all || application.uid == caller.uid)
-        };
+        let meant =
+            |application: Application| application.id == request.application && caller.may_see(application);
         let listeners: Vec<_> =
             self.table.listeners().filter(|(_, found)| meant(found.application)).map(|(id, _)| id).collect();
         let connections =

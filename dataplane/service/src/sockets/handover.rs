@@ -1,6 +1,6 @@
 //! One service gives everything to the next: a new release, with nothing refused and nothing lost.
 //!
-//! 1. The successor asks with [`RequestKind::Succeed`]; only the service's own user and root may. The answer is [`ReplyKind::Handover`], and then pieces
+//! 1. The successor asks with [`RequestKind::Succeed`] over the administrators' socket. The answer is [`ReplyKind::Handover`], and then pieces
 //!    follow on the same connection, each a JSON text with its descriptors ([`Piece`]): the socket on which programs ask, the listeners with what
 //!    waits at them, the connections.
 //! 2. The successor says that it has all. Before that the predecessor changes nothing: if the successor fails, it goes on.
@@ -29,7 +29,7 @@ use super::run::Service;
 use super::table::{Application, Connection, ConnectionId, Listener, ListenerId, Names};
 
 /// The version of the pieces.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of a piece at most.
 const PIECE: usize = 4096;
 /// How long one side waits for the other's next piece.
@@ -38,8 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One message. The descriptors are named beside each.
 #[derive(Debug, Serialize, Deserialize)]
 enum Piece {
-    /// The listening socket of the service; where the kernel tells of closed placeholders.
-    Begin { version: u32 },
+    /// The listening socket of the service; the administrators', if there is one; where the kernel tells of closed placeholders.
+    Begin {
+        version: u32,
+        #[serde(default)]
+        administrators: bool,
+    },
     /// The service's end of the pair; the kernel's listening socket, if there is one.
     Listener {
         id: ListenerId,
@@ -128,17 +132,29 @@ fn take<const COUNT: usize>(received: &mut Descriptors) -> io::Result<[OwnedFd; 
     <[OwnedFd; COUNT]>::try_from(found).map_err(|_| broken("a piece came without its descriptors"))
 }
 
-/// The socket on which programs ask and where the kernel tells of closed placeholders, from a predecessor that has answered [`ReplyKind::Handover`].
-pub(super) fn begin(predecessor: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+/// What a hand-over begins with.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// Where programs ask.
+    pub socket: OwnedFd,
+    /// Where administrators ask.
+    pub administrators: Option<OwnedFd>,
+    /// Where the kernel tells of closed placeholders.
+    pub ends: Option<OwnedFd>,
+}
+
+/// The beginning, from a predecessor that has answered [`ReplyKind::Handover`].
+pub(super) fn begin(predecessor: BorrowedFd<'_>) -> io::Result<Begun> {
     wait_for_peer(predecessor)?;
     let mut received = Descriptors::default();
     match receive(predecessor, &mut received)? {
-        Piece::Begin { version: VERSION } => {
+        Piece::Begin { version: VERSION, administrators } => {
             let mut descriptors = received.into_iter().flatten();
             let socket = descriptors.next().ok_or(broken("it begins without its socket"))?;
-            Ok((socket, descriptors.next()))
+            let administrators = if administrators { descriptors.next() } else { None };
+            Ok(Begun { socket, administrators, ends: descriptors.next() })
         }
-        Piece::Begin { version } => Err(broken(&format!("its version {version} is not {VERSION}"))),
+        Piece::Begin { version, .. } => Err(broken(&format!("its version {version} is not {VERSION}"))),
         _ => Err(broken("it does not begin")),
     }
 }
@@ -149,8 +165,10 @@ impl Service {
         let to = to.as_fd();
         wait_for_peer(to)?;
         send_message(to, Reply::new(ReplyKind::Handover).as_bytes(), &[], SendFlags::empty())?;
-        let first: Vec<_> = std::iter::once(self.server.as_fd()).chain(self.registry.ends()).collect();
-        send(to, &Piece::Begin { version: VERSION }, &first)?;
+        let administrators = self.administrators.as_ref().map(AsFd::as_fd);
+        let first = std::iter::once(self.server.as_fd()).chain(administrators).chain(self.registry.ends());
+        let first: Vec<_> = first.collect();
+        send(to, &Piece::Begin { version: VERSION, administrators: administrators.is_some() }, &first)?;
         for (id, found) in self.table.connections() {
             let Some(entry) = self.registry.get(id) else { continue };
             let piece = Piece::Connection {

@@ -22,6 +22,10 @@ pub const APPLICATIONS: usize = 4096;
 /// Requests of one user that are open at once: each is a process in the middle of a system call.
 pub const REQUESTS_PER_USER: usize = 256;
 
+/// Requests of administrators that are open at once, beside the others: commands of people. They have their own, so that a crowd does
+/// not keep out who would end it.
+pub const ADMINISTRATORS: usize = 16;
+
 /// Requests that are open at once.
 pub const REQUESTS: usize = 1024;
 

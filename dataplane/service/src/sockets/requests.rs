@@ -26,6 +26,20 @@ use super::table::{Application, ConnectionId, Full, Listener, ListenerId, is_loo
 pub(super) struct Caller {
     pub uid: u32,
     pub pid: i32,
+    /// It came over the administrators' socket. No uid alone is an administrator: a container's root has uid 0 too.
+    pub administers: bool,
+}
+
+impl Caller {
+    /// For whom its open requests are counted; `None`: administrators.
+    pub fn bucket(self) -> Option<u32> {
+        (!self.administers).then_some(self.uid)
+    }
+
+    /// Whether it may see and end what this application has. Uid 0 is shared by host and containers: it sees nothing here.
+    pub fn may_see(self, application: Application) -> bool {
+        self.administers || (self.uid != 0 && application.uid == self.uid)
+    }
 }
 
 /// An answer, and which descriptors go with it.

@@ -20,6 +20,7 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
     ARRIVAL_BYTES, Action, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules,
     receive_all, send_message,
@@ -50,6 +51,8 @@ const COMPLAIN: Duration = Duration::from_secs(60);
 pub struct Options {
     /// Where programs ask.
     pub socket: Source,
+    /// Where administrators ask ([`sietch_protocol::administration`]); without one nobody administers. A predecessor gives its own.
+    pub administrators: Option<OwnedFd>,
     /// Who may what.
     pub rules: Rules,
     /// Sizes of connections' rings.
@@ -152,6 +155,8 @@ impl Board {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Token {
     Server,
+    /// The administrators' socket.
+    Administrators,
     Bell,
     Request(u64),
     Pair(ListenerId),
@@ -168,6 +173,7 @@ impl Token {
             Self::Pair(id) => id << 3 | 3,
             Self::Kernel(id) => id << 3 | 4,
             Self::Ends => 5,
+            Self::Administrators => 6,
         }
     }
 
@@ -180,6 +186,7 @@ impl Token {
             3 => Some(Self::Pair(number)),
             4 => Some(Self::Kernel(number)),
             5 => Some(Self::Ends),
+            6 => Some(Self::Administrators),
             _ => None,
         }
     }
@@ -198,11 +205,12 @@ struct Asking {
 pub(super) struct Service {
     epoll: OwnedFd,
     pub server: OwnedFd,
+    pub administrators: Option<OwnedFd>,
     /// A successor has everything, or it was told to stop.
     over: bool,
     asking: BTreeMap<u64, Asking>,
-    /// Requests by user.
-    users: BTreeMap<u32, usize>,
+    /// Requests by user; those of administrators are counted together.
+    users: BTreeMap<Option<u32>, usize>,
     last: u64,
     resting: Option<Instant>,
     /// When it was last said that descriptors are short.
@@ -233,18 +241,21 @@ pub(super) struct Service {
 /// # Errors
 /// Those of the start, and of epoll itself.
 pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board: &Board) -> io::Result<()> {
-    let Options { socket, rules, geometry } = options;
+    let Options { socket, administrators, rules, geometry } = options;
     let mut service = match socket {
-        Source::New(socket) => Service::new(socket, rules, geometry)?,
+        Source::New(socket) => Service::new(socket, administrators, rules, geometry)?,
         Source::Predecessor(predecessor) => {
-            let (socket, ends) = handover::begin(predecessor.as_fd())?;
-            let mut service = Service::new(socket, rules, geometry)?;
-            ends.into_iter().for_each(|ends| service.registry.inherit(ends));
+            let begun = handover::begin(predecessor.as_fd())?;
+            let mut service = Service::new(begun.socket, begun.administrators, rules, geometry)?;
+            begun.ends.into_iter().for_each(|ends| service.registry.inherit(ends));
             service.inherit(predecessor.as_fd())?;
             service
         }
     };
     service.add(&service.server, Token::Server, EventFlags::IN)?;
+    if let Some(administrators) = &service.administrators {
+        service.add(administrators, Token::Administrators, EventFlags::IN)?;
+    }
     service.add(bell, Token::Bell, EventFlags::IN)?;
     if let Some(ends) = service.registry.ends() {
         service.add(ends, Token::Ends, EventFlags::IN)?;
@@ -270,6 +281,7 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
             let Event { flags, data } = *event;
             match Token::of(data.u64()) {
                 Some(Token::Server) => service.welcome(),
+                Some(Token::Administrators) => service.welcome_administrators(),
                 Some(Token::Bell) => {
                     let _ = rustix::io::read(bell, &mut [0_u8; 64]);
                 }
@@ -287,11 +299,20 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
 }
 
 impl Service {
-    fn new(socket: OwnedFd, rules: Rules, geometry: Geometry) -> io::Result<Self> {
+    fn new(
+        socket: OwnedFd,
+        administrators: Option<OwnedFd>,
+        rules: Rules,
+        geometry: Geometry,
+    ) -> io::Result<Self> {
         super::kernel::do_not_wait(&socket)?;
+        if let Some(administrators) = &administrators {
+            super::kernel::do_not_wait(administrators)?;
+        }
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             server: socket,
+            administrators,
             over: false,
             asking: BTreeMap::new(),
             users: BTreeMap::new(),
@@ -351,7 +372,7 @@ impl Service {
         for _ in 0..limits::PER_TURN {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.server, flags) {
-                Ok(socket) => self.let_in(socket),
+                Ok(socket) => self.let_in(socket, false),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => {
@@ -362,11 +383,36 @@ impl Service {
         }
     }
 
-    fn let_in(&mut self, socket: OwnedFd) {
+    /// Takes new requests of administrators, some in a turn: people ask them.
+    fn welcome_administrators(&mut self) {
+        for _ in 0..limits::ADMINISTRATORS {
+            let Some(administrators) = &self.administrators else { return };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(administrators, flags) {
+                Ok(socket) if administration::is_at_home(&socket) => self.let_in(socket, true),
+                Ok(socket) => {
+                    tracing::warn!("an administrator from another user or PID namespace is turned away");
+                    self.counters.turned_away += 1;
+                    self.closer.close(socket);
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Short of descriptors: those that are kept for administrators are in use, and their requests end soon.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn let_in(&mut self, socket: OwnedFd, administers: bool) {
         let Ok(who) = sockopt::socket_peercred(&socket) else { return };
-        let caller = Caller { uid: who.uid.as_raw(), pid: who.pid.as_raw_nonzero().get() };
-        let own = self.users.get(&caller.uid).copied().unwrap_or(0);
-        if own >= limits::REQUESTS_PER_USER || self.asking.len() >= limits::REQUESTS {
+        let caller = Caller { uid: who.uid.as_raw(), pid: who.pid.as_raw_nonzero().get(), administers };
+        let own = self.users.get(&caller.bucket()).copied().unwrap_or(0);
+        let full = if administers {
+            own >= limits::ADMINISTRATORS
+        } else {
+            let administrators = self.users.get(&None).copied().unwrap_or(0);
+            own >= limits::REQUESTS_PER_USER || self.asking.len() - administrators >= limits::REQUESTS
+        };
+        if full {
             self.counters.turned_away += 1;
             // A request may lie in it.
             return self.closer.close(socket);
@@ -376,7 +422,7 @@ impl Service {
         if self.add(&socket, Token::Request(number), EventFlags::IN).is_err() {
             return;
         }
-        *self.users.entry(caller.uid).or_default() += 1;
+        *self.users.entry(caller.bucket()).or_default() += 1;
         self.asking
             .insert(number, Asking { socket, caller, until: Instant::now() + limits::REQUEST_PATIENCE });
         // It is most often there already.
@@ -408,7 +454,11 @@ impl Service {
         };
         let parsed = Request::parse(bytes.get(..length).unwrap_or_default());
         let answer = match parsed {
-            Ok((_, RequestKind::Succeed)) if self.is_privileged(caller) => {
+            Ok((_, kind)) if caller.administers && !kind.is_administrative() => {
+                received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+                Answer::refused(Errno::OPNOTSUPP)
+            }
+            Ok((_, RequestKind::Succeed)) if caller.administers => {
                 match self.hand_everything(&socket) {
                     Ok(()) => self.over = true,
                     Err(error) => {
@@ -426,6 +476,7 @@ impl Service {
                 let own = self.answer(caller, &request, kind, received);
                 return self.ask_vnics(Asked {
                     uid: caller.uid,
+                    administers: caller.administers,
                     request,
                     kind,
                     descriptors: own.own,
@@ -537,7 +588,8 @@ impl Service {
             self.counters.malformed += 1;
             return self.send_answer(&socket, &Answer::refused(Errno::NOTSOCK));
         }
-        let asked = Asked { uid: caller.uid, request, kind, descriptors, pair, socket };
+        let (uid, administers) = (caller.uid, caller.administers);
+        let asked = Asked { uid, administers, request, kind, descriptors, pair, socket };
         match &self.vnics {
             Some(vnics) => {
                 if let Err(lost) = vnics.send(asked) {
@@ -571,10 +623,11 @@ impl Service {
 
     fn dismiss(&mut self, number: u64) -> Option<Asking> {
         let asking = self.asking.remove(&number)?;
-        if let Some(count) = self.users.get_mut(&asking.caller.uid) {
+        let bucket = asking.caller.bucket();
+        if let Some(count) = self.users.get_mut(&bucket) {
             *count -= 1;
             if *count == 0 {
-                self.users.remove(&asking.caller.uid);
+                self.users.remove(&bucket);
             }
         }
         self.remove(&asking.socket);

@@ -83,10 +83,9 @@ fn ask<T: DeserializeOwned>(asked: &Asked, line: Line<'_>) -> Option<T> {
     let (own, socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
     set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE)).ok()?;
-    let (uid, request, kind) = (asked.uid, asked.request, asked.kind);
-    line.orders
-        .send(Asked { uid, request, kind, descriptors: Descriptors::default(), pair: None, socket })
-        .ok()?;
+    let &Asked { uid, administers, request, kind, .. } = asked;
+    let descriptors = Descriptors::default();
+    line.orders.send(Asked { uid, administers, request, kind, descriptors, pair: None, socket }).ok()?;
     let _ = rustix::io::write(line.bell, &1_u64.to_ne_bytes());
     let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
     let (length, _) = receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).ok()?;

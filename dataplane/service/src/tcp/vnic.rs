@@ -114,6 +114,8 @@ fn same_bits(one: u128, other: u128, bits: u8) -> bool {
 pub struct Asked {
     /// Its user, as the kernel says.
     pub uid: u32,
+    /// It came over the administrators' socket.
+    pub administers: bool,
     /// What it asks.
     pub request: Request,
     /// The same, parsed.

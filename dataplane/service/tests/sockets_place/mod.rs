@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
     Arrival, Descriptors, Incoming, Reply, ReplyKind, Request, RequestKind, call, call_on, receive_arrival,
 };
@@ -53,6 +54,8 @@ impl Place {
         )
         .expect("a service in this process serves");
         rustix::net::listen(&listening, 1024).expect("a service in this process serves");
+        let administrators = administration::listen(&socket, SocketType::SEQPACKET);
+        let administrators = Some(administrators.expect("a service in this process serves"));
         let (commands, orders) = channel();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .expect("a service in this process serves");
@@ -60,7 +63,7 @@ impl Place {
         let board = Arc::new(Board::default());
         let shown = Arc::clone(&board);
         let geometry = Geometry { smallest: 14, largest: 22 };
-        let options = Options { socket: Source::New(listening), rules, geometry };
+        let options = Options { socket: Source::New(listening), administrators, rules, geometry };
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         Self { folder, socket, commands, bell, board, thread: Some(thread) }
     }
@@ -70,7 +73,7 @@ impl Place {
         let flags = SocketFlags::CLOEXEC;
         let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .expect("a descriptor");
-        rustix::net::connect(&predecessor, &SocketAddrUnix::new(&self.socket).expect("a path"))
+        rustix::net::connect(&predecessor, &SocketAddrUnix::new(&self.administrators()).expect("a path"))
             .expect("it serves");
         let mut received = Descriptors::default();
         let reply = call_on(predecessor.as_fd(), &request(RequestKind::Succeed), &[], &mut received)
@@ -83,6 +86,7 @@ impl Place {
         let shown = Arc::clone(&board);
         let options = Options {
             socket: Source::Predecessor(predecessor),
+            administrators: None,
             rules: Rules::default(),
             geometry: Geometry { smallest: 14, largest: 22 },
         };
@@ -117,6 +121,18 @@ impl Place {
     pub fn call(&self, request: &Request, send: &[BorrowedFd<'_>]) -> Result<(Reply, Descriptors), Errno> {
         let mut received = Descriptors::default();
         let reply = call(self.socket.as_os_str().as_bytes(), request, send, &mut received)?;
+        Ok((reply, received))
+    }
+
+    /// The administrators' socket.
+    pub fn administrators(&self) -> PathBuf {
+        administration::socket_of(&self.socket)
+    }
+
+    /// As [`Place::call`], over the administrators' socket.
+    pub fn administer(&self, request: &Request) -> Result<(Reply, Descriptors), Errno> {
+        let mut received = Descriptors::default();
+        let reply = call(self.administrators().as_os_str().as_bytes(), request, &[], &mut received)?;
         Ok((reply, received))
     }
 

@@ -91,6 +91,7 @@ fn service() {
     rustix::net::listen(&listening, 1024).expect("a listener");
     let options = Options {
         socket: Source::New(listening),
+        administrators: None,
         rules: Rules::default(),
         geometry: Geometry { smallest: 14, largest: 22 },
     };

@@ -58,7 +58,7 @@ impl Served {
         request.backlog = 8;
         let (kind, descriptors) = (RequestKind::Listen, Descriptors::default());
         self.orders
-            .send(Asked { uid: 0, request, kind, descriptors, pair: None, socket })
+            .send(Asked { uid: 0, administers: false, request, kind, descriptors, pair: None, socket })
             .expect("it listens");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());

@@ -1,6 +1,6 @@
 //! Who has what on a VNIC, and that somebody shall have it no longer.
 //!
-//! 1. Root and the service's own user see and revoke everything, others what is theirs.
+//! 1. Who comes over the administrators' socket sees and revokes everything, others what is theirs.
 //! 2. To revoke an application closes its listeners and resets its connections, for both sides to hear. What it asks for after that is refused by the
 //!    socket service, which remembers it. Connections between two programs of a VNIC are the socket service's own affair.
 
@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Reply, ReplyKind};
 
+use super::host::Share;
 use super::requests::Answer;
 use super::{Device, Vnic};
 use crate::sockets::administration::{
@@ -21,10 +22,9 @@ fn listed(file: OwnedFd) -> Answer {
 }
 
 impl<Q: Device> Vnic<Q> {
-    pub(super) fn list(&mut self, uid: u32) -> Result<Answer, Errno> {
-        let all = is_privileged(uid);
+    pub(super) fn list(&mut self, sees: impl Fn(&Share) -> bool) -> Result<Answer, Errno> {
         let mut listing = Listing::default();
-        let shares: Vec<_> = self.host.shares().filter(|(_, share)| all || share.uid == uid).collect();
+        let shares: Vec<_> = self.host.shares().filter(|(_, share)| sees(share)).collect();
         for (application, share) in shares {
             let id = hexadecimal(share.id);
             let connections = self.host.connections_of(application);
@@ -69,9 +69,8 @@ impl<Q: Device> Vnic<Q> {
         sealed(&listing).map(listed)
     }
 
-    pub(super) fn revoke(&mut self, uid: u32, id: [u8; 16]) -> Result<Answer, Errno> {
-        let all = is_privileged(uid);
-        let meant = self.host.shares().filter(|(_, share)| share.id == id && (all || share.uid == uid));
+    pub(super) fn revoke(&mut self, sees: impl Fn(&Share) -> bool, id: [u8; 16]) -> Result<Answer, Errno> {
+        let meant = self.host.shares().filter(|(_, share)| share.id == id && sees(share));
         let meant: Vec<u64> = meant.map(|(application, _)| application).collect();
         if meant.is_empty() {
             return Err(Errno::SRCH);
@@ -96,9 +95,4 @@ impl<Q: Device> Vnic<Q> {
         }
         sealed(&cut).map(listed)
     }
-}
-
-/// Whether a user may see and end what is not its own.
-fn is_privileged(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -45,7 +45,8 @@ fn namespace(name: &str) -> u64 {
 
 impl<Q: Device> Vnic<Q> {
     pub(super) fn answer(&mut self, asked: Asked) {
-        let Asked { uid, request, kind, descriptors, pair, socket } = asked;
+        let Asked { uid, administers, request, kind, descriptors, pair, socket } = asked;
+        let sees = |share: &crate::tcp::Share| administers || (uid != 0 && share.uid == uid);
         let administration = matches!(kind, RequestKind::List | RequestKind::Revoke);
         let allowed = uid == self.access.uid || uid == 0 || administration;
         let sent = descriptors.into_iter().flatten().next();
@@ -60,8 +61,8 @@ impl<Q: Device> Vnic<Q> {
             RequestKind::Bind => self.bind(uid, &request),
             RequestKind::Listen => self.listen(uid, &request, sent.as_ref(), pair),
             RequestKind::Connect => self.connect(uid, &request, sent.as_ref()),
-            RequestKind::List => self.list(uid),
-            RequestKind::Revoke => self.revoke(uid, request.application),
+            RequestKind::List => self.list(sees),
+            RequestKind::Revoke => self.revoke(sees, request.application),
             RequestKind::Adopt => match sent {
                 Some(sent) => self.adopt(&sent),
                 None => Err(Errno::INVAL),

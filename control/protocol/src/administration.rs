@@ -1,0 +1,152 @@
+//! Where administration is asked for: a socket of its own beside the one for everybody.
+//!
+//! 1. A user id says too little. A container's root has uid 0 as well, without a capability and in other namespaces, and it may
+//!    have been given the socket for everybody. So that socket administers nothing, whatever the uid of the caller.
+//! 2. The administrators' socket has the same name in the folder `admin` beside it. Folder (0700) and socket (0600) belong to the
+//!    user that started the service. A folder of somebody else, or one that others may enter, is refused.
+//! 3. A container that is given the whole run folder has the folder `admin` too. So the peer must also live in the user and PID
+//!    namespaces of the service ([`is_at_home`]).
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+/// The folder beside a socket that is open to everybody.
+pub const FOLDER: &str = "admin";
+/// Connections that wait to be accepted: commands of people.
+const BACKLOG: i32 = 64;
+
+/// The administrators' socket of a service whose socket for everybody is `open`.
+pub fn socket_of(open: &Path) -> PathBuf {
+    open.with_file_name(FOLDER).join(open.file_name().unwrap_or_else(|| OsStr::new("sietch.sock")))
+}
+
+/// Makes and checks the folder, and listens in it. The socket comes into its place whole, and replaces what a dead service left.
+///
+/// # Errors
+/// `PermissionDenied`: the folder is not this user's, or others may enter it; those of the system calls.
+pub fn listen(open: &Path, kind: SocketType) -> io::Result<OwnedFd> {
+    let path = socket_of(open);
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => check(folder)?,
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    let new = path.with_extension(format!("new{}", std::process::id()));
+    let _ = std::fs::remove_file(&new);
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&new)?)?;
+    let placed = std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))
+        .and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?))
+        .and_then(|()| std::fs::rename(&new, &path));
+    placed.inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })?;
+    Ok(socket)
+}
+
+/// Whether the folder is this user's alone: nobody else can put a socket there, or reach the one that is there.
+fn check(folder: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(folder)?;
+    let own = rustix::process::geteuid().as_raw();
+    let fault = if !found.is_dir() {
+        "it is no folder".to_owned()
+    } else if found.uid() != own {
+        format!("it belongs to uid {}, and this is uid {own}", found.uid())
+    } else if found.mode() & 0o077 != 0 {
+        format!("its mode is {:o}, and others may not enter it", found.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    let shown = folder.display();
+    let text = format!("the administrators' folder {shown}: {fault}; remove it, and it is made anew");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Removes the socket, and the folder with the last of them. What is not there is no error.
+pub fn remove(open: &Path) {
+    let path = socket_of(open);
+    if std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
+        let _ = std::fs::remove_file(&path);
+    }
+    if let Some(folder) = path.parent() {
+        // Another service of this folder may still have its socket there.
+        let _ = std::fs::remove_dir(folder);
+    }
+}
+
+/// Whether an administrators' socket can be reached from here: to be asked before the one for everybody is.
+pub fn is_out_of_reach(error: rustix::io::Errno) -> bool {
+    use rustix::io::Errno;
+    matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::NOTDIR | Errno::CONNREFUSED)
+}
+
+/// Whether the process at the other end of a connected socket lives in the user and PID namespaces of this one. `/proc` says so; where
+/// it says nothing, the answer is no.
+pub fn is_at_home(socket: impl AsFd) -> bool {
+    let Ok(peer) = sockopt::socket_peercred(socket) else { return false };
+    let (own, peer) = (places("self"), places(&peer.pid.as_raw_nonzero().to_string()));
+    own.is_some() && own == peer
+}
+
+/// How deep a process lies in PID namespaces as seen from here, and its map of user ids.
+fn places(process: &str) -> Option<(usize, String)> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    // Without PID namespaces in the kernel there is no such line, for neither of the two.
+    let depth = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let depth = depth.map_or(0, |numbers| numbers.split_ascii_whitespace().count());
+    Some((depth, std::fs::read_to_string(format!("/proc/{process}/uid_map")).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("sietch-admin-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    #[test]
+    fn the_socket_is_its_owners_alone_and_replaces_a_dead_one() {
+        let folder = folder("own");
+        let open = folder.join("sockets.sock");
+        for _ in 0..2 {
+            drop(listen(&open, SocketType::STREAM).expect("a folder of our own"));
+            let mode = |path: &Path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+            assert_eq!((mode(&folder.join("admin")), mode(&socket_of(&open))), (0o700, 0o600));
+        }
+        remove(&open);
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
+        std::fs::remove_dir(&folder).expect("it is empty");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_enter_or_that_is_a_link_is_refused() {
+        let folder = folder("open");
+        let open = folder.join("sockets.sock");
+        let admin = folder.join("admin");
+        std::fs::create_dir(&admin).expect("a folder");
+        std::fs::set_permissions(&admin, std::fs::Permissions::from_mode(0o711)).expect("it is ours");
+        let error = listen(&open, SocketType::STREAM).expect_err("others may enter it").to_string();
+        assert!(error.contains("711") && error.contains("remove it"), "{error}");
+        std::fs::remove_dir(&admin).expect("it is empty");
+        std::os::unix::fs::symlink("/tmp", &admin).expect("a link");
+        let error = listen(&open, SocketType::STREAM).expect_err("it is a link").to_string();
+        assert!(error.contains("no folder"), "{error}");
+        std::fs::remove_dir_all(&folder).expect("it is ours");
+    }
+
+    #[test]
+    fn a_process_is_at_home_with_itself() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        assert!(is_at_home(&one));
+    }
+}
