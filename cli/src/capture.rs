@@ -107,6 +107,7 @@ impl Capture {
         runtime.block_on(async {
             let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
             let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+            crate::signals::handled();
             let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
             loop {
                 let asked = tokio::select! {

@@ -75,6 +75,8 @@ struct Port {
 /// # Errors
 /// [`Error::Control`]: no daemon at the start, or it refuses; [`Error::Privilege`]; [`Error::Start`]: no thread.
 pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
+    // First of all: a signal that comes while it starts is obeyed once it has.
+    let stopping = told_to_end()?;
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets_beside(socket));
     // While there may still be the right to.
     let listening = Sockets::open(&path, arguments.succeed);
@@ -85,7 +87,7 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
         privilege::follow(parent)?;
     }
     if arguments.sockets_only {
-        return sockets::alone(listening?, path, Rules(arguments.rule.clone()));
+        return sockets::alone(listening?, path, Rules(arguments.rule.clone()), &stopping);
     }
     let failed = |source| Error::Start { what: "the switch", source };
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -120,7 +122,6 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     }
     tracing::info!("serving");
     let over = |core: &Core| core.sockets.as_ref().is_some_and(Sockets::is_finished);
-    let stopping = told_to_end()?;
     let goes_on = || !stopping.load(Ordering::Acquire);
     while !switch.is_finished() && !core.storage.is_finished() && !over(&core) && goes_on() {
         match core.listen(&mut connection) {
@@ -160,10 +161,11 @@ pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
 /// What becomes true when a signal says that this process is to end.
 fn told_to_end() -> Result<Arc<AtomicBool>, Error> {
     let stopping = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+    for signal in crate::signals::ENDING {
         signal_hook::flag::register(signal, Arc::clone(&stopping))
             .map_err(|source| Error::Start { what: "the service core", source })?;
     }
+    crate::signals::handled();
     Ok(stopping)
 }
 

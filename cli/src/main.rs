@@ -22,6 +22,7 @@ mod privilege;
 mod run;
 mod service;
 mod settings;
+mod signals;
 mod sockets;
 mod ss;
 mod stat;
@@ -40,6 +41,7 @@ use arguments::{Arguments, Command, KvArguments, KvCommand};
 use error::Error;
 
 fn main() -> ExitCode {
+    signals::begin();
     let arguments = Arguments::parse();
     if let Command::Kv(KvArguments { command: Some(KvCommand::Check(check)), .. }) = &arguments.command {
         return checked(arguments.socket.clone(), check);

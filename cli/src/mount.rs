@@ -51,12 +51,9 @@ pub fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
         MountOption::FSName(SOURCE.to_owned()),
     ];
     config.acl = if arguments.allow_other { SessionACL::All } else { SessionACL::Owner };
+    // Before there is something that a signal would leave behind.
+    let (woken, waker) = signals::stream().map_err(failed)?;
     let session = Session::new(names, &directory, &config).map_err(|source| refused(&directory, source))?;
-    let (mut woken, waker) = UnixStream::pair().map_err(failed)?;
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        let waker = waker.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, waker).map_err(failed)?;
-    }
     // The end of the session closes its end, which wakes as a signal does.
     let serving = std::thread::Builder::new()
         .name("mount".to_owned())
@@ -69,8 +66,7 @@ pub fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
     let said =
         output::print(&format!("{} shows the storage areas; Ctrl-C unmounts it\n", directory.display()));
     if said.is_ok() {
-        // Whatever it is that woke, it is time to end.
-        let _ = woken.read(&mut [0]);
+        signals::wait(woken);
     }
     if !serving.is_finished() {
         detach(&directory).map_err(|source| Error::Unmount { path: directory, source })?;

@@ -26,6 +26,8 @@ pub fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Result<(),
         without_network: arguments.without_network,
         ready: arguments.parent.map(|_| readiness()).transpose()?,
     };
+    // It registers its own first of all.
+    crate::signals::handled();
     sietch_daemon::run(options).map_err(|cause| Error::Daemon(Box::new(cause)))?;
     if let (Some(parent), Some(socket)) = (arguments.parent, socket)
         && !privilege::is_parent(parent)
@@ -80,6 +82,8 @@ fn run_store(settings: Settings, socket: PathBuf, ready: OwnedFd) -> Result<(), 
         ready: Some(ready),
         without_io_uring: settings.without_io_uring,
     };
+    // It registers its own first of all.
+    crate::signals::handled();
     sietch_kv::run(options).map_err(|cause| Error::Store(Box::new(cause)))
 }
 

@@ -236,3 +236,105 @@ fn the_root_of_a_container_does_not_administer_the_daemon() {
     }
     assert!(status().status.success(), "it serves still");
 }
+
+/// A command as a user starts it, or as the first process of a PID namespace, as a container does. What is started, and the process that
+/// is to be signalled.
+fn start(sietch: &Command, is_first: bool) -> Option<(Service, rustix::process::Pid)> {
+    let mut command = if is_first { Command::new("unshare") } else { Command::new(sietch.get_program()) };
+    if is_first {
+        command.args(["--pid", "--fork", "--kill-child"]).arg(sietch.get_program());
+    }
+    command.args(sietch.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    for (name, value) in sietch.get_envs() {
+        command.env(name, value.expect("nothing is removed"));
+    }
+    let mut child = Service(command.spawn().expect("it starts"));
+    if !is_first {
+        let pid = rustix::process::Pid::from_child(&child.0);
+        return Some((child, pid));
+    }
+    let file = format!("/proc/{0}/task/{0}/children", child.0.id());
+    loop {
+        if child.0.try_wait().expect("it is a child").is_some() {
+            return None;
+        }
+        let children = std::fs::read_to_string(&file).unwrap_or_default();
+        if let Some(pid) = children.split_whitespace().next().and_then(|text| text.parse().ok()) {
+            return rustix::process::Pid::from_raw(pid).map(|pid| (child, pid));
+        }
+    }
+}
+
+/// Whether a process has a handler for a signal.
+fn handles(pid: rustix::process::Pid, signal: rustix::process::Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// How long a process may take to end in order on a busy machine.
+const END: std::time::Duration = std::time::Duration::from_secs(60);
+
+fn ended(service: &mut Service) -> Option<std::process::ExitStatus> {
+    let start = std::time::Instant::now();
+    while start.elapsed() < END {
+        if let Some(status) = service.0.try_wait().expect("it is a child") {
+            return Some(status);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    None
+}
+
+#[test]
+fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
+    use rustix::process::Signal;
+    let place = Place::new("signals");
+    let file = |name: &str| place.folder.join(name).display().to_string();
+    let (socket, config, data) = (file("run/sietch.sock"), file("sietch.toml"), file("data"));
+    let sockets = place.socket().display().to_string();
+    let service = ["service", "--sockets-only", "--sockets", &sockets];
+    let daemon = ["--socket", &socket, "daemon", "--without-network", "--config", &config, "--data", &data];
+    let watch = ["--socket", &socket, "stat", "--watch", "1"];
+    let command = |arguments: &[&str]| {
+        let mut command = place.sietch();
+        command.args(arguments);
+        command
+    };
+    let root = rustix::process::geteuid().is_root();
+    for (signal, is_first) in
+        [(Signal::TERM, false), (Signal::INT, false), (Signal::TERM, true), (Signal::INT, true)]
+    {
+        if is_first && !root {
+            eprintln!("SKIPPED the first process of a PID namespace: needs root");
+            continue;
+        }
+        let end = |arguments: &[&str], serves: &dyn Fn(rustix::process::Pid) -> bool| {
+            let Some((mut child, pid)) = start(&command(arguments), is_first) else {
+                panic!("{arguments:?} does not start");
+            };
+            while !serves(pid) {
+                assert!(child.0.try_wait().expect("it is a child").is_none(), "{arguments:?} ended");
+            }
+            rustix::process::kill_process(pid, signal).expect("it runs");
+            let status = ended(&mut child);
+            status.unwrap_or_else(|| panic!("{arguments:?} goes on after {signal:?}, first: {is_first}"))
+        };
+        let status = end(&service, &|_| place.run(&["sockets"]).status.success());
+        assert!(status.success(), "service: {status:?}");
+        let serves = || place.run(&["--socket", &socket, "status"]).status.success();
+        let status = end(&daemon, &|_| serves());
+        assert!(status.success(), "daemon: {status:?}");
+        let left = std::path::Path::new(&socket).exists();
+        assert!(!left, "the daemon ended in order");
+        // What only asks ends at once, with the status that a shell shows for a signal.
+        let serving = start(&command(&daemon), false).expect("it starts");
+        while !serves() {}
+        let status = end(&watch, &|pid| !is_first || handles(pid, signal));
+        let expected = is_first.then_some(128 + signal.as_raw());
+        assert!(!status.success() && status.code() == expected, "stat: {status:?}");
+        drop(serving);
+        let _ = std::fs::remove_dir_all(place.folder.join("data"));
+    }
+}

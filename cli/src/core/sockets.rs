@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -29,6 +30,7 @@ use sietch_service::tcp::Asked;
 
 use crate::error::Error;
 use crate::output;
+use crate::signals;
 
 /// Requests that wait to be let in: as many as the kernel allows.
 const BACKLOG: i32 = 4096;
@@ -199,13 +201,30 @@ fn succession(path: &Path) -> Result<OwnedFd, Errno> {
     if reply.kind() == ReplyKind::Handover { Ok(predecessor) } else { Err(Errno::PERM) }
 }
 
-/// Serves with nothing else beside it, until a signal ends the process.
+/// Serves with nothing else beside it, until a signal says that it is to end or a successor has everything. `stopping` is true if one came before.
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].
-pub(super) fn alone(listening: Listening, path: PathBuf, rules: Rules) -> Result<(), Error> {
+pub(super) fn alone(
+    listening: Listening,
+    path: PathBuf,
+    rules: Rules,
+    stopping: &AtomicBool,
+) -> Result<(), Error> {
+    let failed = |source| Error::Start { what: "the socket service", source };
     let shown = path.display().to_string();
     let sockets = Sockets::start(listening, path, rules)?;
+    let (woken, _waker) = signals::stream().map_err(failed)?;
+    let registrar = sockets.registrar().map_err(failed)?;
+    let tell = move || {
+        signals::wait(woken);
+        registrar.tell(Command::Stop);
+    };
+    // It ends with the process where no signal comes.
+    let _ = std::thread::Builder::new().name("sietch-signals".to_owned()).spawn(tell).map_err(failed)?;
+    if stopping.load(Ordering::Acquire) {
+        return sockets.join();
+    }
     output::print(&format!("{shown}\n"))?;
     tracing::info!("serving at {shown}");
     let Sockets { path, commands, bell, thread, .. } = sockets;

@@ -34,9 +34,10 @@ impl Screen {
             return Ok(None);
         }
         let ended = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        for signal in crate::signals::ENDING.into_iter().chain([signal_hook::consts::SIGHUP]) {
             signal_hook::flag::register(signal, Arc::clone(&ended))?;
         }
+        crate::signals::handled();
         let before = tcgetattr(io::stdin())?;
         let mut own = before.clone();
         // Ctrl-C is a key here: it must not leave the terminal as it is.

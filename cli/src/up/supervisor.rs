@@ -67,11 +67,13 @@ struct Signals {
 impl Signals {
     fn new() -> Result<Self, Error> {
         let watch = |kind| signal(kind).map_err(|source| Error::Start { what: "signal handler", source });
-        Ok(Self {
+        let signals = Self {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
             hangup: watch(SignalKind::hangup())?,
-        })
+        };
+        crate::signals::handled();
+        Ok(signals)
     }
 
     async fn next(&mut self) {

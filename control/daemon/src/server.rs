@@ -81,6 +81,8 @@ where
     D: VnicDevices + 'static,
     F: FnOnce(&str) -> D,
 {
+    // First of all: a signal that comes while it starts is obeyed once it has.
+    let signals = Signals::new()?;
     let places = Locations::of_this_user();
     let configuration =
         Configuration::load_or_create(options.configuration.as_deref().unwrap_or(&places.configuration))?;
@@ -109,7 +111,6 @@ where
     );
     control.restore(remembered).await?;
     let listeners = Listeners { open: listen(&socket)?, administrators: listen_for_administrators(&socket)? };
-    let signals = Signals::new()?;
     if let Some(ready) = options.ready {
         // Whoever waited for it may be gone.
         let _ = rustix::io::write(&ready, b"1");
