@@ -15,8 +15,8 @@
 //!    - call `data.effect(&[..])` with deterministic commands of one key each that repeat the change when
 //!      replayed (the command itself where that fits, as for RPUSH; SREM for SPOP; `data.effect_rebuild(key)` for
 //!      anything complicated: DEL plus what builds the value anew). A command that changed nothing
-//!      records nothing. Every effect must name its key as `arguments[1]`. A key that `changed` removed because it is
-//!      empty needs no DEL effect where replaying the effect empties it too.
+//!      records nothing. Every effect must name its key as `arguments[1]`. The effect that follows a `changed` which
+//!      removed the key because it is empty is recorded as a DEL of it.
 //! 5. A blocking command tries first; if there is nothing, it returns `context.block(keys, timeout, on_timeout)`. The
 //!    shard calls the same handler with the same arguments again when one of the keys was changed,
 //!    oldest waiter first. Inside MULTI, `block` answers as if the time were over.

@@ -17,8 +17,11 @@ pub const EFFECTS: u8 = 1;
 /// First byte of a record of a snapshot.
 pub const SNAPSHOT: u8 = 2;
 
-/// Most arguments of one effect: the parser of requests allows no more.
-const MOST_ARGUMENTS: u64 = 1 << 20;
+/// Most arguments that are written in one effect: a limit of older readers, and of the memory that decoding one takes. Even, so that
+/// pairs of arguments stay together. [`Reader`] takes as many as there are.
+pub const MOST_ARGUMENTS: usize = 1 << 20;
+/// Arguments in front of the elements of an effect that is split: the command and its key.
+const HEAD: usize = 2;
 
 /// Effects that are to be logged.
 #[derive(Debug, Default)]
@@ -69,12 +72,19 @@ impl Journal {
         self.bytes.shrink_to(1 << 20);
     }
 
-    /// Adds an effect.
+    /// Adds an effect. One with more than [`MOST_ARGUMENTS`] becomes several: all commands with so many apply one element, or one pair,
+    /// after the other to their key.
     pub fn append(&mut self, database: usize, arguments: &[&[u8]]) {
         if self.bytes.is_empty() {
             self.bytes.push(EFFECTS);
         }
-        encode(&mut self.bytes, database, arguments);
+        if arguments.len() <= MOST_ARGUMENTS {
+            return encode(&mut self.bytes, database, arguments);
+        }
+        let (head, elements) = arguments.split_at(HEAD);
+        for part in elements.chunks(MOST_ARGUMENTS - HEAD) {
+            encode(&mut self.bytes, database, &[head, part].concat());
+        }
     }
 }
 
@@ -200,7 +210,8 @@ impl<'a> Reader<'a> {
         }
         let database = self.number()?;
         let count = self.number()?;
-        if count == 0 || count > MOST_ARGUMENTS {
+        // Each takes a byte at least: no count makes more of a record than there is in it.
+        if count == 0 || count > (self.bytes.len() - self.at) as u64 {
             return Err(self.truncated());
         }
         for _ in 0..count {
@@ -222,6 +233,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn effects_read_back(effects in prop::collection::vec(
             (0usize..300, prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..6)),
@@ -242,6 +255,26 @@ mod tests {
                 prop_assert_eq!(&arguments, expected);
             }
             prop_assert_eq!(reader.effect(&mut arguments), Ok(None));
+        }
+
+        #[test]
+        fn an_effect_with_many_arguments_is_several(pairs in MOST_ARGUMENTS / 2 - 3..MOST_ARGUMENTS / 2 + 3) {
+            let numbers: Vec<[u8; 4]> = (0..2 * pairs as u32).map(u32::to_be_bytes).collect();
+            let mut effect: Vec<&[u8]> = vec![b"HSET", b"key"];
+            effect.extend(numbers.iter().map(<[u8; 4]>::as_slice));
+            let mut journal = Journal::default();
+            journal.enable(true);
+            journal.append(3, &effect);
+            let record = journal.take().expect("an effect was appended");
+            let mut reader = Reader::new(&record, EFFECTS, 1).expect("a record of effects");
+            let (mut arguments, mut read) = (Vec::new(), Vec::new());
+            while let Some(database) = reader.effect(&mut arguments).expect("its own record") {
+                prop_assert!(database == 3 && arguments.len() <= MOST_ARGUMENTS);
+                prop_assert!(arguments.len().is_multiple_of(2), "a pair was torn");
+                prop_assert_eq!(&arguments[..2], &effect[..2]);
+                read.extend_from_slice(&arguments[2..]);
+            }
+            prop_assert!(read == effect[2..]);
         }
 
         #[test]

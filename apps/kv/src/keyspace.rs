@@ -171,6 +171,8 @@ pub struct Store {
     pub journal: Journal,
     /// Whether a log is being replayed: nothing expires, nothing is recorded.
     pub replaying: bool,
+    /// Whether a value is being built that is recorded as a whole when it is there: nothing is recorded meanwhile.
+    pub building: bool,
     /// Bytes of all entries.
     pub data_bytes: usize,
     /// Bytes of the clients' buffers.
@@ -211,6 +213,7 @@ impl Store {
             metrics: Metrics::new(commands),
             journal: Journal::default(),
             replaying: false,
+            building: false,
             data_bytes: 0,
             client_bytes: 0,
             persistence: Persistence::default(),
@@ -311,17 +314,18 @@ impl Store {
         true
     }
 
-    /// Counts an entry's memory again, or removes a collection that is empty.
-    fn reweigh(&mut self, database: usize, key: &[u8]) {
+    /// Counts an entry's memory again, or removes a collection that is empty: whether it did.
+    fn reweigh(&mut self, database: usize, key: &[u8]) -> bool {
         let Database { index, bytes, .. } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
-            return;
+            return false;
         };
         if entry.value.is_empty() {
             self.take(database, key);
-            return;
+            return true;
         }
         entry.reweigh(bytes, &mut self.data_bytes);
+        false
     }
 
     /// Removes an entry, without signal or effect.
@@ -433,7 +437,7 @@ impl Store {
 
     /// Whether effects are recorded at all.
     pub fn records(&self) -> bool {
-        !self.replaying && self.journal.enabled()
+        !self.replaying && !self.building && self.journal.enabled()
     }
 
     /// Empties one database, or all. Its memory is freed later, in slices.

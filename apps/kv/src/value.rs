@@ -36,7 +36,8 @@ pub const SMALL_SORTED_SET_ENTRIES: usize = 128;
 /// Longest member of a small sorted set, in bytes.
 pub const SMALL_SORTED_SET_BYTES: usize = 64;
 
-/// Elements in one command of [`Value::commands`].
+/// Elements in one command of [`Value::commands`] at least. A command has as many bytes of elements as the key has, too, so that a long
+/// key that is repeated in each of them at most doubles what a value takes.
 const COMMAND_ELEMENTS: usize = 64;
 
 /// Bytes that an allocation of `length` bytes takes: the allocator's header and rounding.
@@ -186,17 +187,20 @@ struct Batch<'a> {
     name: &'static [u8],
     key: &'a [u8],
     elements: Vec<Vec<u8>>,
+    /// Bytes of the elements.
+    bytes: usize,
     emit: &'a mut dyn FnMut(&[&[u8]]),
 }
 
 impl<'a> Batch<'a> {
     fn new(name: &'static [u8], key: &'a [u8], emit: &'a mut dyn FnMut(&[&[u8]])) -> Self {
-        Self { name, key, elements: Vec::new(), emit }
+        Self { name, key, elements: Vec::new(), bytes: 0, emit }
     }
 
     fn push(&mut self, parts: &[&[u8]]) {
         self.elements.extend(parts.iter().map(|part| part.to_vec()));
-        if self.elements.len() >= COMMAND_ELEMENTS {
+        self.bytes += parts.iter().map(|part| part.len() + 1).sum::<usize>();
+        if self.elements.len() >= COMMAND_ELEMENTS && self.bytes >= self.key.len() {
             self.finish();
         }
     }
@@ -209,6 +213,7 @@ impl<'a> Batch<'a> {
         command.extend(self.elements.iter().map(Vec::as_slice));
         (self.emit)(&command);
         self.elements.clear();
+        self.bytes = 0;
     }
 }
 

@@ -9,6 +9,8 @@ pub struct Data<'a> {
     store: &'a mut Store,
     database: usize,
     now: Now,
+    /// The last change removed its key, which had become empty: what is recorded of it is that.
+    emptied: bool,
 }
 
 impl<'a> Data<'a> {
@@ -17,7 +19,7 @@ impl<'a> Data<'a> {
     /// # Panics
     /// Later, if there is no such database.
     pub fn new(store: &'a mut Store, database: usize, now: Now) -> Self {
-        Self { store, database, now }
+        Self { store, database, now, emptied: false }
     }
 
     /// The clock reading of this batch.
@@ -105,7 +107,7 @@ impl<'a> Data<'a> {
 
     /// Must follow every change through [`Data::write`]; see `commands.rs`.
     pub fn changed(&mut self, key: &[u8]) {
-        self.store.reweigh(self.database, key);
+        self.emptied = self.store.reweigh(self.database, key);
         self.store.signal(self.database, key);
     }
 
@@ -164,9 +166,15 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Records an effect; see `commands.rs`.
+    /// Records an effect; see `commands.rs`. Where the change before it has emptied the key, that is a DEL: it is short whatever was
+    /// removed, and it does the same to a key that is in another state when it is replayed.
     #[inline]
     pub fn effect(&mut self, arguments: &[&[u8]]) {
+        if std::mem::take(&mut self.emptied)
+            && let [_, key, ..] = arguments
+        {
+            return self.store.record(self.database, &[b"DEL", key]);
+        }
         self.store.record(self.database, arguments);
     }
 

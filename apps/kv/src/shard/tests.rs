@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::*;
 
 mod durability;
+mod limits;
 mod memory;
 mod protocol;
 mod recovery;

@@ -126,27 +126,31 @@ fn options(arguments: &[&[u8]]) -> Result<RestoreOptions, Fault> {
 const BAD_PAYLOAD: Fault = Fault::of("ERR DUMP payload version or checksum are wrong");
 const BAD_FORMAT: Fault = Fault::of("ERR Bad data format");
 
-/// The commands in a payload, all of them harmless: they build one value.
-fn commands(payload: &[u8]) -> Result<Vec<Vec<&[u8]>>, Fault> {
+/// The commands in a payload, one after the other.
+fn commands(payload: &[u8]) -> Result<Reader<'_>, Fault> {
     let split = payload.len().checked_sub(8).ok_or(BAD_PAYLOAD)?;
     let (body, sum) = payload.split_at(split);
     if checksum(body) != sum {
         return Err(BAD_PAYLOAD);
     }
     let record = body.strip_prefix(MAGIC).ok_or(BAD_PAYLOAD)?;
-    let mut reader = Reader::new(record, PAYLOAD, 0).map_err(|_| BAD_PAYLOAD)?;
-    let mut all: Vec<Vec<&[u8]>> = Vec::new();
+    Reader::new(record, PAYLOAD, 0).map_err(|_| BAD_PAYLOAD)
+}
+
+/// Whether all commands of a payload are harmless: they build one value.
+fn check_commands(mut reader: Reader<'_>) -> Result<(), Fault> {
     let mut arguments = Vec::new();
+    let mut name: Option<&[u8]> = None;
     while reader.effect(&mut arguments).map_err(|_| BAD_FORMAT)?.is_some() {
         let builds = [&b"SET"[..], b"RPUSH", b"SADD", b"HSET", b"ZADD"].contains(&arguments[0]);
-        let same = all.first().is_none_or(|first| first[0] == arguments[0] && arguments[0] != b"SET");
+        let same = name.is_none_or(|name| name == arguments[0] && name != b"SET");
         let plain = arguments[0] != b"SET" || arguments.len() == 3;
         if !builds || !same || !plain {
             return Err(BAD_FORMAT);
         }
-        all.push(arguments.clone());
+        name = Some(arguments[0]);
     }
-    if all.is_empty() { Err(BAD_FORMAT) } else { Ok(all) }
+    name.map(drop).ok_or(BAD_FORMAT)
 }
 
 pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
@@ -157,6 +161,7 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
     }
     let ttl = u64::try_from(integer(arguments[2])?)
         .map_err(|_| Fault::of("ERR Invalid TTL value, must be >= 0"))?;
+    check_commands(commands(arguments[3])?)?;
     let commands = commands(arguments[3])?;
     let now = context.data.now().unix_ms;
     let deadline = match ttl {
@@ -165,32 +170,39 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         ttl => now.saturating_add(ttl).min(i64::MAX as u64),
     };
     delete(&mut context.data, key);
+    // What is recorded is the value, not the payload's commands: each of those would name the key again.
+    context.data.store().building = true;
+    let built = build(context, key, commands);
+    context.data.store().building = false;
+    if let Err(fault) = built {
+        delete(&mut context.data, key);
+        return Err(fault);
+    }
+    if deadline != NEVER && deadline <= now {
+        // It was never there.
+        context.data.remove(key);
+    } else {
+        context.data.set_expiry(key, deadline);
+        context.data.effect_rebuild(key);
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+/// Runs the commands of a payload on `key`.
+fn build<'a>(context: &mut Context<'_>, key: &'a [u8], mut commands: Reader<'a>) -> Outcome {
     let mark = context.reply.bytes.len();
-    for mut command in commands {
+    let mut command = Vec::new();
+    while commands.effect(&mut command).map_err(|_| BAD_FORMAT)?.is_some() {
         command.get_mut(1).map(|place| *place = key).ok_or(BAD_FORMAT)?;
         let row = context
             .table
             .find(command[0])
             .filter(|(_, row)| row.flags.has(flag::WRITE) && row.accepts(command.len()));
-        let Some((_, row)) = row else {
-            delete(&mut context.data, key);
-            return Err(BAD_FORMAT);
-        };
+        let (_, row) = row.ok_or(BAD_FORMAT)?;
         let outcome = (row.handler)(context, &command);
         context.reply.bytes.truncate(mark);
-        if outcome.is_err() {
-            delete(&mut context.data, key);
-            return Err(BAD_FORMAT);
-        }
+        outcome.map_err(|_| BAD_FORMAT)?;
     }
-    if deadline != NEVER {
-        if deadline <= now {
-            delete(&mut context.data, key);
-        } else {
-            context.data.set_expiry(key, deadline);
-            context.data.effect(&[b"PEXPIREAT", key, deadline.to_string().as_bytes()]);
-        }
-    }
-    context.reply.ok();
     Ok(())
 }

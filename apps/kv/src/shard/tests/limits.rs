@@ -1,0 +1,110 @@
+//! Effects of commands on very many elements, and of very long keys, are read back.
+
+use super::recovery::dump;
+use super::*;
+use crate::journal::{self, EFFECTS, MOST_ARGUMENTS};
+
+/// A command in RESP.
+pub(super) fn encode(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// `count` elements of four bytes, sent to `key` by commands of a hundred thousand; for a sorted set each with its score.
+fn fill(bench: &mut Bench, client: ClientId, command: &str, key: &str, count: u32) {
+    let numbers: Vec<u32> = (0..count).collect();
+    for part in numbers.chunks(100_000) {
+        let mut text = Vec::new();
+        for number in part {
+            if command == "ZADD" {
+                text.push(number.to_string().into_bytes());
+            }
+            text.push(number.to_be_bytes().to_vec());
+        }
+        let mut words = vec![command.as_bytes(), key.as_bytes()];
+        words.extend(text.iter().map(Vec::as_slice));
+        bench.shard.feed(client, &encode(&words), bench.now);
+        assert!(bench.output(client).starts_with(':'));
+    }
+}
+
+/// Runs commands, and then replays what was recorded of them: how many keys are left.
+fn survives(prepare: &[(&str, &str, u32)], commands: &[&str]) -> usize {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    for &(command, key, count) in prepare {
+        fill(&mut bench, client, command, key, count);
+    }
+    for command in commands {
+        let reply = bench.ask(client, command);
+        assert!(!reply.starts_with('-') && !reply.is_empty(), "{command}: {reply}");
+    }
+    let record = bench.shard.journal().take().expect("there are effects");
+    let mut again = Bench::new();
+    again.shard.replay(1, &record, bench.now).expect("its own record");
+    again.shard.finish_recovery();
+    assert_eq!(again.shard.metrics().replay_skipped, 0);
+    assert!(dump(&again.shard) == dump(&bench.shard), "{commands:?}: the log gives another data set");
+    again.shard.keys()
+}
+
+#[test]
+fn pops_of_more_elements_than_an_effect_has_arguments_are_replayed() {
+    let count = MOST_ARGUMENTS as u32 + 70;
+    let many = MOST_ARGUMENTS + 60;
+    assert_eq!(survives(&[("SADD", "k", count)], &[&format!("SPOP k {many}")]), 1);
+    let pops = [format!("ZPOPMIN k {many}"), format!("ZMPOP 1 l MAX COUNT {many}")];
+    let sets = [("ZADD", "k", count), ("ZADD", "l", count)];
+    assert_eq!(survives(&sets, &[&pops[0], &pops[1]]), 2);
+    let pops = [format!("LPOP k {many}"), format!("LMPOP 1 l RIGHT COUNT {count}")];
+    let lists = [("RPUSH", "k", count), ("RPUSH", "l", count)];
+    assert_eq!(survives(&lists, &[&pops[0], &pops[1]]), 1);
+}
+
+#[test]
+fn an_effect_with_more_arguments_than_are_written_is_read() {
+    let numbers: Vec<[u8; 4]> = (0..MOST_ARGUMENTS as u32 + 10).map(u32::to_be_bytes).collect();
+    let mut effect: Vec<&[u8]> = vec![b"SADD", b"k"];
+    effect.extend(numbers.iter().map(<[u8; 4]>::as_slice));
+    let mut record = vec![EFFECTS];
+    journal::encode(&mut record, 0, &effect);
+    effect[0] = b"SREM";
+    effect.pop();
+    journal::encode(&mut record, 0, &effect);
+    let mut bench = Bench::new();
+    bench.shard.replay(1, &record, bench.now).expect("all its bytes are there");
+    bench.shard.finish_recovery();
+    let client = bench.connect();
+    assert_eq!(bench.ask(client, "SCARD k"), ":1\r\n");
+}
+
+#[test]
+fn a_payload_of_many_commands_is_recorded_as_the_value_that_it_builds() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    let mut payload = b"SIETCH1\x03".to_vec();
+    for number in 0..1000u32 {
+        journal::encode(&mut payload, 0, &[b"SADD", b"", &number.to_be_bytes()]);
+    }
+    let sum = payload.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    payload.extend_from_slice(&sum.to_le_bytes());
+    let key = vec![b'k'; 10_000];
+    bench.shard.feed(client, &encode(&[b"RESTORE", &key, b"0", &payload]), bench.now);
+    assert_eq!(bench.output(client), "+OK\r\n");
+    let recorded = bench.shard.journal().len();
+    assert!(recorded < 4 * key.len(), "{recorded} bytes for a value of {} bytes", payload.len());
+    let record = bench.shard.journal().take().expect("a value was built");
+    let mut again = Bench::new();
+    again.shard.replay(1, &record, bench.now).expect("its own record");
+    again.shard.finish_recovery();
+    assert_eq!(dump(&again.shard), dump(&bench.shard));
+}
