@@ -4,6 +4,8 @@
 //! 1. Timestamp (PAWS), then sequence number: what is old or out of the window is answered with an ACK, at most.
 //! 2. RST counts only with exactly the next expected number; SYN never; either of them in the window gets a challenge ACK.
 //! 3. The acknowledgement: new, duplicate, or out of range. If the flow is in trouble, `repair` takes it.
+//!    Before this step a segment changes nothing of the flow but the time of the last challenge ACK: a
+//!    sender that sees none of our packets gets no further.
 //! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
 //! 5. FIN, once all before it has arrived.
 //!
@@ -65,17 +67,22 @@ impl Engine {
         if !segment.has(ACK) {
             return;
         }
-        self.flows.cold[index].heard_at = self.now;
-        self.flows.cold[index].keepalive_probes = 0;
-        self.note_timestamp(index, segment);
         if self.flows.hot[index].state == State::SynReceived {
             if segment.ack != self.flows.hot[index].max {
                 self.reset_reply(index, segment.ack);
                 return;
             }
+            self.note_heard(index, segment);
             self.established(index, segment);
-        } else if !self.take_acknowledgement(index, segment) {
-            return;
+        } else {
+            if !self.acknowledges_plausibly(index, segment) {
+                self.challenge(index);
+                return;
+            }
+            self.note_heard(index, segment);
+            if !self.take_acknowledgement(index, segment) {
+                return;
+            }
         }
         self.hear_mark(index, segment, marked);
         self.take_payload(index, segment);
@@ -90,6 +97,10 @@ impl Engine {
         }
         let Some((value, _)) = segment.options.timestamps else {
             self.metrics.paws_drops += 1;
+            if segment.has(SYN) {
+                // Of a peer that has forgotten the connection: the answer makes it reset ours (RFC 5961 section 4.2).
+                self.challenge(index);
+            }
             return false;
         };
         let old = Seq(value).before(Seq(flow.ts_recent))
@@ -125,7 +136,9 @@ impl Engine {
     /// rate, or two peers that disagree would talk forever.
     fn answer_unacceptable(&mut self, index: usize, segment: &Segment<'_>) {
         if segment.length() > 0 && !segment.has(SYN) {
-            self.note_old_payload(index, segment);
+            if segment.has(ACK) && self.acknowledges_plausibly(index, segment) {
+                self.note_old_payload(index, segment);
+            }
             self.acknowledge_now(index);
         } else {
             self.challenge(index);
@@ -149,26 +162,36 @@ impl Engine {
         self.touch(index);
     }
 
-    fn note_timestamp(&mut self, index: usize, segment: &Segment<'_>) {
-        let flow = &mut self.flows.hot[index];
+    /// RFC 5961 section 5.2: whether the acknowledgement is one that the peer may send: of nothing that was never
+    /// sent, and no older than the largest window that it has announced.
+    fn acknowledges_plausibly(&self, index: usize, segment: &Segment<'_>) -> bool {
+        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let oldest = -i64::from(cold.largest_window.max(u32::from(flow.mss)));
+        !segment.ack.after(flow.max) && i64::from(segment.ack.distance(flow.una)) >= oldest
+    }
+
+    /// Notes that the peer lives, and its timestamp. The segment is acceptable, its acknowledgement included.
+    ///
+    /// RFC 7323 section 4.3 takes the timestamp of a segment that begins at or before our last acknowledgement. An
+    /// acknowledgement that is older than the last one brings none: its range is wide enough to be guessed, and a
+    /// timestamp from the future would have all true segments dropped as old.
+    fn note_heard(&mut self, index: usize, segment: &Segment<'_>) {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        cold.heard_at = self.now;
+        cold.keepalive_probes = 0;
         if let (true, Some((value, _))) = (flow.has(flag::TIMESTAMPS), segment.options.timestamps)
             && !segment.seq.after(flow.last_ack)
+            && !segment.ack.before(flow.una)
         {
             flow.ts_recent = value;
-            self.flows.cold[index].ts_recent_at = self.now;
+            cold.ts_recent_at = self.now;
         }
     }
 
-    /// Says whether the rest of the segment counts.
+    /// Takes a plausible acknowledgement. Says whether the rest of the segment counts.
     fn take_acknowledgement(&mut self, index: usize, segment: &Segment<'_>) -> bool {
-        let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
+        let flow = &self.flows.hot[index];
         let ahead = segment.ack.distance(flow.una);
-        let oldest = -i64::from(cold.largest_window.max(u32::from(flow.mss)));
-        // RFC 5961 section 5.
-        if segment.ack.after(flow.max) || i64::from(ahead) < oldest {
-            self.challenge(index);
-            return false;
-        }
         let window = u32::from(segment.window) << flow.snd_shift;
         let same_window = window == flow.wnd;
         let duplicate =

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::harness::{Host, SECOND, SERVER_PORT};
 use sietch_net::FlowId;
-use sietch_sim::segment::{ACK, FIN, Macs, Options, PSH, RST, SYN, Segment, icmp_error};
+use sietch_sim::segment::{ACK, CWR, ECE, FIN, Macs, Options, PSH, RST, SYN, Segment, icmp_error};
 
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
@@ -402,5 +402,75 @@ mod flood {
         wire.say(0, 0, ACK | PSH, b"hello");
         let flow = wire.host.accepted()[0];
         assert_eq!(wire.host.read_all(flow), b"hello");
+    }
+}
+
+/// Segments of somebody who knows the ports and sees nothing: whatever else they carry, an acknowledgement that the
+/// peer cannot have sent makes them count for nothing.
+mod guessed {
+    use super::*;
+
+    const STAMP: u32 = 5000;
+    const FUTURE: u32 = 2_000_000_000;
+
+    /// A connection with timestamps, ranges and ECN, which has carried 100 bytes each way.
+    fn wire() -> (Wire, FlowId) {
+        let (mut wire, _) = Wire::connected();
+        wire.peer.set_port(5556);
+        let stamps = Some((STAMP, 0));
+        let options =
+            Options { mss: Some(1000), sack_permitted: true, timestamps: stamps, ..Options::default() };
+        wire.put(SYN | ECE | CWR, wire.iss, 0, &options, &[]);
+        wire.irs = Segment::decode(&wire.frames()[0]).expect("a SYN is answered").seq;
+        wire.stamped(0, 0, ACK | PSH, STAMP, &[7; 100]);
+        let flow = *wire.host.accepted().last().expect("the handshake is complete");
+        wire.host.engine.send(flow, &[8; 100]);
+        while wire.host.poll(wire.now) {}
+        wire.stamped(100, 100, ACK, STAMP + 1, &[]);
+        assert_eq!(wire.host.read_all(flow), [7; 100]);
+        wire.host.engine.set_keepalive(flow, Some(100 * SECOND));
+        wire.frames();
+        (wire, flow)
+    }
+
+    impl Wire {
+        fn stamped(&mut self, at: u32, acknowledged: u32, flags: u8, value: u32, payload: &[u8]) {
+            let options = Options { timestamps: Some((value, 0)), ..Options::default() };
+            let (seq, ack) = (self.iss.wrapping_add(1 + at), self.irs.wrapping_add(1 + acknowledged));
+            self.put(flags, seq, ack, &options, payload);
+        }
+    }
+
+    #[test]
+    fn segments_with_an_impossible_acknowledgement_change_nothing() {
+        let (mut wire, flow) = wire();
+        let before = wire.host.engine.flow_info(flow).expect("it lives");
+        let acknowledged = [101, 200, 1 << 20, 1 << 31, 0u32.wrapping_sub(1 << 20)];
+        // Before the next byte, overlapping it, at it, beyond it.
+        for at in [40u32, 0, 100, 150] {
+            for ack in acknowledged {
+                for flags in [ACK, ACK | PSH, ACK | PSH | ECE, ACK | PSH | CWR, ACK | FIN] {
+                    wire.now += SECOND / 10;
+                    wire.window = 1;
+                    let payload = if flags & PSH != 0 { &[9; 80][..] } else { &[] };
+                    wire.stamped(at, ack, flags, FUTURE, payload);
+                    for frame in wire.frames() {
+                        let answer = Segment::decode(&frame).expect("what it sends is legal");
+                        let options = answer.read_options();
+                        assert_eq!(answer.flags, ACK, "no echo of marks");
+                        assert_eq!(options.blocks, 0, "no duplicate is reported");
+                        assert_eq!(options.timestamps.map(|stamps| stamps.1), Some(STAMP + 1));
+                    }
+                }
+            }
+        }
+        let after = wire.host.engine.flow_info(flow).expect("it lives");
+        assert!(after.silence >= 9 * SECOND, "it was taken for a sign of life: {} ns", after.silence);
+        let silence = before.silence;
+        assert_eq!(sietch_net::FlowInfo { silence, since_sent: before.since_sent, ..after }, before);
+        // The peer itself is heard.
+        wire.window = 8000;
+        wire.stamped(100, 100, ACK | PSH, STAMP + 10_000, b"alive");
+        assert_eq!(wire.host.read_all(flow), b"alive");
     }
 }
