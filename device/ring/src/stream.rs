@@ -48,7 +48,7 @@ pub use layout::{Geometry, MAGIC, Names};
 #[cfg(not(loom))]
 pub use lock::{after_fork, confine, lives, own as thread};
 #[cfg(not(loom))]
-pub use memory::{AttachError, Memory, mark_served};
+pub use memory::{AttachError, Memory, look_at_overcommit, mark_served};
 #[cfg(not(loom))]
 pub use private::{OPTIONS_OFFSET, Private, STATE_OFFSET, flag, option, state};
 #[cfg(not(loom))]

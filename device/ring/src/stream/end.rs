@@ -114,6 +114,11 @@ impl End {
         self.common.address.as_ptr().wrapping_add(HEADER + direction * self.geometry.area() + (1 << log2))
     }
 
+    /// Whether the region of `1 << log2` bytes of the direction that this end produces can be written to.
+    pub(super) fn reserve(&self, log2: u8) -> bool {
+        self.common.reserve(HEADER + self.index * self.geometry.area() + (1 << log2), 1 << log2)
+    }
+
     /// Bytes that can be read now.
     #[inline]
     pub fn readable(&self) -> usize {
@@ -149,6 +154,11 @@ impl End {
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
         let used = published.saturating_sub(head.max(since));
         (1_u64 << log2).saturating_sub(used) as usize
+    }
+
+    /// Bytes of the largest region that this end may write into.
+    pub fn most_sent(&self) -> usize {
+        1 << Send::largest(self)
     }
 
     /// Whether `poll(2)` would call it writable: a quarter of the ring is free, or it may still grow without asking.

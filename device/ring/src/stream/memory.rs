@@ -3,15 +3,39 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::layout::{Common, Direction, Geometry, MAGIC, Names, PRIVATE, Producer, moved, tail};
+use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, Producer, moved, tail};
 use super::private::{Private, flag};
 
 /// Nothing about the size may change: a mapping of it never faults.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Whether a page of a memfd can be refused when it is first touched, which is SIGBUS: with `vm.overcommit_memory=2` the kernel counts it then. 0 if
+/// nobody has looked.
+static REFUSES_PAGES: AtomicU8 = AtomicU8::new(0);
+
+/// Where the kernel says how it counts memory (`vm.overcommit_memory`); 2 is a limit for what is promised.
+const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
+
+/// Looks once whether pages have to be reserved before they are touched. To be called while files may be opened.
+pub fn look_at_overcommit() -> bool {
+    match REFUSES_PAGES.load(Relaxed) {
+        0 => {
+            let mut mode = [0_u8; 1];
+            let strict = rustix::fs::open(OVERCOMMIT, OFlags::RDONLY.union(OFlags::CLOEXEC), Mode::empty())
+                .and_then(|file| rustix::io::read(&file, &mut mode))
+                .is_ok_and(|_| mode == *b"2");
+            REFUSES_PAGES.store(if strict { 2 } else { 1 }, Relaxed);
+            strict
+        }
+        known => known == 2,
+    }
+}
 
 /// Why an end cannot be attached to.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +79,14 @@ impl Memory {
         head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         head[8..12].copy_from_slice(&sizes.to_ne_bytes());
         write(&common, 0, &head)?;
+        if look_at_overcommit() {
+            // What a direction begins with is there before anybody writes; each larger region is asked for by its writer ([`Mapped::reserve`]).
+            for direction in 0..2 {
+                let at = HEADER + direction * geometry.area() + (1 << geometry.smallest);
+                let bytes = 1_u64 << geometry.smallest;
+                rustix::fs::fallocate(&common, FallocateFlags::KEEP_SIZE, at as u64, bytes)?;
+            }
+        }
         let [first, second] = names;
         let private = [private(0, sizes, first, start)?, private(1, sizes, second, start)?];
         Ok(Self { common, private })
@@ -149,10 +181,50 @@ impl Mapped {
     }
 }
 
+impl Mapped {
+    /// Makes the pages of a part be there, where the kernel could refuse them when they are touched. False: there is no memory for them.
+    pub fn reserve(&self, from: usize, length: usize) -> bool {
+        REFUSES_PAGES.load(Relaxed) != 2 || self.populate(from, length)
+    }
+
+    fn populate(&self, from: usize, length: usize) -> bool {
+        if from.checked_add(length).is_none_or(|end| end > self.length) {
+            return false;
+        }
+        let start = self.address.as_ptr().wrapping_add(from);
+        // SAFETY: a part of the mapping, whose content stays as it is.
+        let answer = unsafe { madvise(start.cast(), length, Advice::LinuxPopulateWrite) };
+        // Kernels before 5.14 do not know it.
+        matches!(answer, Ok(()) | Err(rustix::io::Errno::INVAL))
+    }
+}
+
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the range came from `mmap` and this is its only owner; borrows of it end before.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_cannot_be_had_are_refused_before_they_are_touched() {
+        let page = 4096;
+        let file = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).expect("a memfd");
+        rustix::fs::ftruncate(&file, 2 * page as u64).expect("a size");
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        // SAFETY: the kernel chooses an address range that is not in use.
+        let address = unsafe { mmap(std::ptr::null_mut(), 4 * page, protection, MapFlags::SHARED, &file, 0) };
+        // Longer than the file: a touch behind its end is SIGBUS, as one of a page that the kernel refuses.
+        let address = NonNull::new(address.expect("a mapping").cast()).expect("an address");
+        let mapped = Mapped { address, length: 4 * page };
+        assert!(mapped.populate(0, 2 * page));
+        assert!(!mapped.populate(page, 2 * page));
+        assert!(!mapped.populate(3 * page, 2 * page), "behind the mapping");
+        assert_eq!(rustix::fs::fstat(&file).expect("a status").st_blocks, 16, "two pages are there");
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Send<'a> {
     }
 
     /// The largest region that this end may use.
-    fn largest(end: &End) -> u8 {
+    pub(super) fn largest(end: &End) -> u8 {
         match end.private().send_limit.load(Ordering::Relaxed) {
             0 => end.geometry.largest,
             limit => {
@@ -99,6 +99,11 @@ impl<'a> Send<'a> {
             self.log2 < EAGER_LOG2 || sending.full_at.swap(self.head, Ordering::Relaxed) == self.head;
         let log2 = if larger { self.log2 + 1 } else { EAGER_LOG2 };
         if log2 == self.log2 || log2 > Self::largest(self.end) || !Self::is_free(self.end, log2, self.head) {
+            return;
+        }
+        if !self.end.reserve(log2) {
+            // This region has to do from now on, and who polls is not to be told of room that will not come.
+            self.end.private().send_limit.store(u32::from(self.log2), Ordering::Relaxed);
             return;
         }
         self.publish();
