@@ -20,6 +20,9 @@ use crate::{descriptor, options, real, send, wait};
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
 
+/// Most bytes that Linux takes from the file before it hands them to the socket: a pipe of 16 pages.
+const PIECE: usize = 16 << 12;
+
 /// `sendfile(2)`.
 ///
 /// # Safety
@@ -118,8 +121,9 @@ fn step(
         if is_doubtful(end) && !has_bytes(from, at)? {
             return Ok(0);
         }
-        if send::may_send(out, end, most, 0)? {
-            return into_nothing(end, from, at, most);
+        // Linux raises SIGPIPE here even if a piece before this one was sent.
+        if let Some(taken) = send::may_send(out, end, most.min(PIECE), 0)? {
+            return into_nothing(from, at, taken);
         }
         if sleep::set_up(end) {
             let moved = match end.send() {
@@ -179,15 +183,22 @@ fn has_bytes(from: c_int, at: Option<off_t>) -> Result<bool, Errno> {
     Ok(read_into(from, &vectors, Some(at))? != 0)
 }
 
-/// The other is gone: the file is read all the same, into free space of the ring that is never published.
-fn into_nothing(end: &End, from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
-    let Some(mut send) = end.send() else { return Err(libc::EINTR) };
-    let [(to, room), _] = send.space();
-    let now = most.min(room);
-    let vectors =
-        [libc::iovec { iov_base: to.cast(), iov_len: now }, libc::iovec { iov_base: to.cast(), iov_len: 0 }];
-    // No room at all: as if all of it had been read.
-    if now == 0 { Ok(most) } else { read_into(from, &vectors, at) }
+/// The other is gone: the file is read all the same, and what was read is dropped.
+fn into_nothing(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
+    let mut dropped = [0_u8; 4096];
+    let to = dropped.as_mut_ptr();
+    let mut done = 0;
+    while done < most {
+        let now = (most - done).min(dropped.len());
+        let vectors = [now, 0].map(|bytes| libc::iovec { iov_base: to.cast(), iov_len: bytes });
+        match read_into(from, &vectors, at.map(|at| at + done as off_t)) {
+            Ok(0) => break,
+            Ok(bytes) => done += bytes,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// Where a file is read next.
@@ -212,7 +223,7 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
             }
             read
         }
-        // SAFETY: the vectors are free space of the ring, which is this thread's while it holds the lock.
+        // SAFETY: the vectors are the caller's: free space of the ring, whose lock it holds, or a buffer of its own.
         None => unsafe { sys::ask(libc::SYS_readv, [signed(from), first, 2, 0, 0, 0]) },
         // SAFETY: as above.
         Some(at) => unsafe { sys::ask(libc::SYS_preadv, [signed(from), first, 2, at as usize, 0, 0]) },

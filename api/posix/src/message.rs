@@ -6,12 +6,13 @@
 //!    ([`adopt::received`]).
 
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Release;
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 
 use crate::adopt;
 use crate::data::{Found, find, vectors};
-use crate::sys::{self, Outcome};
+use crate::sys::{self, Errno, Outcome};
 use crate::{context, real, receive, send, socket};
 
 /// `sendmsg(2)`.
@@ -78,9 +79,12 @@ pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
         // SAFETY: the caller's.
         let sent = sys::outcome_of(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
         message.msg_len = sent as c_uint;
-        Ok(sent)
+        // SAFETY: the caller's: `sendmsg` has read the same vectors.
+        let vectors = unsafe { vectors(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen, libc::EMSGSIZE) };
+        // Behind a message that was sent in part the next one would leave a gap.
+        Ok(sent < vectors.and_then(receive::total)?)
     };
-    sys::give_int(each(count, send, |_| false))
+    sys::give_int(each(count, send).0)
 }
 
 /// `recvmmsg(2)`. The time-out is looked at after each message, as the kernel does.
@@ -127,29 +131,37 @@ pub unsafe fn recvmmsg(
         // SAFETY: the caller's.
         let got = sys::outcome_of(unsafe { recvmsg(fd, &raw mut message.msg_hdr, waiting | later) })?;
         message.msg_len = got as c_uint;
-        Ok(got)
+        Ok(until.is_some_and(|until| sys::now() >= until))
     };
-    sys::give_int(each(count, receive, |_| until.is_some_and(|until| sys::now() >= until)))
+    let (answer, ended) = each(count, receive);
+    // Linux's do_recvmmsg() keeps an error that came behind some messages for the next call.
+    if let (Some(errno), Found::Stream(held)) = (ended.filter(|errno| *errno != libc::EAGAIN), find(fd))
+        && let Some(end) = held.end()
+    {
+        end.private().error.store(errno.cast_unsigned(), Release);
+    }
+    sys::give_int(answer)
 }
 
-/// Goes through messages until one fails: how many were done, or the error of the first.
-fn each(count: c_uint, mut act: impl FnMut(usize) -> Outcome, stop: impl Fn(usize) -> bool) -> Outcome {
+/// Goes through messages until `act` says that it is enough, or one fails: how many were done, or the error of the first; and the error of a
+/// later one.
+fn each(count: c_uint, mut act: impl FnMut(usize) -> Result<bool, Errno>) -> (Outcome, Option<Errno>) {
     let before = sys::errno();
     let mut done = 0;
     while done < (count as usize).min(crate::data::VECTORS) {
         match act(done) {
-            Ok(bytes) => {
+            Ok(enough) => {
                 done += 1;
-                if stop(bytes) {
+                if enough {
                     break;
                 }
             }
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => {
+            Err(errno) if done == 0 => return (Err(errno), None),
+            Err(errno) => {
                 sys::set_errno(before);
-                break;
+                return (Ok(done), Some(errno));
             }
         }
     }
-    Ok(done)
+    (Ok(done), None)
 }

@@ -3,7 +3,8 @@
 //! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A blocking call sleeps for room until everything is
 //!    in, one that may not sleep answers how much was.
 //! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with SIGPIPE; after the other's close
-//!    one write succeeds (its bytes are what the reset answers), then EPIPE.
+//!    one write succeeds (its bytes are what the reset answers), then EPIPE. That write takes no more than Linux's buffers would
+//!    ([`TAKEN_BY_NOBODY`]), so that a program that sends much hears of it.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -16,6 +17,10 @@ use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
 use crate::{history, options, wait};
+
+/// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what came meanwhile after 16 buffers of 32 KiB,
+/// and finds the reset.
+const TAKEN_BY_NOBODY: usize = 16 << 15;
 
 /// Copies what fits, beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
 ///
@@ -56,8 +61,11 @@ pub fn broken(flags: c_int) -> Errno {
     libc::EPIPE
 }
 
-/// Why nothing may be sent, or that the other is gone and these bytes go nowhere (`Ok(true)`).
-pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<bool, Errno> {
+/// Why nothing may be sent, or that the other is gone: then this many of the bytes are taken, and go nowhere.
+///
+/// # Errors
+/// As `send(2)`.
+pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<Option<usize>, Errno> {
     let private = end.private();
     if end.is_worth_asking() {
         sleep::ask_whether_gone(fd, end);
@@ -69,7 +77,7 @@ pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<boo
                 Some(errno) => Err(errno),
                 None => Err(broken(flags)),
             },
-            _ => Ok(false),
+            _ => Ok(None),
         };
     }
     if now & flag::SHUT_WR != 0 {
@@ -85,18 +93,19 @@ pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<boo
         };
     }
     if length == 0 {
-        return Ok(true);
+        return Ok(Some(0));
     }
     // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got FIN).
     if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
+        let taken = length.min(TAKEN_BY_NOBODY).min(end.most_sent());
         // It may be there still, without ears, and then hears the same from its kernel.
-        private.lost.store(u32::try_from(length).unwrap_or(u32::MAX), Relaxed);
+        private.lost.store(u32::try_from(taken).unwrap_or(u32::MAX), Relaxed);
         end.reset();
         if now & flag::HUNG_UP == 0 {
             sleep::ring(fd, end, end.ring_for_data());
         }
         private.error.store(libc::EPIPE.cast_unsigned(), Release);
-        return Ok(true);
+        return Ok(Some(taken));
     }
     private.take_error();
     Err(broken(flags))
@@ -131,9 +140,9 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
     }
     loop {
         let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
-        match may_send(fd, end, length, quietly) {
-            Ok(false) => {}
-            Ok(true) => return Ok(length),
+        match may_send(fd, end, length - done, quietly) {
+            Ok(None) => {}
+            Ok(Some(taken)) => return Ok(done + taken),
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
