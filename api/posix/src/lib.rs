@@ -24,6 +24,7 @@ pub mod end;
 pub mod exec;
 pub mod file;
 pub mod history;
+pub mod load;
 pub mod local;
 pub mod message;
 pub mod options;

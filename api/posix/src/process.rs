@@ -9,7 +9,7 @@ use std::ffi::c_int;
 
 use sietch_ring::stream;
 
-use crate::{adopt, context, descriptor, exec, real, renewal, sys};
+use crate::{adopt, context, descriptor, exec, load, real, renewal, sys};
 
 extern "C" fn parent() {
     renewal::before_fork();
@@ -26,6 +26,7 @@ extern "C" fn child() {
 pub fn begin() {
     real::resolve();
     crate::wait::signals::resolve();
+    load::resolve();
     context::begin();
     exec::begin();
     if context::get().is_some() {
