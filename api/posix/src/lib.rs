@@ -16,6 +16,7 @@ pub mod adopt;
 pub mod apart;
 pub mod borrowed;
 pub mod build;
+pub mod bypass;
 pub mod confined;
 pub mod context;
 pub mod data;

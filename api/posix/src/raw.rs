@@ -1,8 +1,13 @@
 //! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to the kernel.
+//!
+//! io_uring would work on placeholders. Under Sietch it is not there, as with a kernel that is built without it: programs that have another
+//! way take that (libuv, and so Node and uvloop). liburing makes its system calls itself and does not come here.
 
 use std::ffi::{c_int, c_long, c_uint};
 
-use crate::{accept, confined, data, descriptor, exec, file, message, options_of, process, socket, sys};
+use crate::{
+    accept, confined, context, data, descriptor, exec, file, message, options_of, process, socket, sys,
+};
 
 /// `syscall(2)`.
 ///
@@ -65,6 +70,7 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_exit_group => process::exit(int(0)),
             libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
             libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
+            libc::SYS_io_uring_setup if context::get().is_some() => sys::give_int(Err(libc::ENOSYS)),
             _ => return sys::give(sys::ask(number, a)) as c_long,
         }
     };

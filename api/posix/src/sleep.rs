@@ -19,7 +19,7 @@ use crate::end::{End, PEER_IS_DEAF, Want, flag, state};
 use crate::sys::{self, Errno};
 use crate::table::{self, Held};
 use crate::wait::{self, Spun, signals};
-use crate::{borrowed, descriptor};
+use crate::{borrowed, bypass, descriptor};
 
 /// Longest sleep where another sleeper may take the byte that was meant for this one.
 const SLICE: u64 = 20_000_000;
@@ -34,7 +34,7 @@ const DEAF_SLICE: u64 = 2_000_000;
 const PATIENCE: u32 = 4;
 
 /// Bytes to write at once: more sleepers than that wake one another.
-const BELLS: [u8; 16] = [0; 16];
+const BELLS: [u8; 16] = [bypass::BELL; 16];
 
 /// Writes `count` bytes for the sleepers at the other end.
 #[inline]
@@ -329,7 +329,10 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
             ask_whether_gone(fd, end);
             Ok(false)
         }
-        Ok(_) => Ok(true),
+        Ok(_) => {
+            bypass::judge(fd, end, &byte);
+            Ok(true)
+        }
         // Somebody has set O_NONBLOCK by a way that we did not see.
         Err(libc::EAGAIN) => {
             sleep_in_poll(fd, end, Rest { want: Want::Data, deadline: None, restart: true }, false)
@@ -376,7 +379,10 @@ fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool) -> Result<bool, E
             ask_whether_gone(fd, end);
             Ok(false)
         }
-        Ok(_) => Ok(true),
+        Ok(_) => {
+            bypass::judge(fd, end, &byte);
+            Ok(true)
+        }
         Err(_) => Ok(false),
     }
 }
@@ -388,6 +394,11 @@ fn drain(fd: c_int, held: &Held, end: &End) {
         return;
     }
     let mut bytes = [0; 64];
-    while matches!(sys::receive(fd, &mut bytes, libc::MSG_DONTWAIT), Ok(64)) {}
+    while let Ok(taken) = sys::receive(fd, &mut bytes, libc::MSG_DONTWAIT) {
+        bypass::judge(fd, end, bytes.get(..taken).unwrap_or_default());
+        if taken < bytes.len() {
+            break;
+        }
+    }
     held.drained.store(rung, Relaxed);
 }

@@ -26,6 +26,7 @@ use sietch_ring::stream::{Edge, End, Want, flag, state};
 
 use super::interest::{Body, What, bit};
 use super::nested;
+use crate::bypass;
 use crate::sleep::ask_whether_gone;
 use crate::sys;
 use crate::table::{self, Description, Held};
@@ -199,7 +200,9 @@ pub fn take_bells(fd: c_int, description: &Description, end: &End, keep: u32) {
     let mut kept = keep;
     while left != 0 {
         let wanted = left.min(bytes.len());
-        match sys::receive(fd, &mut bytes[..wanted], libc::MSG_DONTWAIT) {
+        let taken = sys::receive(fd, &mut bytes[..wanted], libc::MSG_DONTWAIT);
+        bypass::judge(fd, end, bytes.get(..taken.unwrap_or(0)).unwrap_or_default());
+        match taken {
             Ok(got) if got == wanted => left -= got,
             _ => {
                 // All gone: others have taken some.
