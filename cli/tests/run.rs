@@ -244,6 +244,24 @@ fn what_cannot_be_published_is_said_before_the_program_starts() {
 }
 
 #[test]
+fn a_program_with_liburing_is_warned_about_and_runs() {
+    let Some(place) = Place::new("liburing") else { return };
+    let library = ["-shared", "-fPIC", "-Wl,-soname,liburing.so.2", "-o", "liburing.so.2"];
+    assert!(place.compile("uring.c", "int ring(void) { return 5; }", &library));
+    let linked = ["-L.", "-l:liburing.so.2", "-Wl,-rpath,$ORIGIN", "-o", "rings"];
+    assert!(place.compile("rings.c", "int ring(void); int main(void) { return ring(); }", &linked));
+    let program = place.path("rings");
+    let script = place.program("script", format!("#!{program}\n").as_bytes());
+    for started in [&program, &script] {
+        let output = place.output(&["--", started]);
+        assert_eq!(output.status.code(), Some(5), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(&program) && said.contains("liburing") && said.contains("LOADED"), "{said}");
+    }
+    assert!(!text(&place.output(&["--", "true"]).stderr).contains("liburing"));
+}
+
+#[test]
 fn what_cannot_be_served_is_named_and_runs_only_when_told_to() {
     let Some(place) = Place::new("unfit") else { return };
     // A static program, if the C library can be linked so.

@@ -1,5 +1,5 @@
-//! Reads of an ELF file what decides whether a library can be loaded into it: word size, machine, loader, and whether the Go
-//! tool chain made it.
+//! Reads of an ELF file what decides whether a library can be loaded into it: word size, machine, loader, whether the Go
+//! tool chain made it, and which libraries it names itself.
 //!
 //! 1. The file is foreign bytes: each number in it is checked against a limit before anything is read by it, offsets are added with a check for
 //!    overflow, and nothing is read twice. What does not fit is [`ElfError::Damaged`], with the part that is.
@@ -37,7 +37,19 @@ const DATA: u64 = 1 << 16;
 /// What `go version` looks for.
 const GO_WORDS: &[u8] = b"\xff Go buildinf:";
 
+/// Bytes of the dynamic section that are looked at, and names of libraries: programs have some dozen.
+const DYNAMIC: u64 = 1 << 14;
+const LIBRARIES: usize = 256;
+
+/// Bytes of a library's name that are looked at.
+const LIBRARY_NAME: usize = 64;
+
+const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 const PF_W: u32 = 2;
@@ -142,6 +154,8 @@ struct Segment {
     kind: u32,
     flags: u32,
     offset: u64,
+    /// Where it is in memory.
+    address: u64,
     bytes: u64,
 }
 
@@ -159,6 +173,7 @@ fn segments(source: &(impl Source + ?Sized), header: &[u8]) -> Option<Vec<Segmen
             kind: u32_at(entry, 0)?,
             flags: u32_at(entry, 4)?,
             offset: u64_at(entry, 8)?,
+            address: u64_at(entry, 16)?,
             bytes: u64_at(entry, 32)?,
         })
     };
@@ -177,6 +192,28 @@ fn loader(source: &(impl Source + ?Sized), segment: &Segment) -> Option<Vec<u8>>
     // Linux reads up to the first zero too.
     name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
     Some(name)
+}
+
+/// Whether a program of this machine names a library whose name begins so (`DT_NEEDED`). What cannot be read names none.
+pub fn needs(source: &(impl Source + ?Sized), library: &str) -> bool {
+    let header = source.read(0, 64);
+    let Some(segments) = segments(source, &header) else { return false };
+    let Some(dynamic) = segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else { return false };
+    let table = source.read(dynamic.offset, usize::try_from(dynamic.bytes.min(DYNAMIC)).unwrap_or(0));
+    let entries = || {
+        let entry = |entry: &[u8]| Some((u64_at(entry, 0)?, u64_at(entry, 8)?));
+        table.chunks_exact(16).filter_map(entry).take_while(|(tag, _)| *tag != DT_NULL)
+    };
+    let Some((_, texts)) = entries().find(|(tag, _)| *tag == DT_STRTAB) else { return false };
+    let inside = |segment: &&Segment| {
+        segment.kind == PT_LOAD && texts.checked_sub(segment.address).is_some_and(|into| into < segment.bytes)
+    };
+    let Some(holder) = segments.iter().find(inside) else { return false };
+    let Some(texts) = holder.offset.checked_add(texts - holder.address) else { return false };
+    let names = entries().filter(|(tag, _)| *tag == DT_NEEDED).take(LIBRARIES);
+    names
+        .filter_map(|(_, at)| texts.checked_add(at))
+        .any(|at| source.read(at, LIBRARY_NAME).starts_with(library.as_bytes()))
 }
 
 fn has_go(source: &(impl Source + ?Sized), segment: &Segment) -> bool {

@@ -105,24 +105,31 @@ fn executable(file: &Path) -> Result<(), RunError> {
 /// # Errors
 /// [`RunError::Damaged`]: an ELF file that cannot be started.
 pub fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unfit>, RunError> {
+    let Some((file, open)) = target(file, path) else { return Ok(None) };
+    match elf::facts(&open) {
+        Ok(facts) => Ok(unfit(&facts).or_else(|| gains_privileges(&open).then_some(Unfit::Privileged))),
+        Err(ElfError::NotElf) => Ok(None),
+        Err(cause) => Err(RunError::Damaged { path: file, cause }),
+    }
+}
+
+/// The program that starting `file` starts, if it names liburing among its libraries, whose system calls are its own.
+pub fn imports_liburing(file: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    target(file, path).filter(|(_, open)| elf::needs(open, "liburing")).map(|(file, _)| file)
+}
+
+/// The file itself, or the interpreter of a script. None: it cannot be read, or nothing can be said of it.
+fn target(file: &Path, path: Option<&OsStr>) -> Option<(PathBuf, File)> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPT_DEPTH {
-        let Ok(open) = File::open(&file) else { return Ok(None) };
+        let open = File::open(&file).ok()?;
         let line = open.read(0, SCRIPT_LINE);
-        if line.starts_with(b"#!") {
-            match interpreter(&line, path) {
-                Some(next) => file = next,
-                None => return Ok(None),
-            }
-            continue;
+        if !line.starts_with(b"#!") {
+            return Some((file, open));
         }
-        return match elf::facts(&open) {
-            Ok(facts) => Ok(unfit(&facts).or_else(|| gains_privileges(&open).then_some(Unfit::Privileged))),
-            Err(ElfError::NotElf) => Ok(None),
-            Err(cause) => Err(RunError::Damaged { path: file, cause }),
-        };
+        file = interpreter(&line, path)?;
     }
-    Ok(None)
+    None
 }
 
 fn unfit(facts: &elf::Facts) -> Option<Unfit> {

@@ -170,3 +170,64 @@ proptest! {
         let _ = has_go_note(&noise);
     }
 }
+
+/// A program with a dynamic section that names these libraries.
+fn linked(libraries: &[&str]) -> Vec<u8> {
+    let mut file = vec![0; 64 + 2 * PROGRAM_HEADER];
+    let (mut texts, mut entries) = (vec![0], Vec::new());
+    for library in libraries {
+        entries.push((DT_NEEDED, texts.len() as u64));
+        texts.extend_from_slice(library.as_bytes());
+        texts.push(0);
+    }
+    let base = 0x40_0000_u64;
+    entries.push((DT_STRTAB, base + file.len() as u64));
+    entries.push((DT_NULL, 0));
+    let at = (file.len() + texts.len()) as u64;
+    file.extend_from_slice(&texts);
+    for (tag, value) in &entries {
+        file.extend_from_slice(&tag.to_le_bytes());
+        file.extend_from_slice(&value.to_le_bytes());
+    }
+    let whole = file.len() as u64;
+    let segments = [(PT_LOAD, 0, base, whole), (PT_DYNAMIC, at, base + at, 16 * entries.len() as u64)];
+    for (index, (kind, offset, address, bytes)) in segments.into_iter().enumerate() {
+        let entry = 64 + index * PROGRAM_HEADER;
+        put(&mut file, entry, &kind.to_le_bytes());
+        put(&mut file, entry + 8, &offset.to_le_bytes());
+        put(&mut file, entry + 16, &address.to_le_bytes());
+        put(&mut file, entry + 32, &bytes.to_le_bytes());
+    }
+    put(&mut file, 0, b"\x7fELF\x02\x01\x01");
+    put(&mut file, 18, &OWN_MACHINE.unwrap_or(62).to_le_bytes());
+    put(&mut file, 32, &64_u64.to_le_bytes());
+    put(&mut file, 54, &56_u16.to_le_bytes());
+    put(&mut file, 56, &2_u16.to_le_bytes());
+    file
+}
+
+#[test]
+fn libraries_that_a_program_names_are_found() {
+    assert!(needs(&linked(&["libc.so.6", "liburing.so.2"])[..], "liburing"));
+    assert!(!needs(&linked(&["libc.so.6", "libnot-liburing.so"])[..], "liburing"));
+    assert!(!needs(&linked(&[])[..], "liburing"));
+    let own = File::open("/proc/self/exe").unwrap();
+    assert!(needs(&own, "libc.so") && !needs(&own, "liburing"));
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_dynamic_section_names_nothing_and_harms_nobody(
+        cut in 0_usize..400,
+        changes in prop::collection::vec((0_usize..400, any::<u8>()), 0..12),
+    ) {
+        let mut file = linked(&["liburing.so.2"]);
+        file.truncate(cut);
+        for (at, byte) in changes {
+            if let Some(to) = file.get_mut(at) {
+                *to = byte;
+            }
+        }
+        let _ = needs(&file[..], "liburing");
+    }
+}
