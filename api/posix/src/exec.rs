@@ -7,7 +7,9 @@
 //! 2. An environment that names `SIETCH_SOCKETS` is left as it is, empty value included: whoever wrote it knew what he did (`sietch run` in a
 //!    program under Sietch; or one that wants out). One without it was made anew: it gets the variables, and the library before whatever
 //!    its `LD_PRELOAD` names.
-//! 3. The longer list lies in pages of its own, so that no allocator's lock is taken between fork and exec. If exec fails, they are given back.
+//! 3. What is started may be for another C library, which would refuse to start with this one: musl's loader ends it with status 127. So the
+//!    target's loader decides ([`target`]). Where it cannot load the library, the environment goes there without it; other libraries stay.
+//! 4. The other list lies in pages of its own, so that no allocator's lock is taken between fork and exec. If exec fails, they are given back.
 //!
 //! `execl` and `execle` are not seen: their arguments cannot be passed on without being counted. They take the process's own environment, or a list that
 //! the program wrote out.
@@ -24,6 +26,7 @@ use sietch_protocol::socket_service::{
 
 use crate::sys::{self, Errno};
 use crate::{context, real};
+use target::Named;
 
 /// A list of texts that ends with a null pointer: what exec takes.
 pub type List = *const *const c_char;
@@ -90,14 +93,14 @@ pub fn begin() {
     SPAWN.store(real::look_up("posix_spawn\0"), Release);
     SPAWN_BY_NAME.store(real::look_up("posix_spawnp\0"), Release);
     let Some(library) = own_file() else { return };
-    if context::get().is_none() {
-        return;
-    }
     let _ = KEPT.get_or_init(|| {
         let mut kept = Kept { carried: [const { Text::new() }; CARRIED.len()], library: Text::new() };
-        for (text, name) in kept.carried.iter_mut().zip(CARRIED) {
-            if let Some(value) = context::variable(name) {
-                text.set(name, value);
+        // Without a service the library does nothing, but is in the way of other C libraries all the same.
+        if context::get().is_some() {
+            for (text, name) in kept.carried.iter_mut().zip(CARRIED) {
+                if let Some(value) = context::variable(name) {
+                    text.set(name, value);
+                }
             }
         }
         kept.library.set(PRELOAD, library);
@@ -134,13 +137,20 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// What the program is to get in place of `given`.
+    /// What the program that `named` leads to is to get in place of `given`.
     ///
     /// # Safety
-    /// `given` is null or a list of texts.
-    pub unsafe fn of(given: List) -> Self {
+    /// `given` is null or a list of texts; `named` as for [`target::takes_the_library`].
+    pub unsafe fn of(given: List, named: Named) -> Self {
+        let Some(kept) = KEPT.get() else { return Self::same(given) };
         // SAFETY: the caller's.
-        KEPT.get().map_or(Self::same(given), |kept| unsafe { Self::with(kept, given) })
+        unsafe {
+            if !target::takes_the_library(named) {
+                return Self::without(kept, given);
+            }
+            // The first one is the service's socket.
+            if kept.carried[0].get().is_some() { Self::with(kept, given) } else { Self::same(given) }
+        }
     }
 
     const fn same(list: List) -> Self {
@@ -203,10 +213,82 @@ impl Environment {
         Self { list: list.as_ptr(), pages, bytes }
     }
 
+    /// `given` without the library.
+    ///
+    /// # Safety
+    /// As [`Self::of`].
+    unsafe fn without(kept: &Kept, given: List) -> Self {
+        let Some(own) = kept.library.get().and_then(|text| text.get(PRELOAD.len() + 1..text.len() - 1))
+        else {
+            return Self::same(given);
+        };
+        let names_it =
+            |text: &[u8]| value(text, PRELOAD).is_some_and(|list| entries(list).any(|it| it == own));
+        let (mut count, mut bytes, mut named) = (0, 0, false);
+        // SAFETY: the list ends with a null pointer, and each of its texts with a zero.
+        for text in unsafe { texts(given) } {
+            count += 1;
+            if names_it(text) {
+                named = true;
+                bytes += text.len() + 1;
+            }
+        }
+        if !named {
+            return Self::same(given);
+        }
+        let room = count + 1;
+        let bytes = bytes + room * size_of::<*const c_char>();
+        let Ok(pages) = map(bytes) else { return Self::same(given) };
+        let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
+        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and begin at a page.
+        let (list, mut left) = unsafe {
+            let text = list.add(room).cast::<u8>();
+            (
+                std::slice::from_raw_parts_mut(list, room),
+                std::slice::from_raw_parts_mut(text, bytes - room * size_of::<*const c_char>()),
+            )
+        };
+        let mut next = 0;
+        for index in 0..count {
+            // SAFETY: as above: `count` pointers to texts.
+            let (mut pointer, text) = unsafe {
+                let pointer = *given.add(index);
+                (pointer, CStr::from_ptr(pointer).to_bytes())
+            };
+            if names_it(text) {
+                let (to, rest) = std::mem::take(&mut left).split_at_mut(text.len() + 1);
+                left = rest;
+                if !write_others(to, text, own) {
+                    continue;
+                }
+                pointer = to.as_ptr().cast();
+            }
+            list[next] = pointer;
+            next += 1;
+        }
+        Self { list: list.as_ptr(), pages, bytes }
+    }
+
     /// The list.
     pub fn list(&self) -> List {
         self.list
     }
+}
+
+/// Writes `LD_PRELOAD=` and what a list names beside `own` into zeros that are one longer than `text`. False: nothing else is in it.
+fn write_others(to: &mut [u8], text: &[u8], own: &[u8]) -> bool {
+    let name = PRELOAD.len() + 1;
+    to[..name].copy_from_slice(&text[..name]);
+    let mut length = name;
+    for entry in entries(&text[name..]).filter(|entry| *entry != own) {
+        if length > name {
+            to[length] = b':';
+            length += 1;
+        }
+        to[length..length + entry.len()].copy_from_slice(entry);
+        length += entry.len();
+    }
+    length > name
 }
 
 impl Drop for Environment {
@@ -262,7 +344,7 @@ fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
     // SAFETY: the caller's; the list outlives the call.
     unsafe {
-        let environment = Environment::of(environment);
+        let environment = Environment::of(environment, Named::Path(libc::AT_FDCWD, path));
         let list = environment.list();
         let asked = [sys::address(path), sys::address(arguments), sys::address(list), 0, 0, 0];
         sys::give_int(sys::ask(libc::SYS_execve, asked))
@@ -291,7 +373,9 @@ pub unsafe fn execveat(
 ) -> c_int {
     // SAFETY: the caller's; the list outlives the call.
     unsafe {
-        let environment = Environment::of(environment);
+        let empty = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
+        let named = if empty { Named::Open(folder) } else { Named::Path(folder, path) };
+        let environment = Environment::of(environment, named);
         let lists = [sys::address(arguments), sys::address(environment.list())];
         let asked = [sys::signed(folder), sys::address(path), lists[0], lists[1], sys::signed(flags), 0];
         sys::give_int(sys::ask(libc::SYS_execveat, asked))
@@ -319,7 +403,7 @@ pub unsafe fn execvpe(file: *const c_char, arguments: List, environment: List) -
     }
     // SAFETY: the C library's `execvpe` has this type; the rest is the caller's.
     unsafe {
-        let environment = Environment::of(environment);
+        let environment = Environment::of(environment, Named::Search(file));
         let function = std::mem::transmute::<
             *mut c_void,
             unsafe extern "C" fn(*const c_char, List, List) -> c_int,
@@ -363,11 +447,14 @@ pub unsafe fn posix_spawn(
     ) -> c_int;
     // SAFETY: the C library's function of that name has this type; the child has read the list when it returns.
     unsafe {
-        let environment = Environment::of(environment);
+        let named = if by_name { Named::Search(path) } else { Named::Path(libc::AT_FDCWD, path) };
+        let environment = Environment::of(environment, named);
         let function = std::mem::transmute::<*mut c_void, Spawn>(pointer);
         function(process, path, actions, attributes, arguments, environment.list())
     }
 }
+
+pub mod target;
 
 #[cfg(test)]
 mod tests;

@@ -61,3 +61,27 @@ fn a_path_too_long_is_not_cut() {
     text.set(SOCKET_VARIABLE, &[b'a'; TEXT]);
     assert_eq!(text.get(), None);
 }
+
+fn left(given: &[&str]) -> Vec<String> {
+    let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
+    let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+    list.push(ptr::null());
+    // SAFETY: a list of texts with a null behind it, which both outlive.
+    unsafe {
+        let environment = Environment::without(&kept(), list.as_ptr());
+        super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
+    }
+}
+
+#[test]
+fn what_cannot_load_the_library_gets_the_rest() {
+    assert_eq!(left(&["A=1", "LD_PRELOAD=/lib/ours.so", "B=2"]), ["A=1", "B=2"]);
+    assert_eq!(
+        left(&["LD_PRELOAD=/lib/a.so:/lib/ours.so /lib/b.so", "SIETCH_SOCKETS=/run/s.sock"]),
+        ["LD_PRELOAD=/lib/a.so:/lib/b.so", "SIETCH_SOCKETS=/run/s.sock"]
+    );
+    assert_eq!(left(&["LD_PRELOAD=/lib/ours.so", "LD_PRELOAD=:/lib/ours.so:"]), Vec::<String>::new());
+    for same in [&["LD_PRELOAD=/lib/a.so", "A=1"][..], &[], &["LD_PRELOAD=/lib/ours.so.1"]] {
+        assert_eq!(left(same), same);
+    }
+}
