@@ -27,6 +27,7 @@ pub mod file;
 pub mod history;
 pub mod load;
 pub mod local;
+pub mod mapped;
 pub mod message;
 pub mod options;
 pub mod options_of;

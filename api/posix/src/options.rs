@@ -73,14 +73,13 @@ const SEND_BUFFER: usize = 4;
 /// Place of TCP_FASTOPEN, a listener's alone.
 const FASTOPEN: usize = 34;
 /// Place of IPV6_V6ONLY.
-const ONLY_IPV6: usize = 29;
+pub const ONLY_IPV6: usize = 29;
 
-/// `SO_BUSY_POLL`, `SO_ZEROCOPY` and `IP_BIND_ADDRESS_NO_PORT` of the kernel's headers.
+/// `SO_BUSY_POLL` and `IP_BIND_ADDRESS_NO_PORT` of the kernel's headers.
 const BUSY_POLL: c_int = 46;
-const ZEROCOPY: c_int = 60;
 const BIND_ADDRESS_NO_PORT: c_int = 24;
 
-const KNOWN: [Known; 39] = [
+const KNOWN: [Known; 38] = [
     known(SOL_SOCKET, libc::SO_LINGER, Shape::Linger, 0),
     known(SOL_SOCKET, libc::SO_RCVTIMEO, Shape::Time, 0),
     known(SOL_SOCKET, libc::SO_SNDTIMEO, Shape::Time, 0),
@@ -119,11 +118,11 @@ const KNOWN: [Known; 39] = [
     known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::Tried, 0),
     known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::Tried, 0),
     known(SOL_SOCKET, BUSY_POLL, Shape::Tried, 0),
-    known(SOL_SOCKET, ZEROCOPY, Shape::Tried, 0),
 ];
 
 const _: () = {
-    assert!(KNOWN.len() <= crate::table::OPTIONS);
+    // The last place is `crate::mapped`'s.
+    assert!(KNOWN.len() < crate::table::OPTIONS);
     assert!(KNOWN[FASTOPEN].name == libc::TCP_FASTOPEN && KNOWN[FASTOPEN].level == IPPROTO_TCP);
     assert!(KNOWN[ONLY_IPV6].name == libc::IPV6_V6ONLY && KNOWN[ONLY_IPV6].level == IPPROTO_IPV6);
 };
@@ -519,6 +518,25 @@ pub unsafe fn get(
         _ if stored & SET == 0 => answer.number(known.default),
         _ => answer.number((stored_value as u32).cast_signed()),
     }
+}
+
+/// Answers `getsockopt` with a number.
+///
+/// # Safety
+/// As [`get`].
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub unsafe fn give_number(value: *mut c_void, length: *mut socklen_t, number: c_int) -> Outcome {
+    if length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let room = unsafe { length.read_unaligned() };
+    if room.cast_signed() < 0 {
+        return Err(libc::EINVAL);
+    }
+    Answer { value, length, room, of_ip: false }.number(number)
 }
 
 /// Where the answer of `getsockopt` goes.

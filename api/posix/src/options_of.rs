@@ -1,11 +1,19 @@
 //! `getsockopt` and `setsockopt`, by descriptor.
+//!
+//! To switch `SO_ZEROCOPY` on is refused for every TCP socket, as by a kernel that does not have it: nothing is ever sent without a copy, and a program
+//! that was granted it would wait for completions. What becomes of a socket is not known when it is set.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::Relaxed;
 
 use libc::socklen_t;
 
-use crate::table::{self, Kind};
-use crate::{options, real, sys};
+use crate::sys::Outcome;
+use crate::table::{self, Held, Kind};
+use crate::{local, mapped, options, real, sys};
+
+/// `SO_ZEROCOPY` of the kernel's headers.
+const ZEROCOPY: c_int = 60;
 
 /// `getsockopt(2)`.
 ///
@@ -20,7 +28,7 @@ pub unsafe fn getsockopt(
 ) -> c_int {
     match table::find(fd).filter(|held| held.kind() != Kind::Epoll) {
         // SAFETY: the caller's.
-        Some(held) => sys::give_int(unsafe { options::get(fd, &held, level, name, value, length) }),
+        Some(held) => sys::give_int(unsafe { get(fd, &held, level, name, value, length) }),
         // SAFETY: the caller's.
         None => unsafe { real::getsockopt(fd, level, name, value, length) },
     }
@@ -39,8 +47,63 @@ pub unsafe fn setsockopt(
 ) -> c_int {
     match table::find(fd).filter(|held| held.kind() != Kind::Epoll) {
         // SAFETY: the caller's.
-        Some(held) => sys::give_int(unsafe { options::set(fd, &held, level, name, value, length) }),
+        Some(held) => sys::give_int(unsafe { set(fd, &held, level, name, value, length) }),
         // SAFETY: the caller's.
         None => unsafe { real::setsockopt(fd, level, name, value, length) },
     }
+}
+
+/// # Safety
+/// As `getsockopt(2)`.
+unsafe fn get(
+    fd: c_int,
+    held: &Held,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> Outcome {
+    mapped::follow(held);
+    match (level, name, held.end()) {
+        (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, Some(end)) if is_ipv6(held) => {
+            let family = mapped::get(end)?;
+            // SAFETY: the caller's.
+            unsafe { options::give_number(value, length, family) }
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { options::get(fd, held, level, name, value, length) },
+    }
+}
+
+/// # Safety
+/// As `setsockopt(2)`.
+unsafe fn set(
+    fd: c_int,
+    held: &Held,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Outcome {
+    mapped::follow(held);
+    match (level, name, held.end()) {
+        (libc::SOL_SOCKET, ZEROCOPY, _) if length >= 4 => {
+            let mut number = [0; 4];
+            local::copy_in(value.cast(), &mut number)?;
+            if c_int::from_ne_bytes(number) == 1 {
+                return Err(libc::ENOPROTOOPT);
+            }
+            // SAFETY: the caller's.
+            unsafe { options::set(fd, held, level, name, value, length) }
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, Some(end)) if is_ipv6(held) => {
+            mapped::set(fd, held, end, value, length)
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { options::set(fd, held, level, name, value, length) },
+    }
+}
+
+fn is_ipv6(held: &Held) -> bool {
+    held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned()
 }

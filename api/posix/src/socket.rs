@@ -20,7 +20,9 @@ use crate::service::{self, Connected};
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{accept, history, local, options, publish, real, receive, renewal, reservation, send, wait};
+use crate::{
+    accept, history, local, mapped, options, publish, real, receive, renewal, reservation, send, wait,
+};
 
 /// How often a name that is taken is asked for again. The service takes what is ready in turns: what was closed before the first question is seen in
 /// its turn or in the one before the second's.
@@ -99,8 +101,9 @@ pub fn look_again(fd: c_int, held: &Held) {
 pub fn peer_of(held: &Held) -> Option<([u8; 28], u32)> {
     let end = held.end()?;
     let names = end.names();
+    let peer = mapped::told(end, Name { bytes: names.peer, length: names.peer_length });
     (end.private().state.load(Acquire) == state::ESTABLISHED && !is_over(end))
-        .then_some((names.peer, names.peer_length))
+        .then_some((peer.bytes, peer.length))
 }
 
 /// `getsockname(2)`.
@@ -116,7 +119,7 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         (Kind::Stream, Some(_)) if listener_name(&held).length != 0 => listener_name(&held),
         (Kind::Stream, Some(end)) => {
             let names = end.names();
-            Name { bytes: names.local, length: names.local_length }
+            mapped::told(end, Name { bytes: names.local, length: names.local_length })
         }
         (Kind::Listener, _) => listener_name(&held),
         (Kind::Pending, _) if listener_name(&held).length != 0 => listener_name(&held),
@@ -570,6 +573,7 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
 
 /// Connects to nobody: the connection is reset, and a fresh kernel's socket takes its place.
 fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
+    mapped::follow(held);
     let domain = held.facts.domain.load(Relaxed).cast_signed();
     let kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
     let Some(fresh) = table::describe(Kind::Pending, None) else {

@@ -48,7 +48,7 @@ const BIND_ADDRESS_NO_PORT: i32 = 24;
 const UNKNOWN: i32 = 9999;
 
 /// Values a program sets never make a buffer or window so small that what is sent would wait, nor start a clock of less than a second.
-const TABLE: [Entry; 49] = [
+const TABLE: [Entry; 50] = [
     entry("reuseaddr", SOCKET, libc::SO_REUSEADDR, &[0, 1, 2, -1]),
     entry("reuseport", SOCKET, libc::SO_REUSEPORT, &[0, 1]),
     entry("keepalive", SOCKET, libc::SO_KEEPALIVE, &[0, 1, 5]),
@@ -98,15 +98,20 @@ const TABLE: [Entry; 49] = [
     entry("hops", IPV6, libc::IPV6_UNICAST_HOPS, &[-1, 1, 64, 256]),
     entry("tclass", IPV6, libc::IPV6_TCLASS, &[-1, 0, 0x20]),
     entry("unknownlevel", 4711, 1, &[0, 1]),
+    // Below those that programs draw by number: it changes the family, which no generated program expects.
+    entry("addrform", IPV6, libc::IPV6_ADDRFORM, &[2]),
 ];
 
+/// Options of the table that are for named programs alone.
+const NAMED_ALONE: usize = 1;
+
 impl SocketOption {
-    /// How many options there are.
-    pub const COUNT: usize = TABLE.len();
+    /// How many options generated programs draw from.
+    pub const COUNT: usize = TABLE.len() - NAMED_ALONE;
 
     /// The option at that place of the table.
     pub fn at(index: usize) -> Self {
-        Self(index % TABLE.len())
+        Self(index % Self::COUNT)
     }
 
     /// The option with that name; a name that is not in the table is a mistake in this crate.
