@@ -61,11 +61,18 @@ pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) ->
     if count == 0 {
         return Ok(&[]);
     }
-    if first.is_null() {
+    if !sys::is_address(first, count * size_of::<iovec>()) {
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's.
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
+}
+
+/// Those before the first that can be no address of a program; none: all can. What is not mapped all the same raises SIGSEGV.
+#[inline]
+pub fn good(vectors: &[iovec]) -> Option<&[iovec]> {
+    let bad = |vector: &iovec| vector.iov_len != 0 && !sys::is_address(vector.iov_base, vector.iov_len);
+    vectors.iter().position(bad).map(|first| vectors.get(..first).unwrap_or_default())
 }
 
 /// Whether vectors are of no bytes at all: then Linux does not ask the socket.

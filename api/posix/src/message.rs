@@ -23,7 +23,9 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
     match find(fd) {
         // SAFETY: the caller's.
         Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
-            let message = message.as_ref().ok_or(libc::EFAULT)?;
+            let message =
+                Some(message).filter(|it| sys::is_address(*it, size_of::<msghdr>())).ok_or(libc::EFAULT)?;
+            let message = &*message;
             send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
         })),
         Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
@@ -41,7 +43,9 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
     match find(fd) {
         // SAFETY: the caller's.
         Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
-            let message = message.as_mut().ok_or(libc::EFAULT)?;
+            let message =
+                Some(message).filter(|it| sys::is_address(*it, size_of::<msghdr>())).ok_or(libc::EFAULT)?;
+            let message = &mut *message;
             let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
                 .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
             message.msg_namelen = 0;

@@ -13,7 +13,7 @@ use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{Errno, Outcome};
 use crate::table::Held;
-use crate::{history, options};
+use crate::{data, history, options};
 
 /// Looks at the error that is still to be told, and takes it.
 pub fn take_error(end: &End) -> Option<Errno> {
@@ -139,6 +139,12 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
         return Err(libc::EAGAIN);
     }
     let length = total(vectors)?;
+    if flags & libc::MSG_TRUNC == 0
+        && let Some(good) = data::good(vectors)
+    {
+        // SAFETY: the caller's.
+        return unsafe { receive_nowhere(fd, held, end, good, flags) };
+    }
     let target = if flags & libc::MSG_WAITALL != 0 {
         length
     } else {
@@ -195,6 +201,25 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+/// A receive of which not all vectors can be addresses: what fits into the `good` ones before, or else `EFAULT` once there is something, which stays.
+///
+/// # Safety
+/// The vectors may be written.
+#[cold]
+unsafe fn receive_nowhere(fd: c_int, held: &Held, end: &End, good: &[iovec], flags: c_int) -> Outcome {
+    if (1..=total(good)?).contains(&end.readable()) {
+        // SAFETY: the caller's.
+        return unsafe { receive(fd, held, end, good, flags) };
+    }
+    let mut byte = 0_u8;
+    let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    // SAFETY: a byte.
+    match unsafe { receive(fd, held, end, &one, flags | libc::MSG_PEEK) }? {
+        0 => Ok(0),
+        _ => Err(libc::EFAULT),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::receive::{is_nonblocking, take_error, total};
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
-use crate::{history, options, wait};
+use crate::{data, history, options, wait};
 
 /// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what came meanwhile after 16 buffers of 32 KiB,
 /// and finds the reset.
@@ -123,6 +123,11 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
         return Err(libc::EOPNOTSUPP);
     }
     let length = total(vectors)?;
+    if data::good(vectors).is_some() {
+        // Linux looks at the connection before it looks at data, and takes nothing.
+        may_send(fd, end, 0, flags)?;
+        return Err(libc::EFAULT);
+    }
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
     let mut stay: Option<Stay<'_>> = None;

@@ -254,3 +254,17 @@ pub fn address_mut<T>(pointer: *mut T) -> usize {
 pub fn pointer(address: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address)
 }
+
+/// Below it no program has anything: the kernel keeps the first page free.
+const LOWEST_ADDRESS: usize = 4096;
+
+/// At it the kernel's own addresses begin, on every machine of 64 bits.
+const END_OF_ADDRESSES: usize = 1 << 56;
+
+/// Whether so many bytes at an address can be a program's at all: neither a null pointer, or one that was counted on from there, nor an error
+/// taken for an address. What is not mapped in between is not found out.
+#[inline]
+pub fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
+    let start = pointer.addr();
+    (LOWEST_ADDRESS..END_OF_ADDRESSES).contains(&start) && bytes <= END_OF_ADDRESSES - start
+}

@@ -117,6 +117,9 @@ pub unsafe fn epoll_pwait2(
 /// # Safety
 /// Null or readable.
 unsafe fn nanoseconds(time: *const timespec) -> Result<Timeout, Errno> {
+    if !time.is_null() && !sys::is_address(time, size_of::<timespec>()) {
+        return Err(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let Some(time) = (unsafe { time.as_ref() }) else { return Ok(None) };
     let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));

@@ -9,7 +9,7 @@ use std::ffi::c_int;
 
 use super::kernel::{Mask, Timeout};
 use super::poll::{self, Memory};
-use crate::sys::Outcome;
+use crate::sys::{self, Outcome};
 use crate::table::{self, DESCRIPTORS};
 
 const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
@@ -58,6 +58,11 @@ fn bits(count: c_int) -> usize {
 /// # Safety
 /// The sets are null or have `count` bits.
 pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
+    let bytes = bits(count).div_ceil(64) * 8;
+    // The kernel judges what can be no set.
+    if sets.iter().any(|set| !set.is_null() && !sys::is_address(*set, bytes)) {
+        return false;
+    }
     (0..bits(count)).any(|fd| {
         // SAFETY: the caller's promise.
         table::is_ours(fd as c_int) && sets.iter().any(|set| unsafe { has(*set, fd) })

@@ -276,7 +276,31 @@ fn fault(call: Faulty, fd: i32) -> Returned {
             "epoll_wait" => Returned::of(libc::epoll_wait(fd, nowhere.cast(), 4, 0)),
             "poll" => Returned::of(libc::poll(nowhere.cast(), 2, 0)),
             "fionread" => Returned::of(libc::ioctl(fd, libc::FIONREAD, nowhere)),
-            _ => Returned::of(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, nowhere.cast())),
+            "socketpair" => {
+                Returned::of(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, nowhere.cast()))
+            }
+            name => faulty_data(name, fd),
+        }
+    }
+}
+
+/// Ten bytes of data nowhere; of two buffers the second.
+fn faulty_data(name: &str, fd: i32) -> Returned {
+    let nowhere = std::ptr::null_mut::<libc::c_void>();
+    let mut storage = [7_u8; 4];
+    let vectors = [
+        libc::iovec { iov_base: storage.as_mut_ptr().cast(), iov_len: storage.len() },
+        libc::iovec { iov_base: nowhere, iov_len: 10 },
+    ];
+    // SAFETY: as in `fault`.
+    unsafe {
+        match name {
+            "read" => Returned::of_length(libc::read(fd, nowhere, 10)),
+            "write" => Returned::of_length(libc::write(fd, nowhere, 10)),
+            "recv" => Returned::of_length(libc::recv(fd, nowhere, 10, libc::MSG_DONTWAIT)),
+            "readv" => Returned::of_length(libc::readv(fd, vectors.as_ptr(), 2)),
+            "writev" => Returned::of_length(libc::writev(fd, vectors.as_ptr(), 2)),
+            _ => Returned::of_length(libc::send(fd, nowhere, 10, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)),
         }
     }
 }

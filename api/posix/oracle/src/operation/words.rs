@@ -173,7 +173,7 @@ choice! {
     Faulty {
         "sendmsg" => 0, "recvmsg" => 1, "bind" => 2, "connect" => 3, "getsockname" => 4, "getpeername" => 5,
         "getsockopt" => 6, "setsockopt" => 7, "epoll_ctl" => 8, "epoll_wait" => 9, "poll" => 10, "fionread" => 11,
-        "socketpair" => 12, "accept" => 13,
+        "socketpair" => 12, "accept" => 13, "read" => 14, "write" => 15, "recv" => 16, "send" => 17, "readv" => 18, "writev" => 19,
     }
 }
 

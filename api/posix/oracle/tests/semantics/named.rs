@@ -204,6 +204,7 @@ named! {
     streams_sendmmsg_ends_with_a_message_that_does_not_fit
     streams_recvmmsg_keeps_an_error_for_later
     streams_a_mapped_connection_becomes_one_of_version_four
+    streams_data_nowhere
     streams_flags_of_receiving
     streams_listeners
     streams_timeouts
