@@ -2,7 +2,9 @@
 //!
 //! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping, polling and sharing is the kernel's. What arrives is an end of
 //!    a connection, or a kernel's socket (of a client that is not under Sietch), which is none of ours afterwards.
-//! 2. The service's end of the placeholder closes if the service dies: [`renewal`].
+//! 2. A message whose descriptors do not fit would be lost with its connection. So there is room for them before it is taken, or the answer is
+//!    EMFILE, and the connection waits on, as with the kernel.
+//! 3. The service's end of the placeholder closes if the service dies: [`renewal`].
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -14,10 +16,11 @@ use sietch_protocol::socket_service::{self as protocol, Arrival, ArrivalKind, De
 
 use crate::borrowed::Borrowed;
 use crate::end::flag;
+use crate::room::{self, Room};
 use crate::socket::{forget_stale, give_name, kernel_nonblocking};
-use crate::sys::{self, Errno, Outcome};
+use crate::sys::{self, Errno, Outcome, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{options, real, renewal, service};
+use crate::{confined, options, real, renewal, service};
 
 /// `accept4(2)`.
 ///
@@ -72,7 +75,8 @@ unsafe fn accept(
             }
             return Err(sys::errno());
         }
-        match arrival(fd, &mut received, &mut reserved)? {
+        let (incoming, _room) = arrival(fd, &mut received, &mut reserved)?;
+        match incoming {
             Incoming::Arrived(arrival) => {
                 let new = settle(held, &arrival, &mut received, flags, reserved.take())?;
                 if !name.is_null() {
@@ -96,22 +100,48 @@ unsafe fn accept(
     }
 }
 
-/// What comes next. Whoever sleeps for it has set the lowest free number aside before, as Linux does.
+/// What comes next, and the room that it needed. Whoever sleeps for it has set the lowest free number aside before, as Linux does.
 fn arrival(
     fd: c_int,
     received: &mut Descriptors,
     reserved: &mut Option<Borrowed>,
-) -> Result<Incoming, Errno> {
+) -> Result<(Incoming, Room), Errno> {
     // SAFETY: the descriptor is open for the time of the call.
     let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
-    let flags = if reserved.is_none() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-    let incoming =
-        protocol::receive_arrival(placeholder, flags, received).map_err(|errno| errno.raw_os_error());
-    if !matches!(incoming, Err(libc::EAGAIN)) || reserved.is_some() || kernel_nonblocking(fd) {
-        return incoming;
+    loop {
+        let room = match room::make(room::CONNECTION) {
+            Some(room) => room,
+            None => {
+                // One number is what the program has to have, as on Linux; the others are beyond its limit.
+                if reserved.is_none() {
+                    *reserved = Borrowed::lowest()?;
+                }
+                room::raise().ok_or(libc::EMFILE)?
+            }
+        };
+        match protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received) {
+            Ok(incoming) => return Ok((incoming, room)),
+            Err(errno) if errno.raw_os_error() == libc::EAGAIN && !kernel_nonblocking(fd) => {}
+            Err(errno) => return Err(errno.raw_os_error()),
+        }
+        if reserved.is_none() {
+            *reserved = Borrowed::lowest()?;
+        }
+        if confined::is_confined() {
+            let incoming = protocol::receive_arrival(placeholder, RecvFlags::empty(), received);
+            return incoming.map(|incoming| (incoming, room)).map_err(|errno| errno.raw_os_error());
+        }
+        drop(room);
+        sleep(fd)?;
     }
-    *reserved = Borrowed::lowest()?;
-    protocol::receive_arrival(placeholder, RecvFlags::empty(), received).map_err(|errno| errno.raw_os_error())
+}
+
+/// Sleeps until something arrives, which stays where it is: there may be no room for it any more.
+fn sleep(fd: c_int) -> Result<(), Errno> {
+    let mut byte = [0_u8; 1];
+    let arguments = [signed(fd), address_mut(byte.as_mut_ptr()), 1, signed(libc::MSG_PEEK), 0, 0];
+    // SAFETY: the kernel writes at most one byte there.
+    unsafe { sys::ask(libc::SYS_recvfrom, arguments) }.map(|_| ())
 }
 
 /// Makes a descriptor of what arrived, with the number that was reserved.

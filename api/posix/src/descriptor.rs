@@ -13,7 +13,7 @@ use crate::end::flag;
 use crate::socket::forget_stale;
 use crate::sys::{self, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{borrowed, context, history, real, renewal, service, sleep, wait};
+use crate::{borrowed, context, history, real, renewal, room, service, sleep, wait};
 
 /// Tells the other end that this process is about to let go of it.
 pub fn hint(held: &Held) {
@@ -241,6 +241,7 @@ pub fn sockatmark(fd: c_int) -> c_int {
 /// In the child of a fork: what other threads of the parent were at, nobody here goes on with.
 pub fn after_fork() {
     borrowed::after_fork();
+    room::after_fork();
     for fd in 0..table::highest() {
         if table::is_ours(fd)
             && let Some(held) = table::find(fd)

@@ -38,6 +38,7 @@ pub mod real;
 pub mod receive;
 pub mod renewal;
 pub mod reservation;
+pub mod room;
 pub mod send;
 pub mod service;
 pub mod sleep;

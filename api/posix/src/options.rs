@@ -21,6 +21,7 @@ use sietch_ring::stream::option;
 use crate::context;
 use crate::end::{End, flag, state};
 use crate::receive;
+use crate::room;
 use crate::service;
 use crate::sleep;
 use crate::socket;
@@ -762,11 +763,7 @@ pub fn name_flags(held: &Held) -> u32 {
 /// Does something with a fresh kernel's socket of the same family.
 pub fn with_kernel_socket(held: &Held, act: impl FnOnce(c_int) -> Outcome) -> Outcome {
     let domain = held.facts.domain.load(Relaxed).cast_signed();
-    let kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
-    let kernel = c_int::try_from(kernel).unwrap_or(-1);
-    let answer = act(kernel);
-    let _ = sys::close(kernel);
-    answer
+    room::briefly(|| sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0), act)
 }
 
 /// # Safety

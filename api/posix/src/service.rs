@@ -12,6 +12,7 @@ use sietch_protocol::socket_service::{
 use crate::context::{self, Context};
 use crate::end::End;
 use crate::publish::Opened;
+use crate::room;
 use crate::sys::{Errno, errno, set_errno};
 
 /// A connection that the service made.
@@ -107,6 +108,11 @@ fn ask_with(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
+    // What the service answered and the kernel could not deliver would be lost: rather it is not asked.
+    let Some(_room) = room::make(room::REQUEST).or_else(room::raise) else {
+        context::say("a request to the socket service has no room", libc::EMFILE);
+        return Err(libc::EMFILE);
+    };
     let before = errno();
     let answer = protocol::call(context.path(), request, send, received);
     set_errno(before);

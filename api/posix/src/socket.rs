@@ -21,7 +21,7 @@ use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{
-    accept, history, local, mapped, options, publish, real, receive, renewal, reservation, send, wait,
+    accept, history, local, mapped, options, publish, real, receive, renewal, reservation, room, send, wait,
 };
 
 /// How often a name that is taken is asked for again. The service takes what is ready in turns: what was closed before the first question is seen in
@@ -575,7 +575,12 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
 fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
     mapped::follow(held);
     let domain = held.facts.domain.load(Relaxed).cast_signed();
-    let kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
+    let mut kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    let room = if kernel == Err(libc::EMFILE) { room::raise() } else { None };
+    if room.is_some() {
+        kernel = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    }
+    let kernel = kernel? as c_int;
     let Some(fresh) = table::describe(Kind::Pending, None) else {
         let _ = sys::close(kernel);
         return Err(libc::ENOBUFS);
