@@ -62,6 +62,10 @@ pub fn close(fd: c_int) -> c_int {
     }
     let held = take(fd);
     let outcome = sys::close(fd);
+    if let Some(held) = held.as_ref().filter(|held| held.kind() == Kind::Listener && held.descriptors() == 0)
+    {
+        renewal::closed(held);
+    }
     drop(held);
     sys::give_int(outcome)
 }

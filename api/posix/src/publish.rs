@@ -17,9 +17,6 @@ use crate::service;
 use crate::sys::{self, Errno, address, signed};
 use crate::table::Held;
 
-/// How often a name that is taken is asked for again: as for the program's own names.
-const SETTLINGS: u32 = 2;
-
 /// Listening sockets of the kernel, closed with this.
 #[derive(Debug, Default)]
 pub struct Opened([Option<OwnedFd>; MOST_PUBLISHED_OF_PORT]);
@@ -44,13 +41,8 @@ pub fn open(context: &Context, held: &Held, flags: u32, name: &Name, backlog: u3
     let names = context.published(port).filter_map(|found| found.in_family(six, only_six));
     for (place, name) in opened.0.iter_mut().zip(names) {
         let name = Name::from(name);
-        let mut made = listening(&name, only_six, shared, backlog);
-        for _ in 0..SETTLINGS {
-            if !matches!(made, Err(libc::EADDRINUSE)) || service::settle(context).is_err() {
-                break;
-            }
-            made = listening(&name, only_six, shared, backlog);
-        }
+        let made =
+            service::patiently(Some(context), Some(name), || listening(&name, only_six, shared, backlog));
         *place = Some(made?);
     }
     Ok(opened)

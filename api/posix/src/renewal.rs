@@ -57,6 +57,22 @@ pub fn let_go(held: &Held) {
     held.facts.kept.let_go();
 }
 
+/// This process has made a listener of a socket.
+pub fn own(held: &Held) {
+    held.facts.process.store(sys::process(), Relaxed);
+}
+
+/// A listener was closed here. Its name is free when the service has seen that too, which whoever made the listener
+/// waits for; a child of fork closes only what its parent goes on with.
+pub fn closed(held: &Held) {
+    let name = listener_name(held);
+    if held.facts.process.load(Relaxed) == sys::process()
+        && let Some(context) = context::get().filter(|context| !service::is_of_vnic(context, &name))
+    {
+        let _ = service::settle(context, name);
+    }
+}
+
 /// The program has set or cleared O_NONBLOCK of a listener.
 pub fn note_nonblocking(held: &Held, yes: bool) {
     if yes {

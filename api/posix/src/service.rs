@@ -13,7 +13,7 @@ use crate::context::{self, Context};
 use crate::end::End;
 use crate::publish::Opened;
 use crate::room;
-use crate::sys::{Errno, errno, set_errno};
+use crate::sys::{self, Errno, errno, set_errno};
 
 /// A connection that the service made.
 #[derive(Debug)]
@@ -158,12 +158,44 @@ pub fn connect(
     }
 }
 
-/// Waits until the service has had a turn.
+/// Has the service let go of a name if what held it is gone. Whether it may be free soon: the service is at it.
 ///
 /// # Errors
 /// The service's absence.
-pub fn settle(context: &Context) -> Result<(), Errno> {
-    ask(context, &request(context, RequestKind::Hello), None, &mut Descriptors::default()).map(|_| ())
+pub fn settle(context: &Context, name: Name) -> Result<bool, Errno> {
+    let mut request = request(context, RequestKind::Hello);
+    request.local = name;
+    let reply = ask(context, &request, None, &mut Descriptors::default())?;
+    Ok(reply.errno == libc::EBUSY.cast_unsigned())
+}
+
+/// How often a name is asked for that the service is about to let go of, a millisecond apart.
+const SETTLINGS: u32 = 100;
+
+/// Does what takes a name. A name that is taken may be that of a listener or of a connection of ours that is gone:
+/// the service, which holds their kernel's sockets too, is told to look.
+///
+/// # Errors
+/// Those of `take`.
+pub fn patiently<T>(
+    context: Option<&Context>,
+    name: Option<Name>,
+    mut take: impl FnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let mut outcome = take();
+    let Some((context, name)) = context.zip(name) else { return outcome };
+    for _ in 0..SETTLINGS {
+        if !matches!(outcome, Err(libc::EADDRINUSE)) {
+            break;
+        }
+        let Ok(soon) = settle(context, name) else { break };
+        outcome = take();
+        if !soon {
+            break;
+        }
+        let _ = sys::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    }
+    outcome
 }
 
 /// Gives a listening socket to the service, or listens on a VNIC with what holds the name there, if anything does; and with it the ports of the host

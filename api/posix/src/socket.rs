@@ -24,10 +24,6 @@ use crate::{
     accept, history, local, mapped, options, publish, real, receive, renewal, reservation, room, send, wait,
 };
 
-/// How often a name that is taken is asked for again. The service takes what is ready in turns: what was closed before the first question is seen in
-/// its turn or in the one before the second's.
-const SETTLINGS: u32 = 2;
-
 /// `socket(2)`.
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let outcome = sys::socket(domain, kind, protocol);
@@ -335,16 +331,7 @@ pub fn is_over(end: &End) -> bool {
 unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
     // SAFETY: the caller's.
     let ask = || unsafe { kernel_bind(fd, name, length) };
-    let mut outcome = ask();
-    for _ in 0..SETTLINGS {
-        match context::get() {
-            Some(context) if outcome == Err(libc::EADDRINUSE) && service::settle(context).is_ok() => {
-                outcome = ask();
-            }
-            _ => break,
-        }
-    }
-    outcome
+    service::patiently(context::get(), local::given(name, length), ask)
 }
 
 /// # Safety
@@ -429,6 +416,7 @@ pub fn hand_over(
     set_listener_name(held, &name);
     held.facts.backlog.store(backlog, Relaxed);
     renewal::keep(held, fd);
+    renewal::own(held);
     replace(fd, held, placeholder);
     options::set_accept_timeout(fd, held);
     held.become_listener();

@@ -216,6 +216,12 @@ pub fn set_socket_option(fd: c_int, level: c_int, name: c_int, value: c_int) -> 
     unsafe { ask(libc::SYS_setsockopt, [signed(fd), signed(level), signed(name), from, 4, 0]) }
 }
 
+/// `getpid(2)`.
+pub fn process() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { call(libc::SYS_getpid, [0; 6]) }.cast_unsigned() as u32
+}
+
 /// `gettid(2)`.
 pub fn thread() -> u32 {
     // SAFETY: touches no memory.

@@ -86,6 +86,8 @@ pub struct Facts {
     pub flags: AtomicU32,
     /// The backlog of a listener.
     pub backlog: AtomicU32,
+    /// The process that made a listener of it.
+    pub process: AtomicU32,
     /// Bytes of `local`.
     pub local_length: AtomicU32,
     /// A listener's own socket of the kernel.
@@ -334,7 +336,7 @@ pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
     new.descriptors.store(0, Relaxed);
     new.spin.iter().for_each(|word| word.store(0, Relaxed));
     let facts = &new.facts;
-    for word in [&facts.domain, &facts.flags, &facts.backlog, &facts.local_length] {
+    for word in [&facts.domain, &facts.flags, &facts.backlog, &facts.process, &facts.local_length] {
         word.store(0, Relaxed);
     }
     facts.kept.clear();

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sietch_protocol::socket_service::{
     ArrivalKind, Descriptors, Incoming, Name, REJOIN, ReplyKind, RequestKind, receive_arrival,
@@ -110,6 +111,7 @@ fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
     drop(other);
     place.until(|shown| shown.listeners == 0);
     assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+    settle(&place, address);
     let again = TcpListener::bind(address).unwrap();
     drop(again);
     // Who waited to be accepted hears of it.
@@ -221,7 +223,7 @@ fn what_a_connection_had_is_given_back_when_the_last_holder_of_its_second_end_cl
     let (own, theirs) = (own[0].take(), theirs[0].take());
     drop((own, theirs));
     // One is gone, the other is held by somebody: another process, or a message under way.
-    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::NotOurs, "the name is taken");
+    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "the name is taken");
     place.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
     drop(held);
     // At once, for who needs it at once; and nobody asks for it to be looked.
@@ -238,6 +240,122 @@ fn connect_from(place: &Place, from: Name, to: std::net::SocketAddr) -> ReplyKin
     let mut asked = request(RequestKind::Connect);
     asked.remote = to.into();
     place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+}
+
+#[test]
+fn a_bound_clients_name_is_taken_while_its_connection_lives() {
+    let mut place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let reusing = |name: std::net::SocketAddr| {
+        let socket = client(AddressFamily::INET);
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket");
+        rustix::net::bind(&socket, &name).expect("both say that they share it");
+        socket
+    };
+    let first = reusing("127.0.0.3:0".parse().expect("a name"));
+    let name = std::net::SocketAddr::try_from(rustix::net::getsockname(&first).expect("a socket"));
+    let name = name.expect("it is bound");
+    let mut asked = request(RequestKind::Connect);
+    asked.remote = address.into();
+    let (reply, own) = place.call(&asked, &[first.as_fd()]).expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::Connected);
+    // The program has its placeholder in the place of the socket.
+    drop(first);
+    let accepted = arrival(&placeholder);
+    let strict = || rustix::net::bind(client(AddressFamily::INET), &name);
+    for _ in 0..2 {
+        assert_eq!(strict(), Err(Errno::ADDRINUSE));
+        let (reply, _) = place.call(&asked, &[reusing(name).as_fd()]).expect("an answer");
+        assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::ADDRNOTAVAIL));
+        // The same after another service has taken over.
+        place.succeed();
+    }
+    drop((own, accepted));
+    settle(&place, name);
+    assert_eq!(strict(), Ok(()), "the name is free with the connection");
+}
+
+/// Asks the service to let go of a name whose holder is gone.
+fn settle(place: &Place, name: std::net::SocketAddr) {
+    let mut asked = request(RequestKind::Hello);
+    asked.local = name.into();
+    // EBUSY: it is at it.
+    while place.call(&asked, &[]).expect("an answer").0.errno != 0 {}
+}
+
+#[test]
+fn a_listeners_name_is_free_when_somebody_asks_for_it_after_its_close() {
+    let place = Place::new();
+    let mut name: std::net::SocketAddr = "127.0.0.1:0".parse().expect("a name");
+    for _ in 0..300 {
+        let kernel = client(AddressFamily::INET);
+        rustix::net::bind(&kernel, &name).expect("the name is free");
+        rustix::net::listen(&kernel, 5).expect("it is bound");
+        let own = rustix::net::getsockname(&kernel).expect("a socket");
+        name = std::net::SocketAddr::try_from(own).expect("a name");
+        let placeholder = place.listen_on(&kernel, 5);
+        drop(kernel);
+        drop(placeholder);
+        settle(&place, name);
+    }
+}
+
+#[test]
+fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
+    use rustix::net::sockopt;
+    let place = Place::new();
+    let kernels = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (_placeholder, ours) = listen(&place, "0.0.0.0:0", 16);
+    let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), ours.port());
+    let near = std::net::SocketAddr::new([127, 0, 0, 1].into(), ours.port());
+    let mut asked = request(RequestKind::Connect);
+    for (remote, kind) in [
+        (kernels.local_addr().expect("bound"), ReplyKind::NotOurs),
+        (far, ReplyKind::NotOurs),
+        (near, ReplyKind::Connected),
+    ] {
+        let socket = client(AddressFamily::INET);
+        let linger = Some(std::time::Duration::from_secs(7));
+        sockopt::set_socket_linger(&socket, linger).expect("a socket");
+        let state = || {
+            let name = rustix::net::getsockname(&socket).expect("a socket");
+            let flags = rustix::fs::fcntl_getfl(&socket).expect("a socket");
+            (std::net::SocketAddr::try_from(name).expect("a name"), flags)
+        };
+        let before = state();
+        asked.remote = remote.into();
+        assert_eq!(place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind(), kind);
+        assert_eq!(sockopt::socket_linger(&socket), Ok(linger));
+        assert_eq!(state(), before, "neither bound nor made one that does not wait");
+    }
+}
+
+#[test]
+fn no_copy_of_a_strangers_socket_outlives_the_answer() {
+    let place = Place::new();
+    for _ in 0..1000 {
+        let (sent, kept) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        let (reply, _) = place.call(&request(RequestKind::Adopt), &[sent.as_fd()]).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Unknown);
+        drop(sent);
+        kept.set_nonblocking(true).expect("a socket");
+        assert_eq!((&kept).read(&mut [0]).expect("the end is there at once"), 0);
+    }
+    // Nor one of what is known.
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    for _ in 0..100 {
+        let (_, mut own) = connect(&place, address);
+        let (_, theirs) = arrival(&placeholder);
+        let own = own[0].take().expect("a placeholder");
+        drop(place.call(&request(RequestKind::Adopt), &[own.as_fd()]).expect("an answer"));
+        drop(own);
+        let end = rustix::net::recv(
+            theirs[0].as_ref().expect("a placeholder"),
+            &mut [0; 4][..],
+            RecvFlags::DONTWAIT,
+        );
+        assert_eq!(end.expect("the end is there at once").1, 0);
+    }
 }
 
 #[test]

@@ -341,6 +341,159 @@ fn an_application_that_takes_connections_away_from_under_accept_loses_its_listen
     drop(placeholder);
 }
 
+/// A listener whose pair and whose kernel's queue are full, its kernel's socket, and its clients.
+fn full_listener(place: &Place) -> (OwnedFd, TcpListener, Vec<TcpStream>) {
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    rustix::net::listen(&kernel, 256).expect("it listens already");
+    let address = kernel.local_addr().expect("bound");
+    let placeholder = place.listen_on(&kernel, 256);
+    let clients: Vec<_> =
+        (0..200).map(|_| TcpStream::connect(address).expect("the kernel has room")).collect();
+    let taken = u64::from(limits::IN_PAIR) / 2;
+    place.until(|shown| shown.counters.handed_over >= taken);
+    (placeholder, kernel, clients)
+}
+
+#[test]
+fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_there_next() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let (thief, kernel, _clients) = full_listener(&place);
+    let address = kernel.local_addr().expect("bound");
+    rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
+    // Both have SO_REUSEADDR, and one of them does not listen: the kernel gives the name away.
+    let next = TcpListener::bind(address).expect("the name is free");
+    let owner = place.listen_on(&next, 64);
+    for _ in 0..40 {
+        let (reply, _own) = connect(&place, address);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to who listens now");
+    }
+    place.until(|shown| shown.listeners == 1);
+    drop(thief);
+}
+
+#[test]
+fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = kernel.local_addr().expect("bound");
+    let thief = place.listen_on(&kernel, 16);
+    let elsewhere = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let away = elsewhere.local_addr().expect("bound");
+    rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
+    let _ = rustix::net::connect(&kernel, &away);
+    let next = TcpListener::bind(address).expect("the name is free");
+    let owner = place.listen_on(&next, 64);
+    for _ in 0..4 {
+        let (reply, _own) = connect(&place, address);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to who listens now");
+    }
+    drop(thief);
+}
+
+#[test]
+fn a_listener_that_is_shut_down_with_full_queues_is_closed_though_nobody_connects() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let (placeholder, kernel, _clients) = full_listener(&place);
+    rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
+    // The kernel tells of it for as long as the socket is watched.
+    place.until_by_itself(|shown| shown.listeners == 0);
+    drop(placeholder);
+}
+
+/// Runs `test` in a network namespace of its own, with a loopback that has 192.0.2.5 as well. Says so if it cannot.
+fn in_own_namespace(name: &str, test: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(|| {
+            #[allow(
+                deprecated,
+                reason = "the other is unsafe: another thread may rely on what is unshared; here none does"
+            )]
+            let unshared = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET);
+            if unshared.is_err() {
+                eprintln!("SKIPPED {name}: needs root");
+                return;
+            }
+            for words in ["link set lo up", "address add 192.0.2.5/32 dev lo"] {
+                let done = Command::new("ip").args(words.split(' ')).status().expect("iproute2");
+                assert!(done.success(), "{words}");
+            }
+            test();
+        });
+        tried.join().expect("it passes");
+    });
+}
+
+/// A TCP socket bound to a name, whosever it is; `keep` leaves the option set that allows that.
+fn bound_freely(name: &str, keep: bool) -> OwnedFd {
+    use rustix::net::sockopt::set_ip_freebind;
+    let socket = client(AddressFamily::INET);
+    set_ip_freebind(&socket, true).expect("everybody may");
+    rustix::net::bind(&socket, &name.parse::<SocketAddr>().expect("a name")).expect("any address");
+    set_ip_freebind(&socket, keep).expect("everybody may");
+    socket
+}
+
+#[test]
+fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound_to() {
+    let _turn = one_at_a_time();
+    in_own_namespace("nobody_comes_from_an_address_of_another_host", || {
+        let place = Place::new();
+        let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
+        let connects = |socket: &OwnedFd, to: &str, port| {
+            let mut asked = request(RequestKind::Connect);
+            asked.remote = SocketAddr::new(to.parse().expect("an address"), port).into();
+            place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+        };
+        let port = address.port();
+        let kinds = |to: &str, port| {
+            [true, false].map(|keep| connects(&bound_freely("198.51.100.7:0", keep), to, port))
+        };
+        for to in ["127.0.0.1", "192.0.2.5"] {
+            assert_eq!(kinds(to, port), [ReplyKind::NotOurs; 2], "a forged address reaches {to}");
+        }
+        // A listener at an address of another host lends it to nobody.
+        let elsewhere = bound_freely("198.51.100.8:0", false);
+        rustix::net::listen(&elsewhere, 16).expect("bound");
+        let there = SocketAddr::try_from(rustix::net::getsockname(&elsewhere).expect("a socket"));
+        let there = there.expect("a name");
+        let _listens = place.listen_on(&elsewhere, 16);
+        let any = client(AddressFamily::INET);
+        assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::NotOurs);
+        // Nor does a host on which everybody may be bound to everything.
+        std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").expect("this namespace's own");
+        assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::NotOurs);
+        assert_eq!(connects(&client(AddressFamily::INET), "198.51.100.9", port), ReplyKind::NotOurs);
+        let socket = client(AddressFamily::INET);
+        let forged: SocketAddr = "198.51.100.7:0".parse().expect("a name");
+        rustix::net::bind(&socket, &forged).expect("everybody may");
+        assert_eq!(connects(&socket, "127.0.0.1", port), ReplyKind::NotOurs);
+        // An address that the host has goes as before.
+        let own = bound_freely("192.0.2.5:0", true);
+        assert_eq!(connects(&own, "127.0.0.1", port), ReplyKind::Connected);
+        assert_eq!(arrival(&placeholder).0.peer.address().expect("a name").ip().to_string(), "192.0.2.5");
+        assert_eq!(connects(&client(AddressFamily::INET), "192.0.2.5", port), ReplyKind::Connected);
+    });
+}
+
+#[test]
+fn an_address_of_another_namespace_is_looked_for_there() {
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    in_own_namespace("an_address_of_another_namespace_is_looked_for_there", || {
+        let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
+        let own = SocketAddr::new([192, 0, 2, 5].into(), address.port());
+        assert_eq!(connect(&place, own).0.kind(), ReplyKind::Connected);
+        assert_eq!(arrival(&placeholder).0.local.address(), Some(own));
+        let far = SocketAddr::new([192, 0, 2, 6].into(), address.port());
+        assert_eq!(connect(&place, far).0.kind(), ReplyKind::NotOurs);
+    });
+}
+
 #[test]
 fn a_socket_of_another_namespace_finds_nobody_here() {
     let name = "a_socket_of_another_namespace_finds_nobody_here";

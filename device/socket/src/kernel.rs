@@ -1,7 +1,7 @@
 //! Facts about a socket that only the kernel knows and no wrapper asks for.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 /// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14): equal for two sockets if and only if they share
 /// one, whichever process holds them.
@@ -22,6 +22,83 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The state of a listening TCP socket in `struct tcp_info` (`TCP_LISTEN`).
+const LISTENING: u8 = 10;
+/// Where `struct tcp_info` of a listening socket has the length of its queue (`tcpi_unacked`) and
+/// its backlog (`tcpi_sacked`), in words of 4 bytes.
+const QUEUED: usize = 6;
+const BACKLOG: usize = 7;
+
+/// The accept queue of a listening TCP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptQueue {
+    /// Established connections that wait to be accepted.
+    pub length: u32,
+    /// What `listen` was given, within `net.core.somaxconn`: one connection more than this fits.
+    pub backlog: u32,
+}
+
+/// The accept queue of a TCP socket (`TCP_INFO`); `None`: the socket does not listen.
+///
+/// # Errors
+/// `ENOTSOCK`, `ENOPROTOOPT`, as `getsockopt(2)`.
+pub fn accept_queue(socket: impl AsFd) -> io::Result<Option<AcceptQueue>> {
+    let mut words = [0_u32; BACKLOG + 1];
+    let mut length = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which `words` has; both live over the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            words.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let queue = AcceptQueue { length: words[QUEUED], backlog: words[BACKLOG] };
+    Ok((words[0].to_ne_bytes()[0] == LISTENING).then_some(queue))
+}
+
+/// The interface that a socket is bound to (`SO_BINDTODEVICE`, a VRF, the scope of a link-local
+/// name); 0: none.
+///
+/// # Errors
+/// `ENOTSOCK`, `ENOPROTOOPT`, as `getsockopt(2)`.
+pub fn bound_interface(socket: impl AsFd) -> io::Result<u32> {
+    const SO_BINDTOIFINDEX: libc::c_int = 62;
+    let mut index: libc::c_int = 0;
+    let mut length = size_of_val(&index) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which `index` has; both live over the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_BINDTOIFINDEX,
+            (&raw mut index).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(index.cast_unsigned()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The network namespace of a socket (`SIOCGSKNS`).
+///
+/// # Errors
+/// `EPERM` without CAP_NET_ADMIN there, and others of `ioctl(2)`.
+pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
+    const SIOCGSKNS: libc::Ioctl = 0x894c;
+    // SAFETY: this request takes no argument; it answers with a new descriptor, which is nobody else's.
+    let fd = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSKNS, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this call.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Lets no descriptors come over a Unix socket from now on: who sends some has `EPERM` (`SO_PASSRIGHTS`, Linux 6.16). What lies in it stays.
@@ -68,6 +145,18 @@ mod tests {
         assert_eq!(cookie, namespace_cookie(&second).expect("the same kernel"));
         let file = std::fs::File::open("/dev/null").expect("it is there");
         assert!(namespace_cookie(&file).is_err());
+    }
+
+    #[test]
+    fn a_queue_is_as_long_as_what_was_not_accepted() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        rustix::net::listen(&listener, 3).expect("it listens already");
+        let address = listener.local_addr().expect("bound");
+        let client = std::net::TcpStream::connect(address).expect("it listens");
+        let queue = accept_queue(&listener).expect("a TCP socket");
+        assert_eq!(queue, Some(AcceptQueue { length: 1, backlog: 3 }));
+        assert_eq!(accept_queue(&client).expect("a TCP socket"), None);
+        assert_eq!(bound_interface(&listener).expect("a socket"), 0);
     }
 
     #[test]

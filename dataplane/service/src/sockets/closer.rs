@@ -3,76 +3,174 @@
 //! The last `close` of a descriptor can take as long as its owner likes: a file of a file system that the application serves itself is flushed by
 //! asking that application, a TCP socket may linger, and a Unix socket may hold such descriptors in messages that nobody has received. So:
 //!
-//! 1. A socket of TCP or UDP is told not to linger, and closed here.
-//! 2. Anything else is closed by threads that come when there is something to close and go when there is not. If [`limits::CLOSERS`] of them hang, it
-//!    waits; if [`limits::UNCLOSED`] wait, what comes then is not closed at all. Whoever does that gets nothing for it: a request with such a
-//!    descriptor is refused.
+//! 1. Nothing that was sent is closed by the loop. Threads do it, which come when there is something to close
+//!    and go when there was nothing for [`IDLE`].
+//! 2. The copy of a request is closed *before* the request is answered, by the thread that sends the answer
+//!    ([`Closer::close_and_answer`]). So what the application then does with its socket is what the kernel sees: if
+//!    it closes it, its peer sees the end.
+//! 3. Nothing is changed on a socket (SO_LINGER, say), whose application may go on with it.
+//! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], so that others are served if these hang.
+//!    What that user sends then waits; if [`limits::UNCLOSED`] wait, what comes then is not closed at all.
 
-use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::SendFlags;
+use sietch_protocol::socket_service::{Reply, send_message};
+use zerocopy::IntoBytes as _;
 
 use super::limits;
 
+/// How long a thread waits for more to close.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// An answer that is sent when something is closed.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub socket: OwnedFd,
+    pub reply: Reply,
+    /// What goes with it.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Job {
+    close: Vec<OwnedFd>,
+    then: Option<Outgoing>,
+}
+
+impl Job {
+    fn run(self) {
+        drop(self.close);
+        if let Some(Outgoing { socket, reply, descriptors }) = self.then {
+            let sent: Vec<_> = descriptors.iter().map(|sent| sent.as_fd()).collect();
+            // An answer that nobody takes is lost.
+            let _ = send_message(socket.as_fd(), reply.as_bytes(), &sent, SendFlags::DONTWAIT);
+        }
+    }
+}
+
+/// What a user has to be closed.
+#[derive(Debug, Default)]
+struct User {
+    waiting: VecDeque<Job>,
+    /// Threads that close something of this user.
+    busy: usize,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<OwnedFd>,
+    users: HashMap<u32, User>,
+    /// Whose turn it is: an entry for each job that waits, or more.
+    turns: VecDeque<u32>,
     threads: usize,
+    idle: usize,
+}
+
+impl Queue {
+    /// The next job of a user who may have one more thread.
+    fn take(&mut self) -> Option<(u32, Job)> {
+        while let Some(uid) = self.turns.pop_front() {
+            let Some(user) = self.users.get_mut(&uid) else { continue };
+            if user.busy < limits::CLOSERS_PER_USER
+                && let Some(job) = user.waiting.pop_front()
+            {
+                user.busy += 1;
+                return Some((uid, job));
+            }
+        }
+        None
+    }
+
+    fn done(&mut self, uid: u32) {
+        let Some(user) = self.users.get_mut(&uid) else { return };
+        user.busy -= 1;
+        if !user.waiting.is_empty() {
+            self.turns.push_back(uid);
+        } else if user.busy == 0 {
+            self.users.remove(&uid);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Closer(Arc<Mutex<Queue>>);
+pub(super) struct Closer(Arc<Shared>);
 
 impl Closer {
     /// Closes without waiting for anybody.
-    pub fn close(&self, descriptor: OwnedFd) {
-        if matches!(sockopt::socket_domain(&descriptor), Ok(AddressFamily::INET | AddressFamily::INET6)) {
-            // Not every socket has it; those close at once.
-            let _ = sockopt::set_socket_linger(&descriptor, None);
-            return;
-        }
+    pub fn close(&self, uid: u32, descriptor: OwnedFd) {
+        self.enter(uid, Job { close: vec![descriptor], then: None });
+    }
+
+    /// Closes these, then answers.
+    pub fn close_and_answer(&self, uid: u32, close: Vec<OwnedFd>, answer: Outgoing) {
+        self.enter(uid, Job { close, then: Some(answer) });
+    }
+
+    /// Whether something of a user is being closed.
+    pub fn is_at(&self, uid: u32) -> bool {
+        self.queue().users.contains_key(&uid)
+    }
+
+    fn enter(&self, uid: u32, job: Job) {
         let mut queue = self.queue();
-        if queue.waiting.len() >= limits::UNCLOSED {
+        let user = queue.users.entry(uid).or_default();
+        if user.waiting.len() >= limits::UNCLOSED {
             tracing::warn!(
-                "a descriptor that may take long to close stays open: {} wait to be closed",
+                "a descriptor of user {uid} that may take long to close stays open: {} wait to be closed",
                 limits::UNCLOSED
             );
-            std::mem::forget(descriptor);
+            std::mem::forget(job);
             return;
         }
-        queue.waiting.push_back(descriptor);
-        if queue.threads >= limits::CLOSERS {
+        user.waiting.push_back(job);
+        queue.turns.push_back(uid);
+        if queue.idle >= queue.turns.len() || queue.threads >= limits::CLOSERS {
+            drop(queue);
+            self.0.work.notify_one();
             return;
         }
         queue.threads += 1;
         let own = self.clone();
-        let work = move || while own.close_one() {};
-        if std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(work).is_err() {
-            // The next one finds it waiting.
+        if std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(move || own.work()).is_err() {
+            // One that is there, or the next one, finds it waiting.
             queue.threads -= 1;
+            self.0.work.notify_one();
         }
     }
 
-    /// Whether there was one.
-    fn close_one(&self) -> bool {
+    fn work(&self) {
         let mut queue = self.queue();
-        match queue.waiting.pop_front() {
-            Some(descriptor) => {
+        loop {
+            if let Some((uid, job)) = queue.take() {
                 drop(queue);
-                drop(descriptor);
-                true
+                job.run();
+                queue = self.queue();
+                queue.done(uid);
+                continue;
             }
-            None => {
+            queue.idle += 1;
+            let (woken, waited) =
+                self.0.work.wait_timeout(queue, IDLE).unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            queue.idle -= 1;
+            if waited.timed_out() && queue.turns.is_empty() {
                 queue.threads -= 1;
-                false
+                return;
             }
         }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -32,6 +32,8 @@ use super::table::{Application, Connection, ConnectionId, Listener, ListenerId, 
 const VERSION: u32 = 2;
 /// Bytes of a piece at most.
 const PIECE: usize = 4096;
+/// The place of the kernel's socket among the descriptors of a connection.
+const BOUND: usize = 3;
 /// How long one side waits for the other's next piece.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -59,7 +61,8 @@ enum Piece {
         #[serde(default)]
         leads_to: Option<String>,
     },
-    /// The common memory and both private pages.
+    /// The common memory and both private pages; the kernel's socket that holds the connecting program's name, if
+    /// it was bound to one.
     Connection {
         id: ConnectionId,
         client: (u32, [u8; 16]),
@@ -70,6 +73,8 @@ enum Piece {
         cookies: [u64; 2],
         #[serde(default)]
         watches: [Option<i32>; 2],
+        #[serde(default)]
+        bound: bool,
     },
     /// The accepting end's placeholder, which waits at a listener.
     WaitingStream { listener: ListenerId, id: ConnectionId },
@@ -180,9 +185,12 @@ impl Service {
                 accepted: [found.accepted.local, found.accepted.peer],
                 cookies: entry.cookies,
                 watches: entry.watches,
+                bound: self.names.contains_key(&id),
             };
             let [first, second] = &entry.memory.private;
-            send(to, &piece, &[entry.memory.common.as_fd(), first.as_fd(), second.as_fd()])?;
+            let memory = [&entry.memory.common, first, second];
+            let sent: Vec<_> = memory.into_iter().chain(self.names.get(&id)).map(AsFd::as_fd).collect();
+            send(to, &piece, &sent)?;
         }
         for (id, found) in self.table.listeners() {
             let Some(open) = self.open.get(&id) else { continue };
@@ -233,7 +241,20 @@ impl Service {
         let mut received = Descriptors::default();
         loop {
             match receive(from, &mut received)? {
-                Piece::Connection { id, client, server, namespace, names, accepted, cookies, watches } => {
+                Piece::Connection {
+                    id,
+                    client,
+                    server,
+                    namespace,
+                    names,
+                    accepted,
+                    cookies,
+                    watches,
+                    bound,
+                } => {
+                    if let Some(socket) = received[BOUND].take().filter(|_| bound) {
+                        self.names.insert(id, socket);
+                    }
                     let [common, first, second] = take(&mut received)?;
                     let application = |(uid, id)| Application { uid, id };
                     let names_of = |[local, peer]: [SocketAddr; 2]| Names { local, peer };

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, sockopt};
-use sietch_socket::kernel::namespace_cookie;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sietch_socket::kernel::{bound_interface, namespace as namespace_of, namespace_cookie};
 
 /// A TCP socket of the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,8 @@ pub(super) struct Tcp {
     pub listens: bool,
     /// Whether it takes IPv6 alone.
     pub only_ipv6: bool,
+    /// Whether it is bound to an interface or a VRF, which the addresses alone do not tell.
+    pub of_interface: bool,
 }
 
 impl Tcp {
@@ -37,23 +40,81 @@ impl Tcp {
             return Err(Errno::PROTONOSUPPORT);
         }
         let name = rustix::net::getsockname(socket)?;
+        let name = SocketAddr::try_from(name).map_err(|_| Errno::AFNOSUPPORT)?;
         Ok(Self {
             namespace: namespace_cookie(socket).map_err(|_| Errno::NOTSOCK)?,
-            name: SocketAddr::try_from(name).map_err(|_| Errno::AFNOSUPPORT)?,
+            name,
             listens: sockopt::socket_acceptconn(socket)?,
             only_ipv6: domain == AddressFamily::INET6 && sockopt::ipv6_v6only(socket)?,
+            of_interface: is_of_interface(socket, name),
         })
     }
 }
 
-/// Whether an address is one of the host, in the network namespace of a socket that is not bound yet: the kernel lets it be bound to it. The port that it
-/// gets is not used.
-pub(super) fn is_local(socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
-    // With this option the kernel would let any address through.
-    if sockopt::ip_freebind(socket).unwrap_or(false) {
-        return false;
+/// Whether an address is one of the host, in the network namespace of a socket.
+///
+/// The kernel's routes say so: a socket without a name that is connected to an address of the host
+/// (no packet leaves) gets that very address as its own. Neither the options of a program's socket
+/// nor `ip_nonlocal_bind` change that, by which a socket can be bound to an address of another host.
+pub(super) fn is_local(socket: BorrowedFd<'_>, namespace: u64, address: SocketAddr) -> bool {
+    if super::table::is_loopback(address.ip()) {
+        return true;
     }
-    rustix::net::bind(socket, &SocketAddr::new(address.ip(), 0)).is_ok()
+    match is_routed_here(Some(namespace), address) {
+        Ok(local) => local,
+        // Of another namespace: a thread goes there, if this process may.
+        Err(Errno::XDEV) => std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                let namespace = namespace_of(socket).map_err(|_| Errno::PERM)?;
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+                is_routed_here(None, address)
+            });
+            matches!(there.join(), Ok(Ok(true)))
+        }),
+        Err(_) => false,
+    }
+}
+
+/// See [`is_local`]; in the namespace of this thread, which must be the one that is given.
+///
+/// # Errors
+/// `EXDEV`: it is another one. That no route leads there, and others of `connect(2)`.
+fn is_routed_here(namespace: Option<u64>, address: SocketAddr) -> Result<bool, Errno> {
+    /// Any port; nothing is sent.
+    const DISCARD: u16 = 9;
+    let mut address = match address {
+        SocketAddr::V6(six) => match six.ip().to_ipv4_mapped() {
+            Some(four) => SocketAddr::new(four.into(), 0),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    };
+    address.set_port(DISCARD);
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    if namespace.is_some_and(|wanted| namespace_cookie(&socket).ok() != Some(wanted)) {
+        return Err(Errno::XDEV);
+    }
+    rustix::net::connect(&socket, &address)?;
+    Ok(local(&socket).is_some_and(|own| own.ip() == address.ip()))
+}
+
+/// Whether a socket is bound to an interface or a VRF by more than the scope of its own name.
+fn is_of_interface(socket: impl AsFd, name: SocketAddr) -> bool {
+    let scope = match name {
+        SocketAddr::V6(six) => six.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    // A socket that cannot be asked is left to the kernel.
+    bound_interface(socket).map_or(true, |index| index != 0 && index != scope)
+}
+
+/// Whether a socket listens at this name now. What its program has told once may have changed since:
+/// it can shut the socket down, bind it anew, and bind it to an interface.
+pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
+    sockopt::socket_acceptconn(&socket).unwrap_or(false)
+        && local(&socket) == Some(name)
+        && !is_of_interface(&socket, name)
 }
 
 /// Makes a socket return where it would wait. Its application can undo that.

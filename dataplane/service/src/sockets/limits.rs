@@ -61,11 +61,15 @@ pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
 /// Of the former so many are tried before the latter: a search through all of them would be felt.
 pub const PROBES: usize = 64;
 
-/// Threads that may hang in closing a descriptor that an application sent and that is no socket: a file of a file system that the application itself
-/// serves is closed when that application pleases.
-pub const CLOSERS: usize = 16;
+/// Threads that may hang in closing a descriptor that an application sent: a file of a file system that the
+/// application itself serves is closed when that application pleases, and a TCP socket may linger.
+pub const CLOSERS: usize = 64;
 
-/// Descriptors that wait for such a thread: those of a listener that ends with all its backlog, twice.
+/// Those of one user: so few that some users together leave the others theirs, and more than one, so that what
+/// closes at once does not wait for what hangs.
+pub const CLOSERS_PER_USER: usize = 4;
+
+/// Descriptors of one user that wait for such a thread: those of a listener that ends with all its backlog, twice.
 pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 
 /// Applications that are remembered as revoked, the latest ones: each is a program that was started once, and its number is never given again.

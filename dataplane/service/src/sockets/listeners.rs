@@ -5,12 +5,15 @@
 //!    backlog fills, and the pair is watched for room. Room means that three quarters of it are free, so that nobody is woken for each.
 //! 3. More than the backlog do not wait: who connects then is sent to the kernel, where it is treated as the kernel treats it.
 //! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and what waits is closed, which resets it.
-//! 5. A message that is none costs the application this listener.
+//! 5. A message that is none costs the application this listener. So does a kernel's socket that does not listen
+//!    any more: its name may be somebody else's by now, so it is asked again before each connection.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
@@ -23,6 +26,9 @@ use super::publish::LeadsTo;
 use super::run::{Service, Token};
 use super::table::{ConnectionId, ListenerId};
 use super::{administration, kernel, limits};
+
+/// Whose descriptors are closed if that is not known: no user has this number.
+const NOBODY: u32 = u32::MAX;
 
 /// A listener's descriptors, and who waits.
 #[derive(Debug)]
@@ -72,6 +78,25 @@ impl Service {
         let in_pair = unreceived(&open.pair).unwrap_or(0).div_ceil(self.message_size);
         let waiting = u64::from(in_pair) + open.waiting.len() as u64;
         waiting > u64::from(listener.backlog.min(limits::MOST_BACKLOG))
+    }
+
+    /// The listener that a connection to `remote` goes to. Those that are found and do not listen any
+    /// more are closed.
+    pub(super) fn find_listening(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
+        loop {
+            let id = self.table.find(namespace, remote)?;
+            if self.still_listens(id) {
+                return Some(id);
+            }
+            self.close_listener(id);
+        }
+    }
+
+    fn still_listens(&self, id: ListenerId) -> bool {
+        let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else {
+            return false;
+        };
+        open.kernel.as_ref().is_some_and(|kernel| kernel::listens_at(kernel, listener.name))
     }
 
     /// Gives a connection to a listener, or lets it wait there.
@@ -148,18 +173,33 @@ impl Service {
         self.watch(id);
     }
 
+    /// Closes the listeners at a port whose last holder is gone. The loop has not come to them yet, and somebody
+    /// asks for their name.
+    pub(super) fn close_those_that_hung_up(&mut self, port: u16) {
+        let gone = |open: &Open| {
+            let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut pair, Some(&now)).is_ok() && pair[0].revents().contains(PollFlags::HUP)
+        };
+        let at_port = self.table.listeners().filter(|(_, listener)| listener.name.port() == port);
+        let gone: Vec<ListenerId> =
+            at_port.map(|(id, _)| id).filter(|id| self.open.get(id).is_some_and(gone)).collect();
+        gone.into_iter().for_each(|id| self.close_listener(id));
+    }
+
     /// Takes what the program says over its placeholder; whether it made sense.
     fn listen_to(&mut self, id: ListenerId) -> bool {
         for _ in 0..limits::PER_TURN {
             let Some(open) = self.open.get(&id) else { return true };
+            let uid = self.table.listener(id).map_or(NOBODY, |listener| listener.application.uid);
             let mut bytes = [0; 64];
             let mut received = Descriptors::default();
             let found =
                 receive_all(open.pair.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT, |sent| {
-                    self.closer.close(sent)
+                    self.closer.close(uid, sent)
                 });
             let strange =
-                received.iter_mut().filter_map(Option::take).map(|sent| self.closer.close(sent)).count();
+                received.iter_mut().filter_map(Option::take).map(|sent| self.closer.close(uid, sent)).count();
             match found {
                 Ok((0, _)) => return false,
                 Ok((length, true)) if strange == 0 => {
@@ -180,8 +220,16 @@ impl Service {
         true
     }
 
-    /// Connections have come over the kernel.
-    pub(super) fn accept_from_kernel(&mut self, id: ListenerId) {
+    /// Connections have come over the kernel, or its socket does not listen any more: then it hangs
+    /// up, which is told again and again.
+    pub(super) fn attend_kernel(&mut self, id: ListenerId, flags: EventFlags) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            return self.close_listener(id);
+        }
+        self.accept_from_kernel(id);
+    }
+
+    fn accept_from_kernel(&mut self, id: ListenerId) {
         for _ in 0..limits::PER_TURN {
             let Some(open) = self.open.get(&id) else { return };
             let Some(listening) = open.kernel.as_ref().filter(|_| open.waiting.is_empty()) else { return };
@@ -260,7 +308,7 @@ impl Service {
 
     /// Takes a listener out: its port is free, and what waits is reset.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
-        self.table.close(id);
+        let uid = self.table.close(id).map_or(NOBODY, |listener| listener.application.uid);
         let Some(open) = self.open.remove(&id) else { return };
         self.counters.closed += 1;
         self.remove(&open.pair);
@@ -273,7 +321,7 @@ impl Service {
             let socket = match waiting {
                 Waiting::Kernel(_, socket) => socket,
                 Waiting::Stream(connection, placeholder) => {
-                    self.table.disconnect(connection);
+                    self.forget(connection);
                     if let Some(entry) = self.registry.remove(connection) {
                         // Whoever connected sees a reset, not an end. A page that cannot be written says less.
                         let _ = administration::cut(&entry.memory);
@@ -281,14 +329,14 @@ impl Service {
                     placeholder
                 }
             };
-            self.closer.close(socket);
+            self.closer.close(uid, socket);
         }
         // What the program has said and nobody has read.
-        self.closer.close(open.pair);
+        self.closer.close(uid, open.pair);
         if let Some(kernel) = open.kernel {
             // Others may hold it too: then its entry would outlive this descriptor.
             self.remove(&kernel);
-            self.closer.close(kernel);
+            self.freed.push((uid, kernel));
         }
     }
 }

@@ -58,7 +58,7 @@ impl Service {
                     Ok(id) => done.push(id),
                     Err(error) => failed = Some(error),
                 },
-                Some(_) => self.closer.close(socket),
+                Some(_) => self.closer.close(caller.uid, socket),
             }
         }
         match failed {
@@ -87,7 +87,7 @@ impl Service {
                     Ok(pair) => pair,
                     Err(_) => {
                         self.table.close(id);
-                        self.closer.close(socket);
+                        self.closer.close(caller.uid, socket);
                         return Err(Errno::NOBUFS);
                     }
                 };
@@ -104,7 +104,7 @@ impl Service {
                 })
             }
             Err(error) => {
-                self.closer.close(socket);
+                self.closer.close(caller.uid, socket);
                 Err(error)
             }
         }
@@ -117,7 +117,7 @@ impl Service {
         socket: &OwnedFd,
     ) -> Result<ListenerId, Errno> {
         let tcp = Tcp::of(socket.as_fd()).map_err(|_| Errno::INVAL)?;
-        if !tcp.listens {
+        if !tcp.listens || tcp.of_interface {
             return Err(Errno::INVAL);
         }
         if !self.rules.allow(Action::Listen, caller.uid, tcp.name) {
@@ -153,14 +153,14 @@ impl Service {
             return Ok(None);
         }
         if self.revoked.contains(&request.application) {
-            sockets.into_iter().for_each(|socket| self.closer.close(socket));
+            sockets.into_iter().for_each(|socket| self.closer.close(caller.uid, socket));
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
         let (pair, placeholder) = match self.pair() {
             Ok(made) => made,
             Err(error) => {
-                sockets.into_iter().for_each(|socket| self.closer.close(socket));
+                sockets.into_iter().for_each(|socket| self.closer.close(caller.uid, socket));
                 return Err(error);
             }
         };

@@ -2,8 +2,9 @@
 //!
 //! 1. A request was copied once and parsed; here it meets its descriptors. The kernel is asked what they are: a name, a namespace, whether it listens.
 //! 2. What does not fit is refused with an error number. What a limit forbids is [`ReplyKind::NotOurs`]: the program goes on with the kernel.
-//! 3. A connection's address is believed only if the kernel says so: the listener is bound to it, it is loopback, or the connecting socket can be
-//!    bound to it.
+//! 3. An address of a connection is believed only if it is loopback or the kernel's routes say that it is the host's. What
+//!    the two sockets are bound to proves nothing: a program can bind to any address (IP_FREEBIND).
+//! 4. Sockets that are bound to an interface or a VRF are left to the kernel, which knows what can reach them.
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +20,7 @@ use super::listeners::{Handed, Open, Waiting};
 use super::publish::LeadsTo;
 use super::registry::{self, Placeholder};
 use super::run::Service;
-use super::table::{Application, ConnectionId, Full, Listener, ListenerId, is_loopback};
+use super::table::{Application, ConnectionId, Full, Listener, ListenerId};
 
 /// Who asks, as the kernel says it.
 #[derive(Debug, Clone, Copy)]
@@ -50,11 +51,13 @@ pub(super) struct Answer {
     pub own: [Option<OwnedFd>; MOST_DESCRIPTORS],
     /// Sent behind those, and kept: the common memory and the private page of this end.
     pub memory: Option<(ConnectionId, usize)>,
+    /// What came with the request and is not kept: closed before the answer is sent.
+    pub spent: Vec<OwnedFd>,
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, own: [const { None }; MOST_DESCRIPTORS], memory: None }
+        Self { reply, own: [const { None }; MOST_DESCRIPTORS], memory: None, spent: Vec::new() }
     }
 }
 
@@ -71,6 +74,10 @@ impl Answer {
 
     fn not_ours() -> Self {
         Reply::new(ReplyKind::NotOurs).into()
+    }
+
+    pub fn having_spent(self, spent: Vec<OwnedFd>) -> Self {
+        Self { spent, ..self }
     }
 }
 
@@ -90,10 +97,10 @@ impl Service {
         let revoked = matches!(kind, RequestKind::Listen | RequestKind::Connect)
             && self.revoked.contains(&request.application);
         if strange || revoked {
-            first.into_iter().chain(more).for_each(|sent| self.closer.close(sent));
             let counter = if strange { &mut self.counters.malformed } else { &mut self.counters.denied };
             *counter += 1;
-            return Answer::refused(if strange { Errno::INVAL } else { Errno::ACCESS });
+            let answer = Answer::refused(if strange { Errno::INVAL } else { Errno::ACCESS });
+            return answer.having_spent(first.into_iter().chain(more).collect());
         }
         let answer = match (kind, first) {
             (RequestKind::Listen, Some(socket)) => {
@@ -102,26 +109,23 @@ impl Service {
             }
             (RequestKind::Connect, Some(socket)) => {
                 self.counters.asked_connect += 1;
-                let answer = self.connect(application, request, &socket);
-                self.closer.close(socket);
-                return answer.unwrap_or_else(Answer::refused);
+                return match self.connect(application, request, &socket) {
+                    // Its program has something else in its place: nobody sees when this is closed.
+                    Ok(answer) if let Some((id, _)) = answer.memory => {
+                        self.keep_name(id, caller.uid, socket);
+                        answer
+                    }
+                    answer => answer.unwrap_or_else(Answer::refused).having_spent(vec![socket]),
+                };
             }
             (RequestKind::Adopt, Some(socket)) => {
                 self.counters.asked_adopt += 1;
-                let answer = self.adopt(&socket);
-                self.closer.close(socket);
-                return answer;
+                return self.adopt(&socket).having_spent(vec![socket]);
             }
-            (RequestKind::Hello, None) => {
-                let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
-                Reply::here(limit, &super::BUILD).into()
-            }
+            (RequestKind::Hello, None) => self.hello(caller, request),
             (RequestKind::List, None) => self.list(caller),
             (RequestKind::Revoke, None) => self.revoke(caller, request),
-            (_, first) => {
-                first.into_iter().for_each(|first| self.closer.close(first));
-                Answer::refused(Errno::OPNOTSUPP)
-            }
+            (_, first) => Answer::refused(Errno::OPNOTSUPP).having_spent(first.into_iter().collect()),
         };
         self.counters.asked_other += 1;
         answer
@@ -160,10 +164,7 @@ impl Service {
                     }
                 }
             }
-            Err(answer) => {
-                published.into_iter().chain([socket]).for_each(|sent| self.closer.close(sent));
-                *answer
-            }
+            Err(answer) => answer.having_spent(published.into_iter().chain([socket]).collect()),
         }
     }
 
@@ -190,6 +191,10 @@ impl Service {
         }
         if !tcp.listens {
             return Err(no(Errno::INVAL));
+        }
+        if tcp.of_interface {
+            self.counters.not_ours += 1;
+            return Err(Box::new(Answer::not_ours()));
         }
         if !self.rules.allow(Action::Listen, caller.uid, tcp.name) {
             self.counters.denied += 1;
@@ -241,12 +246,17 @@ impl Service {
         request: &Request,
         socket: &OwnedFd,
     ) -> Result<Answer, Errno> {
-        let tcp = Tcp::of(std::os::fd::AsFd::as_fd(socket))?;
+        let fd = std::os::fd::AsFd::as_fd(socket);
+        let tcp = Tcp::of(fd)?;
         let remote = request.remote.address().ok_or(Errno::AFNOSUPPORT)?;
         if tcp.listens || kernel::peer(socket).is_some() {
             return Err(Errno::ISCONN);
         }
-        let Some(listener) = self.table.find(tcp.namespace, remote) else {
+        if tcp.of_interface {
+            self.counters.not_ours += 1;
+            return Ok(Answer::not_ours());
+        }
+        let Some(listener) = self.find_listening(tcp.namespace, remote) else {
             self.counters.not_ours += 1;
             return Ok(Answer::not_ours());
         };
@@ -260,14 +270,10 @@ impl Service {
             return Ok(Answer::not_ours());
         }
         let bound = tcp.name.port() != 0 || !tcp.name.ip().is_unspecified();
-        let named = self.table.listener(listener).is_some_and(|found| !found.name.ip().is_unspecified());
-        let fd = std::os::fd::AsFd::as_fd(socket);
-        if bound && sockopt::ip_freebind(fd).unwrap_or(false) {
-            // Its name may be anybody's.
-            return Ok(Answer::not_ours());
-        }
         let from_here = bound && !tcp.name.ip().is_unspecified();
-        if !named && !is_loopback(remote.ip()) && !from_here && !kernel::is_local(fd, remote) {
+        let is_local = |address| kernel::is_local(fd, tcp.namespace, address);
+        if !is_local(remote) || (from_here && tcp.name.ip() != remote.ip() && !is_local(tcp.name)) {
+            // The one or the other name may be anybody's.
             return Ok(Answer::not_ours());
         }
         let name = bound.then_some(tcp.name);
@@ -279,11 +285,13 @@ impl Service {
             Ok(id) => Ok(self.make(id, listener).unwrap_or_else(|error| {
                 // What it was short of, the kernel may have.
                 tracing::debug!("a connection is left to the kernel: {error}");
-                self.table.disconnect(id);
+                self.forget(id);
                 self.registry.remove(id);
                 self.counters.limited += 1;
                 Answer::not_ours()
             })),
+            // As the kernel says it; its own connect would make a second connection of these two names.
+            Err(Full::Taken) => Err(Errno::ADDRNOTAVAIL),
             Err(full) => {
                 self.counters.limited += 1;
                 if full != Full::Ports || self.registry.made() > 0 {
@@ -292,6 +300,40 @@ impl Service {
                 Ok(Answer::not_ours())
             }
         }
+    }
+
+    /// Keeps a connected program's socket of the kernel for as long as the connection lives, if it is bound:
+    /// so its name is taken in the kernel too.
+    fn keep_name(&mut self, id: ConnectionId, uid: u32, socket: OwnedFd) {
+        match kernel::local(&socket) {
+            Some(name) if name.port() != 0 => {
+                self.names.insert(id, socket);
+            }
+            _ => self.closer.close(uid, socket),
+        }
+    }
+
+    /// A connection is gone: its names are free.
+    pub(super) fn forget(&mut self, id: ConnectionId) {
+        let Some(connection) = self.table.disconnect(id) else { return };
+        if let Some(socket) = self.names.remove(&id) {
+            self.freed.push((connection.client.uid, socket));
+        }
+    }
+
+    /// Answers a hello. One with a name waits until that name is free, if what held it is gone.
+    fn hello(&mut self, caller: Caller, request: &Request) -> Answer {
+        let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
+        let mut reply = Reply::here(limit, &super::BUILD);
+        let Some(name) = request.local.address() else { return reply.into() };
+        self.close_those_that_hung_up(name.port());
+        self.bury();
+        if self.closer.is_at(caller.uid) {
+            reply.errno = Errno::BUSY.raw_os_error().unsigned_abs();
+        }
+        let own = self.freed.extract_if(.., |(uid, _)| *uid == caller.uid).map(|(_, freed)| freed);
+        let own = own.collect();
+        Answer::from(reply).having_spent(own)
     }
 
     /// Makes the memory and the placeholders of a connection, and gives the accepting end to its listener.

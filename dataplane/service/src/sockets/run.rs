@@ -29,14 +29,14 @@ use sietch_ring::stream::{Geometry, Memory};
 use sietch_socket::kernel::{refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
-use super::closer::Closer;
+use super::closer::{Closer, Outgoing};
 use super::counters::Counters;
 use super::handover;
 use super::limits;
 use super::listeners::Open;
 use super::registry::Registry;
 use super::requests::{Answer, Caller};
-use super::table::{Connection, ListenerId, Table};
+use super::table::{Connection, ConnectionId, ListenerId, Table};
 use super::watchdog::Watchdog;
 use crate::tcp::Asked;
 
@@ -221,6 +221,10 @@ pub(super) struct Service {
     pub table: Table,
     pub registry: Registry,
     pub open: BTreeMap<ListenerId, Open>,
+    /// The kernel's sockets of connections whose program was bound to a name.
+    pub names: BTreeMap<ConnectionId, OwnedFd>,
+    /// What held a name, and whose it was: closed in this turn.
+    pub freed: Vec<(u32, OwnedFd)>,
     pub closer: Closer,
     pub watchdog: Watchdog,
     pub rules: Rules,
@@ -264,6 +268,7 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
     loop {
         let now = Instant::now();
         service.tend(now);
+        service.freed.drain(..).for_each(|(uid, freed)| service.closer.close(uid, freed));
         board.note(service.shown());
         let limit = service.next_deadline().map(|at| at.saturating_duration_since(now));
         let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_millis(1)).ok());
@@ -287,7 +292,7 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
                 }
                 Some(Token::Request(number)) => service.read(number),
                 Some(Token::Pair(id)) => service.attend(id, flags),
-                Some(Token::Kernel(id)) => service.accept_from_kernel(id),
+                Some(Token::Kernel(id)) => service.attend_kernel(id, flags),
                 Some(Token::Ends) => service.bury_soon(),
                 None => {}
             }
@@ -324,6 +329,8 @@ impl Service {
             table: Table::beginning_at(u16::from_ne_bytes(random()?)),
             registry: Registry::default(),
             open: BTreeMap::new(),
+            names: BTreeMap::new(),
+            freed: Vec::new(),
             closer: Closer::default(),
             watchdog: Watchdog::start()?,
             rules,
@@ -350,9 +357,11 @@ impl Service {
         }
     }
 
-    /// Whether one more connection would take descriptors that are kept for requests: each has three, each listener two.
+    /// Whether one more connection would take descriptors that are kept for requests: each has three, one more if its
+    /// program was bound to a name, and each listener two.
     pub fn is_out_of_descriptors(&self) -> bool {
-        3 * (self.registry.len() + 1) + 2 * self.open.len() > self.most_descriptors
+        let kept = 3 * (self.registry.len() + 1) + self.names.len() + 2 * self.open.len();
+        kept > self.most_descriptors
     }
 
     /// Takes a connection over that was made on a VNIC: it is found after exec and in messages, listed, revoked, and handed to a successor. Beyond
@@ -415,7 +424,7 @@ impl Service {
         if full {
             self.counters.turned_away += 1;
             // A request may lie in it.
-            return self.closer.close(socket);
+            return self.closer.close(caller.uid, socket);
         }
         self.last += 1;
         let number = self.last;
@@ -432,12 +441,13 @@ impl Service {
     /// Reads a request, if it has come, and answers.
     fn read(&mut self, number: u64) {
         let Some(asking) = self.asking.get(&number) else { return };
+        let uid = asking.caller.uid;
         // One more than a request has, so that a longer message is told apart.
         let mut bytes = [0; REQUEST_BYTES + 1];
         let mut received = Descriptors::default();
         let found =
             receive_all(asking.socket.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT, |sent| {
-                self.closer.close(sent)
+                self.closer.close(uid, sent)
             });
         if matches!(found, Err(Errno::AGAIN | Errno::INTR)) {
             return;
@@ -445,10 +455,10 @@ impl Service {
         let Some(Asking { socket, caller, .. }) = self.dismiss(number) else { return };
         let (length, complete) = match found {
             Ok((length, complete)) => (length, complete),
-            Err(_) => return self.closer.close(socket),
+            Err(_) => return self.closer.close(uid, socket),
         };
-        let Some(socket) = self.with_nothing_more(socket) else {
-            received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+        let Some(socket) = self.with_nothing_more(uid, socket) else {
+            received.into_iter().flatten().for_each(|sent| self.closer.close(uid, sent));
             self.counters.malformed += u64::from(length != 0);
             return;
         };
@@ -487,33 +497,33 @@ impl Service {
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
             // This service has no descriptors left for what was sent along, which is nothing to the kernel.
             Ok((_, RequestKind::Connect)) => {
-                received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
                 self.counters.limited += 1;
-                Reply::new(ReplyKind::NotOurs).into()
+                let answer = Answer::from(Reply::new(ReplyKind::NotOurs));
+                answer.having_spent(received.into_iter().flatten().collect())
             }
             _ => {
-                received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
                 if length == 0 {
-                    return;
+                    return received.into_iter().flatten().for_each(|sent| self.closer.close(uid, sent));
                 }
                 self.counters.malformed += 1;
                 // Of another version, perhaps: it learns which one is here.
-                Reply::refused(Errno::PROTO).from_build(&super::BUILD).into()
+                let answer = Answer::from(Reply::refused(Errno::PROTO).from_build(&super::BUILD));
+                answer.having_spent(received.into_iter().flatten().collect())
             }
         };
-        self.send_answer(&socket, &answer);
+        self.send_answer(uid, socket, answer);
     }
 
     /// The socket of a request that was read, if nothing else lies in it, as it must be while who asks waits for the answer. Else it is closed elsewhere:
     /// with it what lies in it is closed, which takes as long as its sender likes.
-    fn with_nothing_more(&self, socket: OwnedFd) -> Option<OwnedFd> {
+    fn with_nothing_more(&self, uid: u32, socket: OwnedFd) -> Option<OwnedFd> {
         // Before Linux 6.16 something may come still.
         let _ = refuse_descriptors(&socket);
         // No room for descriptors, and they are not taken out: nothing is closed by this.
         match rustix::net::recv(&socket, &mut [0; 1][..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Err(Errno::AGAIN) => Some(socket),
             _ => {
-                self.closer.close(socket);
+                self.closer.close(uid, socket);
                 None
             }
         }
@@ -535,12 +545,12 @@ impl Service {
     fn ask_vnics(&self, asked: Asked) {
         let Some(vnics) = &self.vnics else { return };
         let Err(lost) = vnics.send(asked) else { return };
-        let Asked { socket, descriptors: [own, ..], .. } = lost.0;
+        let Asked { uid, socket, descriptors: [own, ..], .. } = lost.0;
         let answer = match own {
             Some(own) => Answer::with(Reply::new(ReplyKind::Listed), own),
             None => Answer::refused(Errno::SRCH),
         };
-        self.send_answer(&socket, &answer);
+        self.send_answer(uid, socket, answer);
     }
 
     /// Whether the rules allow what is asked of a VNIC. Its own filters, peers and user are judged there.
@@ -569,9 +579,9 @@ impl Service {
         let wants = matches!(kind, RequestKind::Listen | RequestKind::Connect | RequestKind::Bind);
         let revoked = wants && self.revoked.contains(&request.application);
         if revoked || !self.rules_allow(caller, &request, kind) {
-            descriptors.into_iter().flatten().for_each(|sent| self.closer.close(sent));
             self.counters.denied += 1;
-            return self.send_answer(&socket, &Answer::refused(Errno::ACCESS));
+            let spent = descriptors.into_iter().flatten().collect();
+            return self.send_answer(caller.uid, socket, Answer::refused(Errno::ACCESS).having_spent(spent));
         }
         let pair = if kind == RequestKind::Listen && self.vnics.is_some() {
             self.publish_for_vnic(caller, &request, &mut descriptors)
@@ -580,13 +590,16 @@ impl Service {
         };
         let pair = match pair {
             Ok(pair) => pair,
-            Err(error) => return self.send_answer(&socket, &Answer::refused(error)),
+            Err(error) => {
+                let spent = descriptors.into_iter().flatten().collect();
+                return self.send_answer(caller.uid, socket, Answer::refused(error).having_spent(spent));
+            }
         };
         // A VNIC closes what it is sent, and its thread must not hang in that.
         if let Some(file) = descriptors[0].take_if(|sent| sockopt::socket_type(sent).is_err()) {
-            self.closer.close(file);
             self.counters.malformed += 1;
-            return self.send_answer(&socket, &Answer::refused(Errno::NOTSOCK));
+            let spent = std::iter::once(file).chain(descriptors.into_iter().flatten()).collect();
+            return self.send_answer(caller.uid, socket, Answer::refused(Errno::NOTSOCK).having_spent(spent));
         }
         let (uid, administers) = (caller.uid, caller.administers);
         let asked = Asked { uid, administers, request, kind, descriptors, pair, socket };
@@ -597,27 +610,36 @@ impl Service {
                 }
             }
             None if asked.kind == RequestKind::Adopt => {
-                self.send_answer(&asked.socket, &Reply::new(ReplyKind::Unknown).into());
+                let answer = Answer::from(Reply::new(ReplyKind::Unknown));
+                let answer = answer.having_spent(asked.descriptors.into_iter().flatten().collect());
+                self.send_answer(asked.uid, asked.socket, answer);
             }
             None => asked.refuse(Errno::NODEV),
         }
     }
 
     /// An answer that nobody takes is lost; what was made for it is found to be gone later.
-    fn send_answer(&self, socket: &OwnedFd, answer: &Answer) {
-        let mut descriptors: Vec<_> = answer.own.iter().flatten().map(AsFd::as_fd).collect();
-        let mut reply = answer.reply;
-        if let Some((id, end)) = answer.memory {
+    fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
+        let Answer { mut reply, own, memory, spent } = answer;
+        let mut kept = Vec::new();
+        if let Some((id, end)) = memory {
             match self.registry.get(id) {
-                Some(entry) => {
-                    descriptors.extend([entry.memory.common.as_fd(), entry.memory.private[end].as_fd()]);
-                }
-                None => {
-                    descriptors.clear();
-                    reply = Reply::refused(Errno::CONNREFUSED);
-                }
+                Some(entry) => kept.extend([entry.memory.common.as_fd(), entry.memory.private[end].as_fd()]),
+                None => reply = Reply::refused(Errno::CONNREFUSED),
             }
         }
+        let refused = reply.kind() == ReplyKind::Refused;
+        let own: Vec<_> = own.into_iter().flatten().filter(|_| !refused).collect();
+        if !spent.is_empty() {
+            // The thread that closes them answers, with descriptors of its own.
+            let copies = kept.iter().map(|kept| kept.try_clone_to_owned());
+            if let Ok(copies) = copies.collect::<io::Result<Vec<_>>>() {
+                let descriptors = own.into_iter().chain(copies).collect();
+                return self.closer.close_and_answer(uid, spent, Outgoing { socket, reply, descriptors });
+            }
+            spent.into_iter().for_each(|spent| self.closer.close(uid, spent));
+        }
+        let descriptors: Vec<_> = own.iter().map(AsFd::as_fd).chain(kept).collect();
         let _ = send_message(socket.as_fd(), reply.as_bytes(), &descriptors, SendFlags::DONTWAIT);
     }
 
@@ -640,8 +662,8 @@ impl Service {
             && asking.until <= now
         {
             self.counters.turned_away += 1;
-            if let Some(Asking { socket, .. }) = self.dismiss(number) {
-                self.closer.close(socket);
+            if let Some(Asking { socket, caller, .. }) = self.dismiss(number) {
+                self.closer.close(caller.uid, socket);
             }
         }
         let many = self.registry.made() >= limits::SWEEP_AFTER.max(self.registry.len() / 2);
@@ -699,7 +721,7 @@ impl Service {
         let gone = self.registry.bury();
         self.counters.swept += gone.len() as u64;
         for &id in &gone {
-            self.table.disconnect(id);
+            self.forget(id);
         }
         if self.bury_at.take().is_some()
             && let Some(ends) = self.registry.ends()
@@ -719,9 +741,7 @@ impl Service {
         match self.registry.sweep() {
             Ok(gone) => {
                 self.counters.swept += gone.len() as u64;
-                gone.into_iter().for_each(|id| {
-                    self.table.disconnect(id);
-                });
+                gone.into_iter().for_each(|id| self.forget(id));
             }
             Err(error) => tracing::warn!("connections that are gone cannot be told: {error}"),
         }

@@ -82,8 +82,10 @@ pub enum Full {
     Listeners,
     /// Too many connections of the application.
     Connections,
-    /// No port is left for these two names, or the names are taken.
+    /// No port is left for these two names.
     Ports,
+    /// The name that the connecting socket is bound to has a connection to this destination already.
+    Taken,
 }
 
 /// What an application has.
@@ -164,7 +166,7 @@ impl Table {
     /// Enters a connection to `listener`. `local` is the connecting socket's name, if it is bound: its address may be unspecified and its port 0.
     ///
     /// # Errors
-    /// [`Full`]. A name that is taken counts as [`Full::Ports`].
+    /// [`Full`].
     ///
     /// # Panics
     /// Never: a listener that is not there counts as [`Full::Ports`] as well.
@@ -195,7 +197,7 @@ impl Table {
         };
         let pair = (namespace, (ip, port), to);
         if self.pairs.contains_key(&pair) {
-            return Err(Full::Ports);
+            return Err(Full::Taken);
         }
         let own = |six: bool, (ip, port): (IpAddr, u16)| SocketAddr::new(mapped(six, ip), port);
         let (six, listens_six) = (remote.is_ipv6(), listening.is_ipv6());

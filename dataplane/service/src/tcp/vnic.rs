@@ -133,6 +133,8 @@ impl Asked {
     /// Answers with an error number.
     pub fn refuse(self, error: Errno) {
         let reply = Reply::refused(error);
+        // No copy of what was sent outlives the answer.
+        drop(self.descriptors);
         // Who does not wait for it has hung up.
         let _ = send_message(self.socket.as_fd(), reply.as_bytes(), &[], SendFlags::DONTWAIT);
     }

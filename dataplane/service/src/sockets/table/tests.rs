@@ -74,7 +74,7 @@ fn names_are_the_kernels_and_ports_run_out_for_one_pair_alone() {
     let second = table.connect(application(2), one, bound, address("127.0.0.9:80")).unwrap();
     assert_eq!(table.connection(second).unwrap().names.local, name);
     let again = table.connect(application(2), one, bound, address("127.0.0.9:80"));
-    assert_eq!(again, Err(Full::Ports));
+    assert_eq!(again, Err(Full::Taken));
     // Two applications, so that the ports run out before what one may have.
     let mut made = 0;
     while table.connect(application(3 + (made % 2) as u8), one, None, address("127.0.0.9:80")).is_ok() {
