@@ -1,20 +1,22 @@
 //! `sietch kv check`: what the store would say of its area, without starting it.
 //!
-//! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is decoded as effects by the rules of replay
-//!    ([`crate::shard::Effects`]). What recovery would refuse is refused here, for the same reason; nothing is written.
+//! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is replayed into a store in memory, which takes
+//!    as much of it as the store itself. What recovery would refuse is refused here, for the same reason; nothing is written.
 //! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means for data that was acknowledged, and what to do.
 //! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on the disk says that it was acknowledged.
 //! 4. An area that is shorter than its log was laid out for is damaged, though nothing that the log names may lie in what is missing.
 //! 5. An area that was written by a newer program, or holds something else, or cannot be read for another reason than the medium, is neither good nor damaged:
 //!    [`Verdict::Unknown`].
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 
 use sietch::disk::DiskQueue;
 use sietch::persist::{self, Entry, Failure, OpenError, RecoveryReport};
 
 use crate::journal::ReplayError;
-use crate::shard::Effects;
+use crate::settings::Settings;
+use crate::shard::{Now, Shard};
 
 /// Whether data that a client was told is durable is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +88,14 @@ const LOOK_AT_DISK: &str =
 
 /// Reads all of `disk` that counts. See the module's account.
 pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
-    let mut effects = Effects::default();
+    // What a hostile log makes of the hash tables must not be for it to say.
+    let seed = RandomState::new().hash_one(std::process::id());
+    let mut shard = Shard::new(Settings::default(), seed);
     let mut refused: Option<ReplayError> = None;
     let outcome = persist::verify(disk, &mut |entry| {
         let decoded = match entry {
-            Entry::Snapshot(payload) => effects.snapshot(payload),
-            Entry::Record(sequence, payload) => effects.record(sequence, payload),
+            Entry::Snapshot(payload) => shard.replay_snapshot(payload),
+            Entry::Record(sequence, payload) => shard.replay(sequence, payload, Now::default()),
         };
         decoded.map_err(|cause| {
             let text = cause.to_string();
@@ -100,10 +104,13 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
         })
     });
     match outcome {
-        Ok(log) if log.area < log.formatted => shortened(&log),
-        Ok(log) => Verdict::Good(Content { log, effects: effects.count() }),
+        Ok(log) => match shard.finish_recovery() {
+            Ok(()) if log.area < log.formatted => shortened(&log),
+            Ok(()) => Verdict::Good(Content { log, effects: shard.metrics().replayed }),
+            Err(cause) => undecodable(Some(cause.clone()), cause.sequence(), None),
+        },
         Err(OpenError::Rejected { sequence, offset, .. }) if refused.is_some() => {
-            undecodable(refused, sequence, offset)
+            undecodable(refused, sequence, Some(offset))
         }
         Err(cause) => unreadable(&cause),
     }
@@ -118,12 +125,15 @@ fn shortened(log: &RecoveryReport) -> Verdict {
 }
 
 /// A record whose checksum is right and whose content is not: nothing has changed it since it was written.
-fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: u64) -> Verdict {
+fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: Option<u64>) -> Verdict {
     let what = cause.as_ref().map(ToString::to_string).unwrap_or_default();
-    let (offset, sequence) = (Some(offset), Some(sequence));
+    let sequence = Some(sequence);
     match cause {
         Some(ReplayError::Truncated { .. }) | None => {
             Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Unclear, mend: RESTORE })
+        }
+        Some(ReplayError::Refused { .. }) => {
+            Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Acknowledged, mend: RESTORE })
         }
         Some(ReplayError::Kind { .. } | ReplayError::Command { .. } | ReplayError::Database { .. }) => {
             Verdict::Unknown(Finding { offset, sequence, what, loss: Loss::Nothing, mend: SAME_PROGRAM })

@@ -7,19 +7,20 @@
 //!    a segment the top bits are all the same.
 //! 3. A segment that is full ([`SEGMENT_LIMIT`]) splits by its next bit; when its local depth is the
 //!    directory's, the directory doubles first. A split moves at most [`SEGMENT_LIMIT`] elements: the longest
-//!    pause of an insertion, apart from the directory's own copy of 4 bytes a segment.
+//!    pause of an insertion, apart from the directory's own copy of 4 bytes a segment. A split that would separate nothing, or
+//!    give the directory more slots than there are elements for ([`ELEMENTS_A_SLOT`]), is put off until the segment is twice as full.
 //! 4. After a removal two sibling segments that together hold few elements merge, and the directory halves
 //!    when no segment needs its last bit: memory returns after mass deletion. The two thresholds lie
 //!    far apart, so that alternating insertions and removals do not split and merge all the time.
 //! 5. Order by hash is independent of splits and merges. A scan's cursor is a position in that order (the
 //!    top 48 bits of the hash), so an element that is present during the whole of a scan is
 //!    returned by it, and each call moves forward: whatever happens in between.
-//! 6. Segments are kept dense in one vector (the last one takes the place of one that is removed).
+//! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index ([`Seeds`]): nobody can choose keys that
+//!    meet in one segment.
+//! 7. Segments are kept dense in one vector (the last one takes the place of one that is removed).
 
-use std::hash::{BuildHasher, Hasher};
-
-use foldhash::quality::FixedState;
 use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
 
 /// Elements at which a segment splits: what a table of 256 buckets takes at its load limit of 7/8.
 pub const SEGMENT_LIMIT: usize = 224;
@@ -27,9 +28,12 @@ pub const SEGMENT_LIMIT: usize = 224;
 /// Siblings merge when together they hold at most this: a quarter of a segment, far from the next split.
 const MERGE_LIMIT: usize = SEGMENT_LIMIT / 4;
 
-/// Deepest directory: 2^26 slots, for about ten thousand million elements. Past it segments grow instead, so that
-/// colliding hashes cannot blow the directory up.
+/// Deepest directory: 2^26 slots, for about ten thousand million elements. Past it segments grow instead.
 const DEPTH_LIMIT: u32 = 26;
+
+/// Fewest elements for each slot of the directory. Hashes that are spread evenly leave more than fifty; with fewer the directory would
+/// grow because of collisions, which it cannot separate.
+const ELEMENTS_A_SLOT: usize = 8;
 
 /// Bits of a scan cursor: exact in the doubles that some clients keep numbers in, and fine
 /// enough that hardly ever two elements share a position.
@@ -72,6 +76,8 @@ struct Segment<T> {
     /// The top `depth` bits of the hashes of its elements, in the low bits.
     prefix: u64,
     depth: u32,
+    /// Elements at which it splits: [`SEGMENT_LIMIT`] unless that was of no use.
+    limit: u32,
 }
 
 impl<T> Segment<T> {
@@ -86,11 +92,38 @@ fn in_table(hash: u64) -> u64 {
     hash.rotate_left(32)
 }
 
+/// The seed of an index in which all keys collide.
+#[cfg(test)]
+const COLLIDING: u64 = 0xc011_1d1e;
+
 #[inline]
 fn hash_bytes(seed: u64, key: &[u8]) -> u64 {
-    let mut hasher = FixedState::with_seed(seed).build_hasher();
-    hasher.write(key);
-    hasher.finish()
+    #[cfg(test)]
+    if seed == COLLIDING {
+        return 0;
+    }
+    SipHasher13::new_with_keys(seed, !seed).hash(key)
+}
+
+/// Gives seeds that a client cannot guess, whatever it knows of those given before: each is the hash of a number under a secret.
+#[derive(Debug)]
+pub struct Seeds {
+    secret: u64,
+    given: u64,
+}
+
+impl Seeds {
+    /// Seeds that all come from this one, which must be unpredictable.
+    pub fn new(secret: u64) -> Self {
+        Self { secret, given: 0 }
+    }
+
+    /// The next seed.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would wrap what never ends in an option")]
+    pub fn next(&mut self) -> u64 {
+        self.given += 1;
+        hash_bytes(self.secret, &self.given.to_le_bytes())
+    }
 }
 
 fn position(hash: u64) -> u64 {
@@ -104,7 +137,12 @@ impl<T: Keyed> Index<T> {
         at_depth[0] = 1;
         Self {
             directory: vec![0],
-            segments: vec![Segment { table: HashTable::new(), prefix: 0, depth: 0 }],
+            segments: vec![Segment {
+                table: HashTable::new(),
+                prefix: 0,
+                depth: 0,
+                limit: SEGMENT_LIMIT as u32,
+            }],
             at_depth,
             depth: 0,
             len: 0,
@@ -195,8 +233,12 @@ impl<T: Keyed> Index<T> {
     fn insert_new(&mut self, hash: u64, element: T) {
         let seed = self.seed;
         let mut number = self.directory[self.slot(hash)] as usize;
-        while self.segments[number].table.len() >= SEGMENT_LIMIT && self.segments[number].depth < DEPTH_LIMIT
-        {
+        while self.segments[number].table.len() >= self.segments[number].limit as usize {
+            if !self.may_split(number) {
+                let limit = &mut self.segments[number].limit;
+                *limit = limit.saturating_mul(2);
+                break;
+            }
             self.split(number);
             number = self.directory[self.slot(hash)] as usize;
         }
@@ -217,6 +259,21 @@ impl<T: Keyed> Index<T> {
         self.len -= 1;
         self.merge(number);
         Some(element)
+    }
+
+    /// Whether to split a segment is allowed and separates something.
+    fn may_split(&self, number: usize) -> bool {
+        let segment = &self.segments[number];
+        if segment.depth == DEPTH_LIMIT {
+            return false;
+        }
+        if segment.depth == self.depth && (2 << self.depth) * ELEMENTS_A_SLOT > self.len {
+            return false;
+        }
+        let side = |element: &T| hash_bytes(self.seed, element.key()) >> (63 - segment.depth) & 1;
+        let mut sides = segment.table.iter().map(side);
+        let first = sides.next();
+        sides.any(|side| Some(side) != first)
     }
 
     /// Splits a segment in two by its next bit.
@@ -243,7 +300,8 @@ impl<T: Keyed> Index<T> {
         segment.table = low;
         segment.prefix <<= 1;
         segment.depth = depth;
-        let sibling = Segment { table: high, prefix: segment.prefix | 1, depth };
+        segment.limit = SEGMENT_LIMIT as u32;
+        let sibling = Segment { table: high, prefix: segment.prefix | 1, depth, limit: SEGMENT_LIMIT as u32 };
         self.at_depth[depth as usize - 1] -= 1;
         self.at_depth[depth as usize] += 2;
         let (first, count) = sibling.slots(self.depth);
@@ -288,6 +346,7 @@ impl<T: Keyed> Index<T> {
         self.at_depth[segment.depth as usize] -= 2;
         self.at_depth[segment.depth as usize - 1] += 1;
         segment.table = table;
+        segment.limit = SEGMENT_LIMIT as u32;
         segment.prefix >>= 1;
         segment.depth -= 1;
         self.name(into);

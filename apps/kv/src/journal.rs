@@ -138,6 +138,20 @@ pub enum ReplayError {
         /// Name of the command.
         name: String,
     },
+    /// An effect cannot be applied, although the state that it met at first is there.
+    #[error(
+        "log record {sequence}: effect '{effect}' on key '{key}' cannot be repeated: {reason}; the log is damaged, or was written by another program"
+    )]
+    Refused {
+        /// Of the record.
+        sequence: u64,
+        /// Name of its command.
+        effect: String,
+        /// The beginning of the key.
+        key: String,
+        /// What the command says.
+        reason: String,
+    },
     /// An effect is in a database that does not exist.
     #[error(
         "log record {sequence}: database {database} does not exist; start with at least as many databases as before"
@@ -148,6 +162,19 @@ pub enum ReplayError {
         /// Number of the database.
         database: u64,
     },
+}
+
+impl ReplayError {
+    /// The record that cannot be replayed.
+    pub fn sequence(&self) -> u64 {
+        match self {
+            Self::Truncated { sequence, .. }
+            | Self::Kind { sequence, .. }
+            | Self::Command { sequence, .. }
+            | Self::Refused { sequence, .. }
+            | Self::Database { sequence, .. } => *sequence,
+        }
+    }
 }
 
 /// Decodes effects.

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::client::ClientId;
-use crate::index::{Index, Keyed};
+use crate::index::{Index, Keyed, Seeds};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::persistence::Persistence;
@@ -51,7 +51,7 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
-/// A small, fast generator (xorshift64*). It need not be secret: it chooses samples, not names.
+/// A small, fast generator (xorshift64*). It need not be secret: it chooses samples. Seeds of hash tables come from [`Seeds`].
 #[derive(Debug)]
 pub struct Random(u64);
 
@@ -201,14 +201,15 @@ pub struct Store {
     pool: Vec<eviction::Candidate>,
     ticket: u32,
     random: Random,
+    seeds: Seeds,
 }
 
 impl Store {
     /// An empty store.
     pub fn new(settings: Settings, seed: u64, commands: usize) -> Self {
-        let mut random = Random::new(seed);
+        let mut seeds = Seeds::new(seed);
         Self {
-            databases: (0..settings.databases.max(1)).map(|_| Database::new(random.next())).collect(),
+            databases: (0..settings.databases.max(1)).map(|_| Database::new(seeds.next())).collect(),
             settings,
             metrics: Metrics::new(commands),
             journal: Journal::default(),
@@ -221,7 +222,7 @@ impl Store {
             generation: 0,
             last_save: 0,
             started_ns: 0,
-            run_id: format!("{:016x}{:016x}{:08x}", random.next(), random.next(), random.next() as u32),
+            run_id: format!("{:016x}{:016x}{:08x}", seeds.next(), seeds.next(), seeds.next() as u32),
             watched: HashMap::new(),
             version: 0,
             waiting: HashMap::new(),
@@ -231,7 +232,8 @@ impl Store {
             dead_expires: Vec::new(),
             pool: Vec::new(),
             ticket: 0,
-            random,
+            random: Random::new(seeds.next()),
+            seeds,
         }
     }
 
@@ -448,7 +450,7 @@ impl Store {
                 continue;
             }
             self.signal_database(number);
-            let seed = self.random.next();
+            let seed = self.seeds.next();
             let old = std::mem::replace(&mut self.databases[number], Database::new(seed));
             self.data_bytes -= old.bytes;
             if !old.index.is_empty() {

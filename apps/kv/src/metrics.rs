@@ -46,7 +46,9 @@ pub struct Metrics {
     pub output_limit_closed: u64,
     /// Clients closed because they were idle too long.
     pub idle_closed: u64,
-    /// Effects of the log that could not be applied: they concern keys whose later state the snapshot has.
+    /// Effects that recovery read.
+    pub replayed: u64,
+    /// Keys to which an effect of the log could not be applied, and that were deleted later.
     pub replay_skipped: u64,
     /// The longest turn of the event loop, in nanoseconds.
     pub longest_turn_ns: u64,

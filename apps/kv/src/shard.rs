@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 
 use crate::client::{Client, ClientId, Closing};
 use crate::commands::Table;
+use crate::index::Seeds;
 use crate::journal::Journal;
 use crate::keyspace::{Random, Store};
 use crate::metrics::Metrics;
@@ -31,8 +32,7 @@ mod peers;
 mod recovery;
 
 pub use peers::Peers;
-pub use recovery::Effects;
-use recovery::{Guards, Snapshot};
+use recovery::{Guards, Snapshot, Suspects};
 
 /// Keys that one tick expires at most, and entries it frees: well below a millisecond.
 const TICK_KEYS: usize = 256;
@@ -85,6 +85,7 @@ pub struct Shard {
     snapshot: Option<Snapshot>,
     snapshot_aborted: bool,
     guards: Guards,
+    suspects: Suspects,
     next_idle_check: u64,
     /// Whether the last tick left keys to expire.
     behind: bool,
@@ -94,10 +95,11 @@ impl Shard {
     /// An empty shard. `seed` decides the order of keys and must be unpredictable to clients.
     pub fn new(settings: Settings, seed: u64) -> Self {
         let table = Table::new();
-        let mut random = Random::new(seed ^ 0x9e37_79b9_7f4a_7c15);
-        let guards = Guards::new(random.next(), random.next());
+        let mut seeds = Seeds::new(seed);
+        let random = Random::new(seeds.next());
+        let guards = Guards::new(seeds.next(), seeds.next());
         Self {
-            store: Store::new(settings, seed, table.commands().len()),
+            store: Store::new(settings, seeds.next(), table.commands().len()),
             peers: Peers::new(),
             table,
             random,
@@ -109,6 +111,7 @@ impl Shard {
             snapshot: None,
             snapshot_aborted: false,
             guards,
+            suspects: Suspects::default(),
             next_idle_check: 0,
             behind: false,
         }

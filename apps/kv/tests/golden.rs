@@ -131,7 +131,7 @@ fn a_journal_of_version_1_loads() {
         }
     }
     assert_eq!(sequence, FIRST + AFTER.len() as u64);
-    shard.finish_recovery();
+    shard.finish_recovery().expect("nothing was refused");
     let client = shard.connect(NOWHERE, NOWHERE, NOW).expect("the first");
     for (question, answer) in ANSWERS {
         assert_eq!(ask(&mut shard, client, question, 0), answer, "{question}");

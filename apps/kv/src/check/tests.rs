@@ -302,6 +302,10 @@ fn records_that_are_whole_and_mean_nothing_are_named() {
     let verdict = foreign(&cut);
     assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
     assert_eq!(place(&verdict), (Some(16_384 + 64), Some(2)));
+    let verdict = foreign(&effect(0, &[b"RPUSH", b"key", b"element"]));
+    let Verdict::Damaged(finding) = verdict else { panic!("{verdict:?}") };
+    assert_eq!((finding.loss, finding.sequence), (Loss::Acknowledged, Some(2)));
+    assert!(finding.what.contains("RPUSH"), "{}", finding.what);
     assert!(matches!(foreign(&effect(0, &[b"DEL", b"key"])), Verdict::Good(content) if content.effects == 2));
 }
 

@@ -40,7 +40,7 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
         return Err(Fault::arity(context.command.name));
     }
     let key = arguments[1];
-    let seed = context.random.next();
+    let seed = context.data.seed();
     let hash: &mut Hash = write_or_create(&mut context.data, key, seed)?;
     let mut created = 0;
     for pair in arguments[2..].chunks_exact(2) {
@@ -58,7 +58,7 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
 
 fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, name, value) = (arguments[1], arguments[2], arguments[3]);
-    let seed = context.random.next();
+    let seed = context.data.seed();
     let hash: &mut Hash = write_or_create(&mut context.data, key, seed)?;
     let new = !hash.contains(name);
     if new {
@@ -145,7 +145,7 @@ fn update(
 ) -> Result<Vec<u8>, Fault> {
     let hash = read::<Hash>(&mut context.data, key)?;
     let value = change(hash.and_then(|hash| hash.get(name)))?;
-    let seed = context.random.next();
+    let seed = context.data.seed();
     write_or_create::<Hash>(&mut context.data, key, seed)?.insert(name, &value);
     context.data.changed(key);
     context.data.effect(&[b"HSET", key, name, &value]);

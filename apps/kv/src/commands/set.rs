@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
 
 fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
-    let seed = context.random.next();
+    let seed = context.data.seed();
     let set: &mut Set = write_or_create(&mut context.data, key, seed)?;
     let added = arguments[2..].iter().filter(|member| set.insert(member)).count();
     if added > 0 {
@@ -86,7 +86,7 @@ fn smove(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     context.data.changed(source);
     context.data.effect(&[b"SREM", source, member]);
-    let seed = context.random.next();
+    let seed = context.data.seed();
     if write_or_create::<Set>(&mut context.data, destination, seed)?.insert(member) {
         context.data.changed(destination);
         context.data.effect(&[b"SADD", destination, member]);
@@ -307,7 +307,7 @@ fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -
             context.data.effect_delete(destination);
         }
     } else {
-        let mut set = Set::new(context.random.next());
+        let mut set = Set::new(context.data.seed());
         for member in copied.iter().flatten() {
             set.insert(member);
         }

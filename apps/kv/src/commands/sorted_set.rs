@@ -175,7 +175,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
     for pair in arguments[2 + taken..].chunks_exact(2) {
         pairs.push((parse_float(pair[0]).ok_or(Fault::NOT_FLOAT)?, pair[1]));
     }
-    let seed = context.random.next();
+    let seed = context.data.seed();
     let set: Option<&mut SortedSet> = if options.only_existing {
         write(&mut context.data, key)?
     } else {

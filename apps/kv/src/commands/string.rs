@@ -303,7 +303,7 @@ fn msetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 /// Refuses a string that would be longer than an argument may be.
 fn check_length(context: &Context<'_>, length: u64) -> Outcome {
-    if length > context.data.settings().proto_max_bulk_len {
+    if length > context.data.longest_string() {
         return Err(Fault::TOO_LONG);
     }
     Ok(())
@@ -311,7 +311,7 @@ fn check_length(context: &Context<'_>, length: u64) -> Outcome {
 
 fn append(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, tail) = (arguments[1], arguments[2]);
-    let limit = context.data.settings().proto_max_bulk_len;
+    let limit = context.data.longest_string();
     let length = match context.data.write(key) {
         None => {
             context.data.insert(key, Value::String(StringValue::new(tail)));

@@ -217,3 +217,43 @@ fn remains_are_freed_in_slices() {
     }
     assert!(slices > 5);
 }
+
+/// Keys that all had the hash 0 in a store that mixed them with constants which everybody knows.
+fn aimed(number: u64) -> Box<[u8]> {
+    [number.to_le_bytes(), [0x17, 0x09, 0x47, 0xb5, 0xb5, 0xd5, 0x84, 0x3f]].concat().into()
+}
+
+#[test]
+fn keys_that_were_chosen_to_collide_cost_what_others_do() {
+    let fill = |key: &dyn Fn(u64) -> Box<[u8]>| {
+        let mut index = Index::new(Seeds::new(1).next());
+        (0..10_000).for_each(|number| drop(index.insert(key(number))));
+        let longest = index.segments.iter().map(|segment| segment.table.len()).max();
+        assert!(longest <= Some(SEGMENT_LIMIT), "{longest:?} elements in one segment");
+        (index.directory.len(), index.memory())
+    };
+    let (slots, bytes) = fill(&aimed);
+    let (others, other_bytes) = fill(&|number| format!("key:{number:012}").into_bytes().into());
+    assert!(slots <= 4 * others && bytes <= 2 * other_bytes, "{slots} slots, {bytes} bytes; {others}, {other_bytes}");
+}
+
+#[test]
+fn elements_that_cannot_be_separated_make_no_directory() {
+    let mut index: Index<Box<[u8]>> = Index::new(COLLIDING);
+    for number in 0..2_000u64 {
+        index.insert(number.to_be_bytes().to_vec().into());
+        assert!(index.directory.len() <= 1 + index.len() / ELEMENTS_A_SLOT);
+    }
+    assert_eq!((index.segments.len(), index.directory.len()), (1, 1));
+    for number in 0..2_000u64 {
+        assert!(index.remove(&number.to_be_bytes()).is_some());
+    }
+    assert!(index.is_empty());
+}
+
+#[test]
+fn seeds_differ() {
+    let mut seeds = Seeds::new(7);
+    let all: std::collections::BTreeSet<u64> = (0..1000).map(|_| seeds.next()).collect();
+    assert_eq!(all.len(), 1000);
+}

@@ -4,6 +4,9 @@ use super::{Entry, NEVER, Now, Store};
 use crate::settings::Settings;
 use crate::value::Value;
 
+/// Longest string that replay makes: what a process can address. It keeps a record that no store has written from overflowing a length.
+const LONGEST_REPLAYED: u64 = 1 << 46;
+
 /// The selected database, with the clock reading of the batch.
 pub struct Data<'a> {
     store: &'a mut Store,
@@ -52,9 +55,19 @@ impl<'a> Data<'a> {
         self.store
     }
 
+    /// A secret seed for the hash table of a new value.
+    pub fn seed(&mut self) -> u64 {
+        self.store.seeds.next()
+    }
+
     /// Whether a log is being replayed.
     pub fn replaying(&self) -> bool {
         self.store.replaying
+    }
+
+    /// Longest string that may be made, in bytes. What a log says was made under the limit of its time, whatever that is now.
+    pub fn longest_string(&self) -> u64 {
+        if self.store.replaying { LONGEST_REPLAYED } else { self.store.settings.proto_max_bulk_len }
     }
 
     fn expire_if_due(&mut self, key: &[u8]) {

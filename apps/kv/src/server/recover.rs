@@ -57,7 +57,7 @@ pub fn recover<D: DiskQueue>(
         (Ok((mut log, report)), None) => {
             // The area may have been made larger since. A failure is the log's, and shows at the first write.
             let _ = log.grow(report.area);
-            shard.finish_recovery();
+            shard.finish_recovery().map_err(|cause| Error::Replay { name: area(), cause })?;
             shard.enable_journal(true);
             Ok((Ledger::new(log, durability), report))
         }

@@ -8,25 +8,25 @@
 //!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
 //!    effects concern one key.
 //! 3. An effect on a key that was deleted before the walk came by can meet another state than it did at first (nothing
-//!    instead of a list); whatever it makes is deleted again by an effect that follows. So a fault during
-//!    replay is counted, not fatal.
+//!    instead of a list); whatever it makes is deleted again by an effect that follows. So a fault of a key that is not in the snapshot is
+//!    held against it until it is deleted ([`Suspects`]). Every other fault, and one that stands when the log is at its end, is damage.
 //! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
 //! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
 
-use std::hash::{BuildHasher, Hasher};
+use std::collections::HashMap;
+use std::hash::Hasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use foldhash::quality::FixedState;
 use hashbrown::HashTable;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Shard;
 use crate::client::{Client, ClientId};
-use crate::commands::{Command, Context, Table, flag};
+use crate::commands::{Command, Context, Fault, Table, flag};
 use crate::index::SEGMENT_LIMIT;
 use crate::journal::{self, EFFECTS, Reader, ReplayError, SNAPSHOT};
-use crate::keyspace::{Data, Entry, Now};
+use crate::keyspace::{Data, Entry, Now, Place};
 use crate::resp::Reply;
-use crate::settings::Settings;
 
 /// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
 /// whole: to cut it in pieces is to look at all its keys for each of them.
@@ -64,6 +64,12 @@ impl Guards {
         }
     }
 
+    /// Whether the snapshot has a key.
+    fn hold(&self, database: u64, key: &[u8]) -> bool {
+        let name = self.name(database, key);
+        self.table.find(name.0, |guard| guard.name == name).is_some()
+    }
+
     /// Whether the snapshot has what record `sequence` did to a key.
     fn cover(&self, database: u64, key: &[u8], sequence: u64) -> bool {
         if self.table.is_empty() {
@@ -74,64 +80,21 @@ impl Guards {
     }
 
     fn name(&self, database: u64, key: &[u8]) -> (u64, u64) {
-        let hash = |seed: u64| {
-            let mut hasher = FixedState::with_seed(seed).build_hasher();
-            hasher.write_u64(database);
-            hasher.write(key);
-            hasher.finish()
-        };
-        (hash(self.seeds.0), hash(self.seeds.1))
+        let mut hasher = SipHasher13::new_with_keys(self.seeds.0, self.seeds.1);
+        hasher.write_u64(database);
+        hasher.write(key);
+        hasher.finish128().as_u64()
     }
 }
 
-/// Decodes the records of a log as replay does, and applies nothing.
-pub struct Effects {
-    table: Table,
-    databases: u64,
-    count: u64,
-}
+/// Effects that could not be applied to keys which the snapshot does not have, by key: the first of each.
+#[derive(Default)]
+pub(super) struct Suspects(HashMap<Place, ReplayError>);
 
-impl Default for Effects {
-    /// By the rules of a store with default settings: nothing that can be set changes what a log may hold.
-    fn default() -> Self {
-        Self { table: Table::new(), databases: Settings::default().databases as u64, count: 0 }
-    }
-}
-
-impl Effects {
-    /// Effects decoded so far.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Decodes a record of the log.
-    ///
-    /// # Errors
-    /// As [`Shard::replay`].
-    pub fn record(&mut self, sequence: u64, record: &[u8]) -> Result<(), ReplayError> {
-        self.read(Reader::new(record, EFFECTS, sequence)?, sequence)
-    }
-
-    /// Decodes a record of a snapshot.
-    ///
-    /// # Errors
-    /// As [`Shard::replay_snapshot`].
-    pub fn snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
-        let mut reader = Reader::new(record, SNAPSHOT, 0)?;
-        let as_of = reader.number()?;
-        self.read(reader, as_of)
-    }
-
-    fn read(&mut self, mut reader: Reader<'_>, sequence: u64) -> Result<(), ReplayError> {
-        let mut arguments = Vec::new();
-        while let Some(database) = reader.effect(&mut arguments)? {
-            if database >= self.databases {
-                return Err(ReplayError::Database { sequence, database });
-            }
-            command_of(&self.table, &arguments, sequence)?;
-            self.count += 1;
-        }
-        Ok(())
+impl Suspects {
+    /// What was here is gone or replaced as a whole: no matter how it was made. Whether there was a suspect.
+    fn acquit(&mut self, database: usize, key: &[u8]) -> bool {
+        !self.0.is_empty() && self.0.remove(&(database, key.into())).is_some()
     }
 }
 
@@ -144,6 +107,19 @@ fn command_of(table: &Table, arguments: &[&[u8]], sequence: u64) -> Result<&'sta
         let name = String::from_utf8_lossy(arguments[0]).into_owned();
         ReplayError::Command { sequence, name }
     })
+}
+
+/// Bytes of a key that an error shows.
+const SHOWN_KEY: usize = 64;
+
+fn refused(sequence: u64, arguments: &[&[u8]], fault: &Fault) -> ReplayError {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_KEY)]).into_owned();
+    ReplayError::Refused {
+        sequence,
+        effect: text(arguments[0]),
+        key: arguments.get(1).map(|key| text(key)).unwrap_or_default(),
+        reason: text(&fault.0),
+    }
 }
 
 /// Where a running snapshot is.
@@ -202,11 +178,12 @@ impl Shard {
                 // What nearly all effects are needs no command.
                 if let [b"SET", key, value] = effect {
                     Data::new(&mut self.store, number, self.now).insert_string(key, value);
+                    self.acquit(number, key);
                     continue;
                 }
                 client.database = number;
                 scratch.clear();
-                scratch = self.replay_effect(&mut client, effect, sequence, scratch)?;
+                scratch = self.replay_effect(&mut client, effect, sequence, scratch, guarded)?;
             }
         }
     }
@@ -214,7 +191,7 @@ impl Shard {
     /// Decodes the next few effects, each a database and a range of `arguments`, and touches what they will look for: memory answers for all of
     /// them at once.
     fn read_ahead<'a>(
-        &self,
+        &mut self,
         reader: &mut Reader<'a>,
         sequence: u64,
         arguments: &mut Vec<&'a [u8]>,
@@ -232,6 +209,7 @@ impl Shard {
                 .ok_or(ReplayError::Database { sequence, database })?;
             ahead.push((number, begin, arguments.len()));
         }
+        self.store.metrics.replayed += ahead.len() as u64;
         for &(number, begin, _) in ahead.iter() {
             self.store.touch(number, arguments[begin..].iter().skip(1).take(1));
         }
@@ -244,6 +222,7 @@ impl Shard {
         arguments: &[&[u8]],
         sequence: u64,
         scratch: Vec<u8>,
+        guarded: bool,
     ) -> Result<Vec<u8>, ReplayError> {
         let command = command_of(&self.table, arguments, sequence)?;
         let database = client.database;
@@ -260,17 +239,38 @@ impl Shard {
         };
         let outcome = (command.handler)(&mut context, arguments);
         let bytes = context.reply.bytes;
-        if outcome.is_err() {
-            self.store.metrics.replay_skipped += 1;
+        let key = arguments.get(1).copied();
+        if let Err(fault) = outcome {
+            let refused = refused(sequence, arguments, &fault);
+            match key {
+                Some(key) if guarded && !self.guards.hold(database as u64, key) => {
+                    self.suspects.0.entry((database, key.into())).or_insert(refused);
+                }
+                _ => return Err(refused),
+            }
+        } else if let (b"DEL", Some(key)) = (arguments[0], key) {
+            self.acquit(database, key);
         }
         Ok(bytes)
     }
 
+    fn acquit(&mut self, database: usize, key: &[u8]) {
+        self.store.metrics.replay_skipped += u64::from(self.suspects.acquit(database, key));
+    }
+
     /// Recovery is over: clients may come, keys expire again.
-    pub fn finish_recovery(&mut self) {
+    ///
+    /// # Errors
+    /// A key is left to which an effect could not be applied, and nothing that followed says that this does not matter.
+    pub fn finish_recovery(&mut self) -> Result<(), ReplayError> {
         self.store.replaying = false;
         self.guards.table = HashTable::new();
         self.store.ready.clear();
+        let suspects = std::mem::take(&mut self.suspects.0);
+        self.store.metrics.replay_skipped += suspects.len() as u64;
+        let here = |(database, key): &Place| self.store.databases()[*database].index().contains(key);
+        let left = suspects.into_iter().filter(|(place, _)| here(place)).map(|(_, cause)| cause);
+        left.min_by_key(ReplayError::sequence).map_or(Ok(()), Err)
     }
 
     /// Begins a snapshot. Every effect so far must have been taken from the journal and appended to the log.

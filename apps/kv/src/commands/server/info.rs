@@ -220,6 +220,7 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("keys_outlive_process", u8::from(kept));
     lines.put("journal_effects", store.metrics.effects);
     lines.put("snapshots", store.metrics.snapshots);
+    lines.put("replay_effects", store.metrics.replayed);
     lines.put("replay_skipped", store.metrics.replay_skipped);
     if !kept {
         return;

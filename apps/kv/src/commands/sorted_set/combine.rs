@@ -244,7 +244,7 @@ pub fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operatio
     let allowed = Allowed { weights: operation != Operation::Difference, with_scores: false, limit: false };
     let mut request = Request::parse(context, &arguments[2..], allowed)?;
     let members = request.run(&mut context.data, operation);
-    let set = SortedSet::of(context.random.next(), &members);
+    let set = SortedSet::of(context.data.seed(), &members);
     range::store(context, arguments[1], set);
     Ok(())
 }

@@ -209,7 +209,7 @@ pub fn range(
 pub fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let destination = arguments[1];
     let request = Request::parse(&arguments[3..], None, None, true)?;
-    let mut chosen = SortedSet::new(context.random.next());
+    let mut chosen = SortedSet::new(context.data.seed());
     if let Some(set) = read::<SortedSet>(&mut context.data, arguments[2])? {
         let (first, count) = request.ranks(set);
         for (name, score) in set.range(first, count, request.reverse()) {

@@ -2,7 +2,8 @@
 //!
 //! 1. All operations are read and checked before the first one runs.
 //! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string are zero.
-//! 3. What was changed is recorded as the new string (SET with KEEPTTL). As in Redis, a field that is written with what it held is no
+//! 3. What was changed is recorded as the command, which always does the same to the same string; where it is longer than
+//!    the new string, as that (SET with KEEPTTL). As in Redis, a field that is written with what it held is no
 //!    change to those who watch the key, nor is room that was made for a field which then did not fit.
 
 use super::{Context, Fault, Outcome, integer, string, string_mut};
@@ -61,7 +62,7 @@ fn field_offset(context: &Context<'_>, argument: &[u8], width: u32) -> Result<u6
         .and_then(|offset| offset.checked_mul(factor))
         .filter(|offset| {
             let last = offset.saturating_add(u64::from(width) - 1);
-            last >> 3 < context.data.settings().proto_max_bulk_len
+            last >> 3 < context.data.longest_string()
         })
         .ok_or(BAD_OFFSET)
 }
@@ -151,7 +152,8 @@ fn fit(operation: &Operation, value: i128) -> Option<i64> {
     }
 }
 
-fn run(context: &mut Context<'_>, key: &[u8], operations: &[Operation]) -> Outcome {
+fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation]) -> Outcome {
+    let key = arguments[1];
     let current = string(context.data.read(key))?;
     let mut digits = Digits::default();
     let end = operations
@@ -199,19 +201,23 @@ fn run(context: &mut Context<'_>, key: &[u8], operations: &[Operation]) -> Outco
     if !written && !grown {
         return Ok(());
     }
-    let changed = bytes.clone();
+    let given: usize = arguments.iter().map(|argument| argument.len() + 1).sum();
+    let value = (given > bytes.len()).then(|| bytes.clone());
     if written {
         context.data.changed(key);
     } else {
         context.data.changed_unseen(key);
     }
-    context.data.effect(&[b"SET", key, &changed, b"KEEPTTL"]);
+    match value {
+        Some(value) => context.data.effect(&[b"SET", key, &value, b"KEEPTTL"]),
+        None => context.data.effect(arguments),
+    }
     Ok(())
 }
 
 pub(super) fn bitfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let operations = operations(context, &arguments[2..])?;
-    run(context, arguments[1], &operations)
+    run(context, arguments, &operations)
 }
 
 pub(super) fn bitfield_ro(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
@@ -219,5 +225,5 @@ pub(super) fn bitfield_ro(context: &mut Context<'_>, arguments: &[&[u8]]) -> Out
     if operations.iter().any(|operation| !matches!(operation.action, Action::Get)) {
         return Err(Fault::of("ERR BITFIELD_RO only supports the GET subcommand"));
     }
-    run(context, arguments[1], &operations)
+    run(context, arguments, &operations)
 }

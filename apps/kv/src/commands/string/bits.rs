@@ -10,7 +10,7 @@ const BAD_OFFSET: Fault = Fault::of("ERR bit offset is not an integer or out of 
 fn position(context: &Context<'_>, argument: &[u8]) -> Result<(usize, u8), Fault> {
     let offset = crate::number::parse_integer(argument)
         .and_then(|offset| u64::try_from(offset).ok())
-        .filter(|offset| offset >> 3 < context.data.settings().proto_max_bulk_len)
+        .filter(|offset| offset >> 3 < context.data.longest_string())
         .ok_or(BAD_OFFSET)?;
     Ok(((offset >> 3) as usize, 0x80 >> (offset & 7)))
 }

@@ -62,7 +62,7 @@ fn a_transaction_is_one_record() {
     let record = bench.shard.journal().take().expect("EXEC has effects");
     let mut again = Bench::new();
     again.shard.replay(1, &record, again.now).expect("its own record");
-    again.shard.finish_recovery();
+    again.shard.finish_recovery().expect("nothing was refused");
     let client = again.connect();
     assert_eq!(again.ask(client, "MGET a b"), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
 }
@@ -79,7 +79,7 @@ fn nothing_expires_by_the_clock_during_replay() {
     again.shard.enable_journal(true);
     again.shard.replay(1, &record, again.now).expect("its own record");
     assert_eq!(again.shard.keys(), 1);
-    again.shard.finish_recovery();
+    again.shard.finish_recovery().expect("nothing was refused");
     assert!(again.shard.next_deadline().is_some());
     again.pass(1);
     assert_eq!(again.shard.keys(), 0);

@@ -48,7 +48,7 @@ fn survives(prepare: &[(&str, &str, u32)], commands: &[&str]) -> usize {
     let record = bench.shard.journal().take().expect("there are effects");
     let mut again = Bench::new();
     again.shard.replay(1, &record, bench.now).expect("its own record");
-    again.shard.finish_recovery();
+    again.shard.finish_recovery().expect("nothing was refused");
     assert_eq!(again.shard.metrics().replay_skipped, 0);
     assert!(dump(&again.shard) == dump(&bench.shard), "{commands:?}: the log gives another data set");
     again.shard.keys()
@@ -79,7 +79,7 @@ fn an_effect_with_more_arguments_than_are_written_is_read() {
     journal::encode(&mut record, 0, &effect);
     let mut bench = Bench::new();
     bench.shard.replay(1, &record, bench.now).expect("all its bytes are there");
-    bench.shard.finish_recovery();
+    bench.shard.finish_recovery().expect("nothing was refused");
     let client = bench.connect();
     assert_eq!(bench.ask(client, "SCARD k"), ":1\r\n");
 }
@@ -105,6 +105,55 @@ fn a_payload_of_many_commands_is_recorded_as_the_value_that_it_builds() {
     let record = bench.shard.journal().take().expect("a value was built");
     let mut again = Bench::new();
     again.shard.replay(1, &record, bench.now).expect("its own record");
-    again.shard.finish_recovery();
+    again.shard.finish_recovery().expect("nothing was refused");
     assert_eq!(dump(&again.shard), dump(&bench.shard));
+}
+
+#[test]
+fn replay_has_no_limits_of_its_own() {
+    let mut bench = Bench::with(Settings { proto_max_bulk_len: 100_000, ..Settings::default() });
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    for command in [
+        "SETRANGE range 90000 tail",
+        "SETBIT bit 640007 1",
+        "BITFIELD field SET u8 #90000 1",
+        "SETRANGE end 9000 x",
+        "APPEND end yz",
+    ] {
+        assert!(!bench.ask(client, command).starts_with('-'), "{command}");
+    }
+    let record = bench.shard.journal().take().expect("there are effects");
+    let mut again = Bench::with(Settings { proto_max_bulk_len: 9001, ..Settings::default() });
+    again.shard.replay(1, &record, bench.now).expect("it was acknowledged");
+    again.shard.finish_recovery().expect("nothing was refused");
+    assert!(dump(&again.shard) == dump(&bench.shard), "the log gives another data set");
+    let client = again.connect();
+    assert!(again.ask(client, "APPEND range x").starts_with('-'), "clients have the limit");
+}
+
+#[test]
+fn an_effect_that_cannot_be_applied_is_damage_unless_its_key_is_deleted_later() {
+    let mut record = vec![EFFECTS];
+    journal::encode(&mut record, 0, &[b"SET", b"key", b"text"]);
+    journal::encode(&mut record, 0, &[b"RPUSH", b"key", b"element"]);
+    let mut bench = Bench::new();
+    bench.shard.replay(3, &record, bench.now).expect("what follows may explain it");
+    let said = bench.shard.finish_recovery().expect_err("nothing does").to_string();
+    assert!(said.contains("record 3") && said.contains("RPUSH") && said.contains("'key'"), "{said}");
+    for last in [&[&b"DEL"[..], b"key"][..], &[b"SET", b"key", b"new"]] {
+        let mut bench = Bench::new();
+        bench.shard.replay(3, &record, bench.now).expect("what follows may explain it");
+        let mut more = vec![EFFECTS];
+        journal::encode(&mut more, 0, last);
+        bench.shard.replay(4, &more, bench.now).expect("it can be applied");
+        bench.shard.finish_recovery().expect("it does not matter any more");
+        assert_eq!(bench.shard.metrics().replay_skipped, 1);
+    }
+    // A key that the snapshot has is as it was.
+    let mut snapshot = vec![journal::SNAPSHOT, 2];
+    journal::encode(&mut snapshot, 0, &[b"SET", b"key", b"text"]);
+    let mut bench = Bench::new();
+    bench.shard.replay_snapshot(&snapshot).expect("it can be applied");
+    assert!(bench.shard.replay(3, &record, bench.now).is_err());
 }

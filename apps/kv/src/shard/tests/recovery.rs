@@ -132,7 +132,7 @@ proptest! {
         for (sequence, record) in &logged.log {
             again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
         }
-        again.shard.finish_recovery();
+        again.shard.finish_recovery().expect("nothing was refused");
         prop_assert_eq!(again.shard.metrics().replay_skipped, 0);
         prop_assert_eq!(dump(&again.shard), dump(&logged.bench.shard));
         prop_assert_eq!(again.shard.store.data_bytes > 0, !dump(&again.shard).is_empty());
@@ -183,7 +183,7 @@ proptest! {
         for (sequence, record) in logged.log.iter().filter(|(sequence, _)| *sequence > start) {
             again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
         }
-        again.shard.finish_recovery();
+        again.shard.finish_recovery().expect("nothing was refused");
         prop_assert_eq!(dump(&again.shard), dump(&logged.bench.shard));
     }
 }
@@ -211,6 +211,6 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_gone() {
     for (sequence, record) in logged.log.iter().filter(|(sequence, _)| *sequence > start) {
         again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
     }
-    again.shard.finish_recovery();
+    again.shard.finish_recovery().expect("nothing was refused");
     assert_eq!(dump(&again.shard), [""; 0]);
 }
