@@ -363,19 +363,20 @@ impl Flow {
         self.max.since(self.una)
     }
 
-    /// The window to announce now, in units of the scale, and moves the announced edge along (RFC 9293 section 3.8.6: it never shrinks;
-    /// section 3.8.6.2.2: it opens by a full segment or half the buffer, or not at all).
+    /// The window to announce now, in units of the scale, and moves the announced edge along. It opens by a full segment
+    /// or half the buffer, or not at all (RFC 9293 section 3.8.6.2.2).
+    ///
+    /// Rounded down (RFC 7323 section 2.4): rounded up, each acknowledgement of a small segment would announce a little
+    /// more, in the end more than the buffer takes. So the peer may be told of up to a unit less than before. What was
+    /// announced once is still taken: `rcv_edge` never moves back.
     #[inline]
     pub fn announce(&mut self) -> u16 {
-        let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
-        // Rounding up to a unit must not announce more than the buffer takes.
-        let limit = (self.rcv_limit as usize).saturating_sub(slack);
-        let free = limit.saturating_sub(self.rx.len() + self.held as usize) as u32;
+        let limit = self.rcv_limit;
+        let free = limit.saturating_sub(self.rx.len() as u32 + self.held);
         let current = self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned();
-        let step = (limit as u32 / 2).min(u32::from(self.mss));
+        let step = (limit / 2).min(u32::from(self.mss));
         let window = if free >= current.saturating_add(step) { free } else { current };
-        // Rounded up. A window is below 2^30.
-        let units = ((window + (1 << self.rcv_shift) - 1) >> self.rcv_shift).min(0xffff);
+        let units = (window >> self.rcv_shift).min(0xffff);
         self.rcv_edge = self.rcv_edge.max(self.rcv_nxt.plus(units << self.rcv_shift));
         units as u16
     }
@@ -383,11 +384,10 @@ impl Flow {
     /// How far the edge could be moved beyond what is announced.
     #[inline]
     pub fn window_gain(&self) -> usize {
-        let slack = if self.rcv_shift == 0 { 0 } else { 1usize << self.rcv_shift };
-        let limit = (self.rcv_limit as usize).saturating_sub(slack);
-        let free = limit.saturating_sub(self.rx.len() + self.held as usize);
-        // No more can be said in sixteen bits: without a scale, a large buffer would ask for an update after every read.
-        let free = free.min(0xffff << self.rcv_shift);
+        let free = (self.rcv_limit as usize).saturating_sub(self.rx.len() + self.held as usize);
+        // What sixteen bits can say in units of the scale: without one, a large buffer would ask for an update after
+        // every read.
+        let free = (free >> self.rcv_shift).min(0xffff) << self.rcv_shift;
         free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)
     }
 }

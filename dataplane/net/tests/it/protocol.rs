@@ -506,3 +506,109 @@ fn a_closed_flow_is_not_held_by_a_talkative_peer() {
     }
     assert_eq!(peer.host.engine.population().0, 0);
 }
+
+/// What a receiver announces, whatever the scale of its windows, however small the segments, and whatever is read.
+mod announced {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// The peer sends so many bytes, or what the window takes.
+        Send(usize),
+        /// The application reads at most so many.
+        Read(usize),
+        /// So many milliseconds pass.
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1..200_usize).prop_map(Step::Send),
+            3 => (1..1000_usize).prop_map(Step::Send),
+            1 => (1..20_000_usize).prop_map(Step::Read),
+            1 => (1..60_u64).prop_map(Step::Wait),
+        ]
+    }
+
+    struct Receiver {
+        peer: Peer,
+        scale: u8,
+        sent: usize,
+        read: usize,
+        /// The highest right edge that was announced.
+        edge: usize,
+    }
+
+    impl Receiver {
+        fn new(receive_buffer: usize) -> Self {
+            let mut peer = Peer::new(|config| config.receive_buffer = receive_buffer);
+            peer.handshake(Options::Syn { mss: 1000, shift: Some(0), sack: false, timestamps: None });
+            let info = peer.host.engine.flow_info(peer.flow).expect("it lives");
+            // What the SYN-ACK says is not scaled.
+            let edge = receive_buffer.min(0xffff);
+            Self { peer, scale: info.receive_scale, sent: 0, read: 0, edge }
+        }
+
+        fn take(&mut self, step: Step) {
+            match step {
+                Step::Send(length) => {
+                    let length = length.min(self.edge - self.sent);
+                    if length > 0 {
+                        self.peer.say(self.sent as u32, 0, ACK, &vec![7; length]);
+                        self.sent += length;
+                    }
+                }
+                Step::Read(length) => {
+                    let mut bytes = vec![0; length];
+                    let flow = self.peer.flow;
+                    self.read += self.peer.host.engine.read(flow, &mut bytes);
+                    self.peer.turn();
+                }
+                Step::Wait(time) => {
+                    let at = self.peer.now + time * MILLISECOND;
+                    let sent = self.peer.until(at);
+                    sent.iter().for_each(|got| self.hear(got));
+                }
+            }
+            let sent = self.peer.take();
+            sent.iter().for_each(|got| self.hear(got));
+            let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
+            assert_eq!(info.received_bytes as usize, self.sent, "bytes in the window were dropped");
+        }
+
+        fn hear(&mut self, got: &harness::peer::Got) {
+            let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
+            let announced =
+                got.ack.since(PEER_ISS.plus(1)) as usize + (usize::from(got.window) << self.scale);
+            assert!(announced <= self.read + info.receive_buffer, "more than the buffer takes");
+            assert!(announced + (1 << self.scale) > self.edge, "it moved back by {}", self.edge - announced);
+            self.edge = self.edge.max(announced);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn windows_fit_the_buffer_and_what_they_say_is_taken(
+            size in 13..27_u32,
+            steps in proptest::collection::vec(step(), 100..800),
+        ) {
+            let mut receiver = Receiver::new(1 << size);
+            steps.into_iter().for_each(|step| receiver.take(step));
+        }
+    }
+
+    #[test]
+    fn small_segments_do_not_move_the_edge() {
+        let mut receiver = Receiver::new(64 << 20);
+        let edge = receiver.edge;
+        while receiver.sent < edge {
+            receiver.take(Step::Send(10));
+        }
+        receiver.take(Step::Wait(50));
+        assert_eq!((receiver.edge, receiver.sent), (edge, edge));
+    }
+}
