@@ -402,7 +402,8 @@ impl Service {
                 Ok(socket) => {
                     tracing::warn!("an administrator from another user or PID namespace is turned away");
                     self.counters.turned_away += 1;
-                    self.closer.close(socket);
+                    let whose = sockopt::socket_peercred(&socket).map_or(u32::MAX, |who| who.uid.as_raw());
+                    self.closer.close(whose, socket);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // Short of descriptors: those that are kept for administrators are in use, and their requests end soon.
@@ -465,7 +466,7 @@ impl Service {
         let parsed = Request::parse(bytes.get(..length).unwrap_or_default());
         let answer = match parsed {
             Ok((_, kind)) if caller.administers && !kind.is_administrative() => {
-                received.into_iter().flatten().for_each(|sent| self.closer.close(sent));
+                received.into_iter().flatten().for_each(|sent| self.closer.close(uid, sent));
                 Answer::refused(Errno::OPNOTSUPP)
             }
             Ok((_, RequestKind::Succeed)) if caller.administers => {
