@@ -14,8 +14,7 @@ mod nodes;
 mod views;
 mod workers;
 
-use std::io::{self, Read as _};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +25,7 @@ use crate::administration;
 use crate::arguments::mount::MountArguments;
 use crate::error::Error;
 use crate::output;
+use crate::signals;
 use filesystem::Names;
 
 /// What the mount table names as its source.
