@@ -578,7 +578,7 @@ mod announced {
             assert_eq!(info.received_bytes as usize, self.sent, "bytes in the window were dropped");
         }
 
-        fn hear(&mut self, got: &harness::peer::Got) {
+        fn hear(&mut self, got: &crate::harness::peer::Got) {
             let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
             let announced =
                 got.ack.since(PEER_ISS.plus(1)) as usize + (usize::from(got.window) << self.scale);
