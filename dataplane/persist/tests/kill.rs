@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use sietch_disk::{BlockingQueue, area};
 use sietch_persist::{Entry, FormatOptions, Log, Map, Options, Queue, QueueOptions};
 
-const SIZE: u64 = 1 << 20;
+const SIZE: u64 = 4 << 20;
 const VARIABLE: &str = "SIETCH_KILL_DIRECTORY";
 
 fn disk(directory: &Path, name: &str) -> BlockingQueue {
@@ -192,7 +192,7 @@ fn one_round(directory: &Path, lines: usize, known: &mut Known) {
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(VARIABLE, directory)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::inherit())
         .spawn()
         .expect("this test again");
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));

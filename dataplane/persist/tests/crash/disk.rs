@@ -114,11 +114,11 @@ pub struct Media {
     random: Random,
     block: usize,
     /// Bytes that the device writes in one piece.
-    physical: usize,
+    pub physical: usize,
 }
 
 impl Media {
-    pub fn new(base: Vec<u8>, block: usize, physical: usize, seed: u64) -> Rc<RefCell<Self>> {
+    pub fn new(base: Vec<u8>, block: usize, seed: u64) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
             base,
             writes: Vec::new(),
@@ -129,7 +129,7 @@ impl Media {
             seen: Vec::new(),
             random: Random::new(seed),
             block,
-            physical,
+            physical: block,
         }))
     }
 

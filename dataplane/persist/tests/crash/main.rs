@@ -106,7 +106,8 @@ impl Run {
 
     fn media(&self, image: Vec<u8>, budget: usize) -> Rc<RefCell<Media>> {
         let (block, physical) = [(512, 512), (4096, 4096), (512, 4096), (4096, 4096)][self.seed as usize % 4];
-        let media = Media::new(image, block, physical, self.seed);
+        let media = Media::new(image, block, self.seed);
+        media.borrow_mut().physical = physical;
         media.borrow_mut().budget = budget;
         media.borrow_mut().ignored = self.ignored;
         media

@@ -26,9 +26,9 @@ impl Bench for Crashing {
 
     fn lose_power(&mut self) -> Option<Box<dyn DiskQueue>> {
         let image = self.0.borrow().after_power_loss(SECTOR, || false);
-        self.0 = Media::new(image, SECTOR, SECTOR, 1);
+        self.0 = Media::new(image, SECTOR, 1);
         Some(self.open())
     }
 }
 
-conformance!(crash_disk, Ok(Crashing(Media::new(vec![0; CAPACITY], SECTOR, SECTOR, 7))));
+conformance!(crash_disk, Ok(Crashing(Media::new(vec![0; CAPACITY], SECTOR, 7))));
