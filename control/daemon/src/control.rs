@@ -54,7 +54,7 @@ pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
 const MAX_WARNINGS: usize = 32;
 
 /// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours. The service core has one a port.
-const MOST_PAGES: usize = 8;
+pub(crate) const MOST_PAGES: usize = 8;
 
 /// What the control task is told.
 pub(crate) enum Event {

@@ -20,7 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sietch_protocol::frame::{Frame, Progress, decode, encode};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sietch_protocol::frame::{Frame, MAX_DESCRIPTORS, Progress, decode, encode};
 use sietch_protocol::message::{ClientFrame, ErrorKind, ErrorReply, Reply, ServerFrame};
 use sietch_protocol::{FrameError, FrameReader, FrameWriter, administration};
 use tokio::io::Interest;
@@ -30,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::configuration::Configuration;
-use crate::control::{Answer, Control, Event, Outgoing};
+use crate::control::{Answer, Control, Event, MOST_PAGES, Outgoing};
 use crate::device::VnicDevices;
 use crate::identity::{Process, stable_hash};
 use crate::lock::Lock;
@@ -39,8 +40,14 @@ use crate::state::State;
 use crate::volume::Volumes;
 use crate::{Error, Locations, Options};
 
-/// Connections in all: each costs a task and a pidfd; 256 leave room under the usual 1,024 open files.
+/// Connections in all, if the limit of open files has room for them ([`places`]): each costs a task.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
+/// Open files that the daemon raises its limit to where it may: what [`MAX_CONNECTIONS`] and all devices need, several times.
+const OPEN_FILES: u64 = 65_536;
+/// Open files of one connection: socket, pidfd, what rides on a frame that has begun to arrive, and its pages of counters.
+const FILES_OF_CONNECTION: usize = 2 + MAX_DESCRIPTORS + MOST_PAGES;
+/// Open files that no client gets: devices, volumes, administrators, the pages of the service core, and what revoking opens.
+const RESERVED_FILES: usize = 512;
 /// Connections of one user, so that one user cannot lock the others out. Uid 0 is no exception: a container's root has it too.
 pub(crate) const MAX_CONNECTIONS_PER_UID: usize = 32;
 /// Connections of administrators, beside the others: commands of people, `sietch up`, mounts.
@@ -230,14 +237,34 @@ enum Who {
     User(u32),
 }
 
+/// Raises the limit of open files; how many there may be.
+fn raise_open_files() -> usize {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let more = Some(OPEN_FILES);
+    let enough = maximum.is_none_or(|maximum| maximum >= OPEN_FILES);
+    // Root may have more than it was started with. For others, and where a sandbox forbids it, fewer clients are served.
+    if enough || setrlimit(Resource::Nofile, Rlimit { current: more, maximum: more }).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+    let now = getrlimit(Resource::Nofile).current;
+    now.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX))
+}
+
+/// Connections for which there are open files, whatever rides on them: clients never take those that revoking needs.
+fn places(open_files: usize) -> usize {
+    (open_files.saturating_sub(RESERVED_FILES) / FILES_OF_CONNECTION).clamp(2, MAX_CONNECTIONS)
+}
+
 /// Whether one more connection fits.
-fn has_place(census: &HashMap<Who, usize>, who: Who) -> bool {
+fn has_place(census: &HashMap<Who, usize>, who: Who, places: usize) -> bool {
     let own = census.get(&who).copied().unwrap_or(0);
     match who {
         Who::Administrator => own < MAX_ADMINISTRATORS,
         Who::User(_) => {
             let others = |(of, count): (&Who, &usize)| if *of == Who::Administrator { 0 } else { *count };
-            own < MAX_CONNECTIONS_PER_UID && census.iter().map(others).sum::<usize>() < MAX_CONNECTIONS
+            // Of few places nobody gets more than it leaves: some are always free for another user.
+            let free = places.saturating_sub(census.iter().map(others).sum());
+            own < MAX_CONNECTIONS_PER_UID.min(free)
         }
     }
 }
@@ -249,7 +276,7 @@ async fn accept(
     counters: Rc<RefCell<Counters>>,
     mut stop: oneshot::Receiver<()>,
 ) {
-    let census = Census::default();
+    let (census, places) = (Census::default(), places(raise_open_files()));
     let mut tasks = JoinSet::new();
     let mut next = 0_u64;
     loop {
@@ -277,7 +304,7 @@ async fn accept(
             );
             continue;
         }
-        if !has_place(&census.borrow(), who) {
+        if !has_place(&census.borrow(), who, places) {
             counters.borrow_mut().connections_refused += 1;
             farewell(&stream, "too many connections", "close some");
             continue;
@@ -508,4 +535,36 @@ async fn write(stream: &UnixStream, frame: &ServerFrame, descriptors: Vec<OwnedF
         }
     };
     timeout(WRITE_LIMIT, all).await.unwrap_or(Err(End::Slow("it did not read what it was sent")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_never_take_the_files_that_are_kept_for_revoking() {
+        for open_files in [1024, 4096, 65_536, 1 << 20] {
+            let most = places(open_files) * FILES_OF_CONNECTION + RESERVED_FILES;
+            assert!(most <= open_files, "{most} of {open_files}");
+        }
+    }
+
+    #[test]
+    fn whoever_comes_after_a_crowd_has_a_place() {
+        for places in [places(1024), MAX_CONNECTIONS] {
+            let mut census = HashMap::new();
+            for uid in 0..8 {
+                assert!(has_place(&census, Who::User(uid), places), "{uid} of {places}: {census:?}");
+                while has_place(&census, Who::User(uid), places) {
+                    *census.entry(Who::User(uid)).or_default() += 1;
+                }
+                let all: usize = census.values().sum();
+                assert!(all < places && census[&Who::User(uid)] <= MAX_CONNECTIONS_PER_UID);
+                if all + 1 == places {
+                    break;
+                }
+            }
+            assert!(has_place(&census, Who::Administrator, places));
+        }
+    }
 }

@@ -5,6 +5,7 @@
 mod scene;
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -165,4 +166,57 @@ fn a_stopped_application_costs_nobody_else_anything() {
     let lines = administrator.revoke(sietch_protocol::Target::Name("kv".into())).unwrap();
     assert!(lines[0].contains("taken from pid"), "{lines:?}");
     assert!(!scene.device().exists());
+}
+
+#[test]
+#[ignore = "a process of other tests"]
+fn daemon_process() {
+    scene::be_a_daemon();
+}
+
+/// Begins a frame that carries as many descriptors as one may, and says no more.
+fn half_a_frame(stream: &UnixStream) -> std::io::Result<()> {
+    let null = std::fs::File::open("/dev/null")?;
+    let sent = [null.as_fd(); sietch_protocol::frame::MAX_DESCRIPTORS];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&sent)));
+    let begun = &frame(Request::Hello { protocol: PROTOCOL, client: "half".into() })[..8];
+    let bytes = [std::io::IoSlice::new(begun)];
+    rustix::net::sendmsg(stream, &bytes, &mut control, rustix::net::SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+#[test]
+fn half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need() {
+    use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need: needs root");
+        return;
+    }
+    let scene = Scene::own("half");
+    // What a service is usually started with.
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(1024), ..before }).unwrap();
+    let _daemon = scene.start_process();
+    setrlimit(Resource::Nofile, before).unwrap();
+    let crowd = [64_001, 64_002].map(|uid| {
+        let socket = scene.socket();
+        let sent = std::thread::spawn(move || {
+            rustix::thread::set_thread_res_gid(Gid::from_raw(uid), Gid::from_raw(uid), Gid::from_raw(uid))
+                .unwrap();
+            rustix::thread::set_thread_res_uid(Uid::from_raw(uid), Uid::from_raw(uid), Uid::from_raw(uid))
+                .unwrap();
+            let streams = std::iter::repeat_with(|| UnixStream::connect(&socket).unwrap()).take(32);
+            // One that was refused takes nothing any more.
+            streams.inspect(|stream| drop(half_a_frame(stream))).collect::<Vec<_>>()
+        });
+        sent.join().unwrap()
+    });
+    let mut application = scene.application(None);
+    application.ask("vnic", "GRANT");
+    let lines = scene.connect().revoke(sietch_protocol::Target::Name("kv".into())).unwrap();
+    assert!(lines[0].contains("taken from pid"), "{lines:?}");
+    assert!(!scene.device().exists());
+    drop(crowd);
 }
