@@ -227,14 +227,19 @@ impl End {
 
     fn publish_flags(&self, more: u64) {
         let sending = &self.private().sending;
-        let guard = lock::take(&sending.lock);
+        // A process that closes goes on without the lock if it does not get it soon: the sender of this end may have written the word.
+        let closes = more & tail::CLOSING != 0;
+        let guard = if closes { lock::take_soon(&sending.lock) } else { lock::take(&sending.lock) };
         let published = &self.outbound().producer.tail;
         // Read back from where the other could have changed it, which would lose it a hint of its own peer's end.
         let before = published.load(Ordering::Relaxed);
         let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
         let word = tail::word(sending.tail.load(Ordering::Acquire), self.tail_flags() | more | turn);
-        published.store(word, Ordering::Release);
-        drop(guard);
+        match guard {
+            Some(_guard) => published.store(word, Ordering::Release),
+            // Whoever publishes at the same moment publishes these flags too, and a hint is one that the kernel's word replaces.
+            None => drop(published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed)),
+        }
     }
 
     /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the kernel (`POLLHUP` of the own descriptor), then

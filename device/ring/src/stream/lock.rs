@@ -1,13 +1,19 @@
 //! A lock between threads of several processes, any of which may be killed while it holds it.
 //!
-//! 1. The word holds the thread id of the holder, 0 for nobody. What the lock protects is published by single stores, so it is whole at any
-//!    moment, and a lock whose holder is dead may simply be taken over.
-//! 2. Who finds it taken spins, then yields, then asks the kernel whether the holder still lives.
-//! 3. Who finds itself the holder is a signal handler that interrupted its own thread, and gets nothing: it must not wait for itself.
+//! 1. The word holds the thread id of the holder and a mark of its PID namespace, 0 for nobody. What the lock protects is published by single stores,
+//!    so it is whole at any moment, and a lock whose holder is dead may simply be taken over. Of a holder in another PID namespace nobody here
+//!    knows whether it lives: its number means another thread here, or none.
+//! 2. A caller that finds it taken spins, then yields and asks the kernel whether the holder still lives, then naps between its looks. After [`NAPS`] of them
+//!    with the same holder it gets nothing: the holder is stopped, or the word was written by somebody who never meant to let go. A process
+//!    that received this end from another user must not hang in it.
+//! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread, and gets nothing: it must not wait for itself.
+//! 4. A caller that closes waits for a moment alone ([`take_soon`]).
 //!
-//! Only those who hold the same end can write the word: they harm nobody else.
+//! Only holders of the same end can write the word: they make one another's calls fail, and nobody else's.
 
 use std::cell::Cell;
+
+use rustix::time::Timespec;
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -17,6 +23,15 @@ const SPINS: u32 = 200;
 const CONFINED_SPINS: u32 = 1 << 20;
 /// Yields between two questions whether the holder lives.
 const YIELDS: u32 = 64;
+/// Looks with a yield before naps begin: where others run, each gives a whole slice away.
+const YIELDING: u32 = 4096;
+/// Naps before a caller gives up on one holder, of [`NAP`] each: two seconds. A holder copies 16 KiB and lets go.
+const NAPS: u32 = 2000;
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// The same where a process may not sleep: some seconds.
+const CONFINED_TURNS: u32 = 1 << 27;
+/// Bits of a thread id (`PID_MAX_LIMIT` of 64-bit kernels is 2^22); the mark of the namespace is above.
+const ID_BITS: u32 = 22;
 
 thread_local! {
     static ID: Cell<u32> = const { Cell::new(0) };
@@ -25,6 +40,30 @@ thread_local! {
 /// To be called in the child of a fork: its thread has another id.
 pub fn after_fork() {
     let _ = ID.try_with(|id| id.set(0));
+    // A child may be the first of another PID namespace.
+    MARK.store(UNKNOWN, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// The mark of this process's PID namespace, once it was asked for.
+static MARK: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = u32::MAX;
+
+/// What is above the thread id in the word: bits of the namespace's inode number; 0 where there is no `/proc`.
+fn mark() -> u32 {
+    let known = MARK.load(std::sync::atomic::Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let inode = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino);
+    // The numbers of namespaces follow one another (fs/nsfs.c): their low bits tell them apart.
+    let mark = (inode as u32) << ID_BITS;
+    MARK.store(mark, std::sync::atomic::Ordering::Relaxed);
+    mark
+}
+
+/// What this thread writes into a word.
+fn holder() -> u32 {
+    own() & ((1 << ID_BITS) - 1) | mark()
 }
 
 /// Whether this process may not ask the kernel for what others may.
@@ -34,6 +73,7 @@ static CONFINED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::
 /// give up system calls.
 pub fn confine() {
     own();
+    mark();
     CONFINED.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
@@ -59,39 +99,76 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Takes the lock; `None` if this very thread holds it.
+/// Takes the lock; `None` if this very thread holds it, or if whoever holds it does not let go.
 #[inline]
 pub fn take(word: &AtomicU32) -> Option<Guard<'_>> {
-    let own = own();
+    let own = holder();
     match word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Some(Guard(word)),
-        Err(_) => wait(word, own),
+        Err(_) => wait(word, own, Patience::Call),
     }
 }
 
+/// As [`take`], for a caller that can do without: it waits about as long as a holder that runs needs.
+pub fn take_soon(word: &AtomicU32) -> Option<Guard<'_>> {
+    let own = holder();
+    match word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => Some(Guard(word)),
+        Err(_) => wait(word, own, Patience::Close),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Call,
+    Close,
+}
+
 #[cold]
-fn wait(word: &AtomicU32, own: u32) -> Option<Guard<'_>> {
+fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
     let mut turns: u32 = 0;
+    let mut since = 0;
+    let mut last = 0;
     let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
     let spins = if confined { CONFINED_SPINS } else { SPINS };
+    let most = match patience {
+        Patience::Close => spins + YIELDING,
+        Patience::Call if confined => CONFINED_TURNS,
+        Patience::Call => spins + YIELDING + NAPS,
+    };
     loop {
         let holder = word.load(Ordering::Relaxed);
         if holder == own {
             return None;
         }
-        let dead = turns >= spins && turns.is_multiple_of(YIELDS) && holder != 0 && !lives(holder);
+        if holder != last {
+            // Another one: somebody lets go. The count begins anew, but not for ever.
+            (last, since) = (holder, turns.min(most));
+        }
+        let dead = turns >= spins && turns.is_multiple_of(YIELDS) && holder != 0 && is_dead(holder);
         if (holder == 0 || dead)
             && word.compare_exchange(holder, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             return Some(Guard(word));
         }
+        if turns - since >= most {
+            return None;
+        }
         if turns < spins || confined {
             std::hint::spin_loop();
-        } else {
+        } else if turns < spins + YIELDING {
             rustix::thread::sched_yield();
+        } else {
+            // Cut short by a signal, it is looked at sooner.
+            let _ = rustix::thread::nanosleep(&NAP);
         }
-        turns = turns.wrapping_add(1).max(1);
+        turns += 1;
     }
+}
+
+/// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows nothing.
+fn is_dead(holder: u32) -> bool {
+    holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
 }
 
 /// Whether there is a thread of that id.

@@ -338,7 +338,33 @@ fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
     let held = mine.receive().expect("free");
     assert!(mine.receive().is_none(), "a handler must not wait for its own thread");
     drop(held);
-    // A thread id that no system has: above PID_MAX_LIMIT.
-    mine.private().receiving.lock.store((1 << 22) + 5, Ordering::Relaxed);
+    // A thread that ends while it holds it.
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(mine.receive().expect("free")));
+    });
     assert!(mine.receive().is_some());
+}
+
+#[test]
+fn a_lock_that_nobody_lets_go_ends_the_call_and_does_not_delay_a_close() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, &[1; 10]);
+    // This process's first thread lives as long as it does, and another namespace's threads nobody here knows of.
+    let first = std::process::id() | mine.private().sending.lock.load(Ordering::Relaxed);
+    let held = mine.send().expect("free");
+    let mark = mine.private().sending.lock.load(Ordering::Relaxed) >> 22 << 22;
+    drop(held);
+    for word in [first | mark, (mark ^ 1 << 31) | 7] {
+        mine.private().sending.lock.store(word, Ordering::Relaxed);
+        mine.private().receiving.lock.store(word, Ordering::Relaxed);
+        assert!(mine.receive().is_none(), "{word:x}");
+        assert!(mine.send().is_none(), "{word:x}");
+        assert_eq!(
+            mine.private().sending.lock.load(Ordering::Relaxed),
+            word,
+            "it was not taken from a holder"
+        );
+        mine.closing();
+        assert!(theirs.is_closing(), "the hint comes all the same");
+    }
 }
