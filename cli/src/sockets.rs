@@ -26,12 +26,16 @@ use crate::style::{Cell, Palette, Table};
 /// Bytes of a list at most.
 const MOST: u64 = 64 << 20;
 
-/// The id of an application, as lists show it: 32 hexadecimal digits.
-pub fn application(text: &str) -> Option<[u8; 16]> {
+/// The id of an application, as lists show it: 32 hexadecimal digits; then perhaps `@` and its user's number.
+pub fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
+    let (text, user) = match text.split_once('@') {
+        Some((text, user)) => (text, Some(user.parse().ok()?)),
+        None => (text, None),
+    };
     if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+    u128::from_str_radix(text, 16).ok().map(|id| (id.to_be_bytes(), user))
 }
 
 /// Lists.
@@ -51,8 +55,10 @@ pub fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Er
 /// [`Error::SocketService`]: nobody serves, or there is no such application of this user.
 pub fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
     let path = paths::sockets(daemon);
-    let id = application(name).unwrap_or_default();
-    let cut: Cut = ask(&path, &Request::new(RequestKind::Revoke, id))?;
+    let (id, user) = application(name).unwrap_or_default();
+    let mut request = Request::new(RequestKind::Revoke, id);
+    user.into_iter().for_each(|uid| request.set_user(uid));
+    let cut: Cut = ask(&path, &request)?;
     wake(&cut.connections.iter().flatten().copied().collect());
     output::print(&format!(
         "{name}: {} listeners closed, {} connections reset\n",
@@ -85,6 +91,14 @@ pub fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Re
     })?;
     let file = match (reply.kind(), received.into_iter().flatten().next()) {
         (ReplyKind::Listed, Some(file)) => file,
+        (ReplyKind::Refused, _) if reply.error() == Errno::NOTUNIQ => {
+            let several = std::io::Error::other("applications of several users have this number");
+            return Err(failed(several, "say whose is meant: `sietch revoke NUMBER@UID`"));
+        }
+        (ReplyKind::Refused, _) if reply.error() == Errno::AGAIN => {
+            let often = std::io::Error::other("this user has asked too often within a second");
+            return Err(failed(often, "ask again in a second"));
+        }
         (ReplyKind::Refused, _) if reply.error() == Errno::SRCH => {
             let none = std::io::Error::other("no application of this number has anything");
             return Err(failed(none, "`sietch sockets` lists those that there are"));
@@ -181,7 +195,12 @@ mod tests {
 
     #[test]
     fn an_application_is_named_by_all_its_digits() {
-        assert_eq!(application("000102030405060708090a0b0c0d0eff").map(|id| (id[1], id[15])), Some((1, 255)));
+        assert_eq!(
+            application("000102030405060708090a0b0c0d0eff").map(|(id, _)| (id[1], id[15])),
+            Some((1, 255))
+        );
+        let of = application("000102030405060708090a0b0c0d0eff@1000");
+        assert_eq!(of.and_then(|(_, user)| user), Some(1000));
         assert_eq!(application("kv"), None);
         assert_eq!(application("000102030405060708090a0b0c0d0ef"), None);
         assert_eq!(application("+00102030405060708090a0b0c0d0eff"), None);

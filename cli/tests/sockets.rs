@@ -267,7 +267,8 @@ fn start(sietch: &Command, is_first: bool) -> Option<(Service, rustix::process::
 
 /// Whether a process has a handler for a signal.
 fn handles(pid: rustix::process::Pid, signal: rustix::process::Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (signal.as_raw() - 1)) != 0

@@ -57,6 +57,9 @@ pub const BRIEF_VARIABLE: &str = "SIETCH_BRIEF";
 /// The variable that names the VNIC; not set in host addressing.
 pub const VNIC_VARIABLE: &str = "SIETCH_VNIC";
 
+/// Flag of [`RequestKind::Revoke`]: [`Request::backlog`] is the uid whose application is meant.
+pub const OF_USER: u32 = 16;
+
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
@@ -209,7 +212,7 @@ pub struct Request {
     pub remote: Name,
     /// What the program gave to `listen`.
     pub backlog: u32,
-    /// [`REJOIN`], [`SHARED_PORT`], [`ONLY_IPV6`], [`REUSED_ADDRESS`].
+    /// [`REJOIN`], [`SHARED_PORT`], [`ONLY_IPV6`], [`REUSED_ADDRESS`], [`OF_USER`].
     pub flags: u32,
     /// Zero. (Service to service: see `docs/spec/sockets.md`.)
     pub spare: [u8; 128],
@@ -247,6 +250,16 @@ impl Request {
         for (to, from) in self.vnic.iter_mut().zip(name.bytes()) {
             *to = from;
         }
+    }
+
+    /// Restricts a revocation to the application of one user.
+    pub fn set_user(&mut self, uid: u32) {
+        (self.backlog, self.flags) = (uid, self.flags | OF_USER);
+    }
+
+    /// The user to which a revocation is restricted.
+    pub fn user(&self) -> Option<u32> {
+        (self.flags & OF_USER != 0).then_some(self.backlog)
     }
 
     /// A request of these bytes, which came from outside, or why not.

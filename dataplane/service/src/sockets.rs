@@ -26,6 +26,7 @@ mod listeners;
 mod publish;
 pub mod registry;
 mod requests;
+pub(crate) mod revoked;
 mod run;
 pub mod table;
 mod watchdog;

@@ -1,6 +1,7 @@
 //! The client's side, and sending and receiving of messages with descriptors for both sides.
 //!
-//! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks nonsense is an error number; nothing hangs.
+//! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks nonsense is an error number; nothing hangs. After one
+//!    that did not answer in time the next calls do not wait for it: it counts as absent for a while, which doubles.
 //! 2. Descriptors come back in a fixed array. Those that nobody asked for are closed: a message with more than fit loses them in the kernel
 //!    (`MSG_CTRUNC`) and counts as damaged.
 //! 3. [`receive_arrival`] gives the kernel's own answer where there is no message: the placeholder's flags decide whether it sleeps, and EINTR and EAGAIN
@@ -12,6 +13,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -26,6 +28,45 @@ use super::{
     ANSWER_MS, ARRIVAL_BYTES, Arrival, Build, MOST_DESCRIPTORS, REPLY_BYTES, Relisten, Reply, ReplyKind,
     Request, RequestKind, VERSION,
 };
+
+/// A service that does not answer is not asked again at once: each call would wait [`ANSWER_MS`] for it. Milliseconds of the monotonic clock before which
+/// it counts as absent, and how long that is to be the next time. Of this process: it has one service.
+static ABSENT_UNTIL: AtomicU64 = AtomicU64::new(0);
+static PAUSE: AtomicU64 = AtomicU64::new(FIRST_PAUSE);
+const FIRST_PAUSE: u64 = 2 * ANSWER_MS;
+const LONGEST_PAUSE: u64 = 6 * ANSWER_MS;
+
+fn milliseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
+}
+
+/// Whether the service may be asked; one call is let through after each pause.
+fn may_ask(now: u64, until: &AtomicU64, pause: &AtomicU64) -> bool {
+    let absent = until.load(Ordering::Relaxed);
+    absent == 0
+        || now >= absent
+            && until
+                .compare_exchange(
+                    absent,
+                    now + pause.load(Ordering::Relaxed),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+}
+
+/// Notes how a call ended.
+fn note(now: u64, timed_out: bool, until: &AtomicU64, pause: &AtomicU64) {
+    if timed_out {
+        let length = pause.load(Ordering::Relaxed);
+        until.store(now + length, Ordering::Relaxed);
+        pause.store((2 * length).min(LONGEST_PAUSE), Ordering::Relaxed);
+    } else if until.load(Ordering::Relaxed) != 0 {
+        until.store(0, Ordering::Relaxed);
+        pause.store(FIRST_PAUSE, Ordering::Relaxed);
+    }
+}
 
 /// What came with a message: the first ones are filled.
 pub type Descriptors = [Option<OwnedFd>; MOST_DESCRIPTORS];
@@ -46,7 +87,16 @@ pub fn call(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
-    call_on(connect(path)?.as_fd(), request, send, received)
+    if ABSENT_UNTIL.load(Ordering::Relaxed) != 0 && !may_ask(milliseconds(), &ABSENT_UNTIL, &PAUSE) {
+        return Err(Errno::TIMEDOUT);
+    }
+    let answer = connect(path).and_then(|socket| call_on(socket.as_fd(), request, send, received));
+    let timed_out = matches!(answer, Err(Errno::TIMEDOUT));
+    // The clock is read where it matters alone.
+    if timed_out || ABSENT_UNTIL.load(Ordering::Relaxed) != 0 {
+        note(milliseconds(), timed_out, &ABSENT_UNTIL, &PAUSE);
+    }
+    answer
 }
 
 /// Who answers at a service's socket.
@@ -278,4 +328,25 @@ fn clear(received: &mut Descriptors) {
 
 fn count(received: &Descriptors) -> usize {
     received.iter().take_while(|place| place.is_some()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_service_that_did_not_answer_one_call_a_pause_waits_for_it() {
+        let (until, pause) = (AtomicU64::new(0), AtomicU64::new(FIRST_PAUSE));
+        assert!(may_ask(1000, &until, &pause));
+        note(1000, true, &until, &pause);
+        assert!(!may_ask(1000 + FIRST_PAUSE - 1, &until, &pause));
+        let after = 1000 + FIRST_PAUSE;
+        assert!(may_ask(after, &until, &pause), "one looks whether it is there again");
+        assert!(!may_ask(after, &until, &pause), "and the others do not wait for that");
+        note(after, true, &until, &pause);
+        assert!(!may_ask(after + 2 * FIRST_PAUSE - 1, &until, &pause), "the pause has doubled");
+        note(after, false, &until, &pause);
+        assert!(may_ask(after, &until, &pause) && may_ask(after, &until, &pause));
+        assert_eq!(pause.load(Ordering::Relaxed), FIRST_PAUSE);
+    }
 }

@@ -7,9 +7,10 @@
 //!    the common memory says something that each end takes for a reset. Who sleeps in a call is woken by whoever may reach into its process:
 //!    the list has the numbers of the sockets for that ([`Cut`]). What the application asks for from then on is refused.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,9 @@ use sietch_ring::stream::{Memory, STATE_OFFSET, layout, state};
 use super::limits;
 use super::publish::LeadsTo;
 use super::requests::{Answer, Caller};
+use super::revoked::By;
 use super::run::Service;
-use super::table::{Application, ConnectionId};
+use super::table::{Application, Connection, ConnectionId};
 
 /// Connections that a list names: it is for people, and made in one go.
 pub const LISTED: usize = 4096;
@@ -104,6 +106,9 @@ pub struct Cut {
     pub listeners: usize,
     /// Connections that were reset, by the cookies of their two placeholders.
     pub connections: Vec<[u64; 2]>,
+    /// The users whose application it was.
+    #[serde(default)]
+    pub users: BTreeSet<u32>,
 }
 
 pub(crate) fn hexadecimal(id: [u8; 16]) -> String {
@@ -160,10 +165,12 @@ const fn tail_of(direction: usize) -> u64 {
 }
 
 impl Service {
-    /// By application. The memory of a connection counts half for each of its ends.
-    fn traffic(&self) -> HashMap<Application, Traffic> {
+    /// By application, of the first [`LISTED`] connections that the caller sees: each takes three questions to the kernel, and who asks is answered by
+    /// the thread that serves all. The memory of a connection counts half for each of its ends.
+    fn traffic(&self, caller: Caller) -> HashMap<Application, Traffic> {
         let mut traffic: HashMap<Application, Traffic> = HashMap::new();
-        for (id, found) in self.table.connections() {
+        let sees = |found: &Connection| caller.may_see(found.client) || caller.may_see(found.server);
+        for (id, found) in self.table.connections().filter(|(_, found)| sees(found)).take(LISTED) {
             let Some(entry) = self.registry.get(id) else { continue };
             let [forth, back] = positions(&entry.memory);
             let blocks =
@@ -178,12 +185,25 @@ impl Service {
         traffic
     }
 
+    /// Whether a user may have one more list now. Administrators may.
+    fn may_list(&mut self, caller: Caller) -> bool {
+        let now = Instant::now();
+        self.listed.retain(|_, (since, _)| now.duration_since(*since) < Duration::from_secs(1));
+        let (_, count) = self.listed.entry(caller.uid).or_insert((now, 0));
+        *count += 1;
+        caller.administers || *count <= limits::LISTS_PER_SECOND
+    }
+
     pub(super) fn list(&mut self, caller: Caller) -> Answer {
+        if !self.may_list(caller) {
+            self.counters.limited += 1;
+            return Answer::refused(Errno::AGAIN);
+        }
         // What is missing twice is gone.
         self.sweep_now();
         self.sweep_now();
         let sees = |application: Application| caller.may_see(application);
-        let traffic = self.traffic();
+        let traffic = self.traffic(caller);
         let applications = self.table.applications().filter(|(application, _)| sees(*application));
         let applications = applications.map(|(application, holding)| {
             let Traffic { sent, received, memory } = traffic.get(&application).copied().unwrap_or_default();
@@ -224,20 +244,20 @@ impl Service {
         told(&listing)
     }
 
-    /// Has an application refused from now on: it would register its listeners again, as it does when a service is gone.
-    pub(super) fn remember_revoked(&mut self, application: [u8; 16]) {
-        if self.revoked.contains(&application) {
-            return;
-        }
-        self.revoked.push_back(application);
-        if self.revoked.len() > limits::REVOKED {
-            self.revoked.pop_front();
-        }
-    }
-
     pub(super) fn revoke(&mut self, caller: Caller, request: &Request) -> Answer {
-        let meant =
-            |application: Application| application.id == request.application && caller.may_see(application);
+        let user = request.user();
+        let meant = |application: Application| {
+            application.id == request.application
+                && caller.may_see(application)
+                && user.is_none_or(|uid| uid == application.uid)
+        };
+        let users =
+            self.table.applications().map(|(application, _)| application).filter(|&found| meant(found));
+        let users: BTreeSet<u32> = users.map(|found| found.uid).collect();
+        if users.len() > 1 {
+            // One of them took the other's number: it is not to be revoked with it.
+            return Answer::refused(Errno::NOTUNIQ);
+        }
         let listeners: Vec<_> =
             self.table.listeners().filter(|(_, found)| meant(found.application)).map(|(id, _)| id).collect();
         let connections =
@@ -246,8 +266,11 @@ impl Service {
         if listeners.is_empty() && connections.is_empty() {
             return Answer::refused(Errno::SRCH);
         }
-        self.remember_revoked(request.application);
-        let mut ended = Cut { listeners: listeners.len(), connections: Vec::new() };
+        let by = if caller.administers { By::Administrator } else { By::ItsUser };
+        for &uid in &users {
+            self.revoked.insert(Application { uid, id: request.application }, by);
+        }
+        let mut ended = Cut { listeners: listeners.len(), connections: Vec::new(), users };
         for id in listeners {
             // The program has the kernel's socket too.
             if let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) {

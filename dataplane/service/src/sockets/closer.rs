@@ -10,7 +10,8 @@
 //!    it closes it, its peer sees the end.
 //! 3. Nothing is changed on a socket (SO_LINGER, say), whose application may go on with it.
 //! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], so that others are served if these hang.
-//!    What that user sends then waits; if [`limits::UNCLOSED`] wait, what comes then is not closed at all.
+//!    What that user sends then waits, and counts among its descriptors. A user for whom [`limits::UNCLOSED`] jobs
+//!    wait is not listened to any more; nothing is forgotten.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -42,6 +43,11 @@ struct Job {
 }
 
 impl Job {
+    /// How many descriptors it holds.
+    fn size(&self) -> usize {
+        self.close.len() + self.then.as_ref().map_or(0, |answer| 1 + answer.descriptors.len())
+    }
+
     fn run(self) {
         drop(self.close);
         if let Some(Outgoing { socket, reply, descriptors }) = self.then {
@@ -58,6 +64,8 @@ struct User {
     waiting: VecDeque<Job>,
     /// Threads that close something of this user.
     busy: usize,
+    /// Descriptors of both.
+    descriptors: usize,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +75,8 @@ struct Queue {
     turns: VecDeque<u32>,
     threads: usize,
     idle: usize,
+    /// Of all users.
+    descriptors: usize,
 }
 
 impl Queue {
@@ -84,9 +94,11 @@ impl Queue {
         None
     }
 
-    fn done(&mut self, uid: u32) {
+    fn done(&mut self, uid: u32, size: usize) {
+        self.descriptors -= size;
         let Some(user) = self.users.get_mut(&uid) else { return };
         user.busy -= 1;
+        user.descriptors -= size;
         if !user.waiting.is_empty() {
             self.turns.push_back(uid);
         } else if user.busy == 0 {
@@ -116,6 +128,21 @@ impl Closer {
         self.enter(uid, Job { close, then: Some(answer) });
     }
 
+    /// Descriptors that wait to be closed, or hang in it.
+    pub fn waiting(&self) -> usize {
+        self.queue().descriptors
+    }
+
+    /// The same of one user.
+    pub fn waiting_of(&self, uid: u32) -> usize {
+        self.queue().users.get(&uid).map_or(0, |user| user.descriptors)
+    }
+
+    /// Whether so much of a user waits that its requests are not read any more.
+    pub fn is_stuck(&self, uid: u32) -> bool {
+        self.queue().users.get(&uid).is_some_and(|user| user.waiting.len() >= limits::UNCLOSED)
+    }
+
     /// Whether something of a user is being closed.
     pub fn is_at(&self, uid: u32) -> bool {
         self.queue().users.contains_key(&uid)
@@ -123,16 +150,16 @@ impl Closer {
 
     fn enter(&self, uid: u32, job: Job) {
         let mut queue = self.queue();
+        queue.descriptors += job.size();
         let user = queue.users.entry(uid).or_default();
-        if user.waiting.len() >= limits::UNCLOSED {
+        user.descriptors += job.size();
+        user.waiting.push_back(job);
+        if user.waiting.len() == limits::UNCLOSED {
             tracing::warn!(
-                "a descriptor of user {uid} that may take long to close stays open: {} wait to be closed",
+                "user {uid}: {} descriptors that it sent hang in their close; it is served no more until they are closed",
                 limits::UNCLOSED
             );
-            std::mem::forget(job);
-            return;
         }
-        user.waiting.push_back(job);
         queue.turns.push_back(uid);
         if queue.idle >= queue.turns.len() || queue.threads >= limits::CLOSERS {
             drop(queue);
@@ -153,9 +180,10 @@ impl Closer {
         loop {
             if let Some((uid, job)) = queue.take() {
                 drop(queue);
+                let size = job.size();
                 job.run();
                 queue = self.queue();
-                queue.done(uid);
+                queue.done(uid, size);
                 continue;
             }
             queue.idle += 1;

@@ -25,6 +25,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::listeners::{Open, Waiting};
 use super::publish::LeadsTo;
+use super::revoked::By;
 use super::run::Service;
 use super::table::{Application, Connection, ConnectionId, Listener, ListenerId, Names};
 
@@ -81,7 +82,7 @@ enum Piece {
     /// A socket of the kernel, which waits at a listener.
     WaitingKernel { listener: ListenerId, arrival: Vec<u8> },
     /// An application that gets nothing any more.
-    Revoked { application: [u8; 16] },
+    Revoked { uid: u32, application: [u8; 16] },
     /// That was all.
     End,
     /// The successor has all of it.
@@ -226,8 +227,8 @@ impl Service {
                 }
             }
         }
-        for &application in &self.revoked {
-            send(to, &Piece::Revoked { application }, &[])?;
+        for Application { uid, id: application } in self.revoked.iter() {
+            send(to, &Piece::Revoked { uid, application }, &[])?;
         }
         send(to, &Piece::End, &[])?;
         match receive(to, &mut Descriptors::default())? {
@@ -301,7 +302,9 @@ impl Service {
                         Arrival::read_from_bytes(&arrival).map_err(|_| broken("an arrival is none"))?;
                     self.restore_waiting(listener, Waiting::Kernel(arrival, socket));
                 }
-                Piece::Revoked { application } => self.revoked.push_back(application),
+                Piece::Revoked { uid, application } => {
+                    self.revoked.insert(Application { uid, id: application }, By::Administrator);
+                }
                 Piece::End => break,
                 Piece::Begin { .. } | Piece::Taken => return Err(broken("a piece is out of its order")),
             }

@@ -1,5 +1,6 @@
-//! What an application may have of the socket service at most, and what the service does in one turn. Who reaches a limit goes to the kernel, whose
-//! limits are its own business: no limit here makes a program fail.
+//! What a user and an application may have of the socket service at most, and what the service does in one turn. Who reaches a limit goes to the kernel,
+//! whose limits are its own business: no limit here makes a program fail. A program names its application itself, so what protects users from one another
+//! is counted by user. `docs/spec/budgets.md` is the table of all of them.
 
 use std::time::Duration;
 
@@ -9,6 +10,12 @@ pub const LISTENERS_PER_APPLICATION: usize = 1024;
 /// Connections that one application has made: as many as it can have to one server by its ports.
 pub const CONNECTIONS_PER_APPLICATION: usize = 32_768;
 
+/// Listeners of one user: four applications of the largest kind.
+pub const LISTENERS_PER_USER: usize = 4 * LISTENERS_PER_APPLICATION;
+
+/// Connections that one user has made: four applications of the largest kind. Each takes some 600 bytes of tables here.
+pub const CONNECTIONS_PER_USER: usize = 4 * CONNECTIONS_PER_APPLICATION;
+
 /// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the kernel's own bound (`net.core.somaxconn`).
 pub const MOST_BACKLOG: u32 = 4096;
 
@@ -17,7 +24,23 @@ pub const MOST_BACKLOG: u32 = 4096;
 pub const IN_PAIR: u32 = 64;
 
 /// Applications: each is an entry of a table.
-pub const APPLICATIONS: usize = 4096;
+pub const APPLICATIONS: usize = 16_384;
+
+/// Applications of one user: a build that starts a thousand programs at once.
+pub const APPLICATIONS_PER_USER: usize = 1024;
+
+/// Requests of one user that are answered in one turn, before the others have theirs.
+pub const PER_TURN_AND_USER: usize = 16;
+
+/// Descriptors that count for a connection: its memory and two pages, the accepting end's placeholder, which is here until somebody accepts, and the socket
+/// that keeps a name to which its program was bound.
+pub const DESCRIPTORS_PER_CONNECTION: usize = 5;
+
+/// Descriptors that count for a listener: its pair, the kernel's socket, and a connection of the kernel that waits because the pair is full.
+pub const DESCRIPTORS_PER_LISTENER: usize = 3;
+
+/// So many times the descriptors that are free a user may have: one that takes all it can leaves a quarter to the others, two leave a seventh.
+pub const SHARE: usize = 3;
 
 /// Requests of one user that are open at once: each is a process in the middle of a system call.
 pub const REQUESTS_PER_USER: usize = 256;
@@ -35,10 +58,10 @@ pub const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// New requests and new kernel connections of one listener that are taken in one turn, before the others have theirs.
 pub const PER_TURN: usize = 32;
 
-/// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`, where nobody changed it), for some 350,000 connections.
+/// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`, where nobody changed it), for some 200,000 connections.
 pub const DESCRIPTORS: u64 = 1 << 20;
 
-/// Descriptors that the service keeps for itself, and for requests: the rest is for connections, three each, and listeners, two each.
+/// Descriptors that the service keeps for itself, for requests and for administrators: the rest is for connections and listeners.
 pub const SPARE_DESCRIPTORS: usize = 2048;
 
 /// How long after the close of a placeholder what is gone is taken out: many together, so that a load of short connections wakes the service two hundred
@@ -72,5 +95,42 @@ pub const CLOSERS_PER_USER: usize = 4;
 /// Descriptors of one user that wait for such a thread: those of a listener that ends with all its backlog, twice.
 pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 
-/// Applications that are remembered as revoked, the latest ones: each is a program that was started once, and its number is never given again.
+/// Applications of one user that are remembered as revoked, the latest ones: each is a program that was started once, and its number is never given
+/// again. Each takes 16 bytes.
 pub const REVOKED: usize = 1024;
+
+/// Users of whom something is remembered that they revoked themselves: 64 MiB in all. An administrator's revocations are beside these.
+pub const REVOKING_USERS: usize = 4096;
+
+/// Lists that one user may ask for in a second: a person, or `sietch top` of a few. Each asks the kernel three times for each of its connections.
+pub const LISTS_PER_SECOND: u32 = 10;
+
+/// Whether a user that has `own` descriptors may have so many `more` of those that are `free`.
+pub const fn has_share(own: usize, more: usize, free: usize) -> bool {
+    more <= free && own + more <= SHARE * free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_that_take_all_they_can_leave_some_to_the_next() {
+        for all in [2048, 1 << 20] {
+            let mut left = all;
+            let mut before = all;
+            for user in 0..5 {
+                let mut own = 0;
+                while has_share(own, DESCRIPTORS_PER_CONNECTION, left) {
+                    own += DESCRIPTORS_PER_CONNECTION;
+                    left -= DESCRIPTORS_PER_CONNECTION;
+                }
+                assert!(
+                    own > 0 && left >= before / 4 - DESCRIPTORS_PER_CONNECTION,
+                    "{user}: {own}, {left} of {all}"
+                );
+                before = left;
+            }
+        }
+    }
+}

@@ -28,7 +28,7 @@ use super::table::{ConnectionId, ListenerId};
 use super::{administration, kernel, limits};
 
 /// Whose descriptors are closed if that is not known: no user has this number.
-const NOBODY: u32 = u32::MAX;
+pub(super) const NOBODY: u32 = u32::MAX;
 
 /// A listener's descriptors, and who waits.
 #[derive(Debug)]

@@ -124,6 +124,10 @@ impl Service {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
+        if !self.has_descriptors(caller.uid, super::limits::DESCRIPTORS_PER_LISTENER) {
+            self.counters.limited += 1;
+            return Err(Errno::NOBUFS);
+        }
         let listener = Listener {
             application: Application { uid: caller.uid, id: request.application },
             namespace: tcp.namespace,
@@ -152,7 +156,7 @@ impl Service {
         if sockets.is_empty() {
             return Ok(None);
         }
-        if self.revoked.contains(&request.application) {
+        if self.revoked.contains(Application { uid: caller.uid, id: request.application }) {
             sockets.into_iter().for_each(|socket| self.closer.close(caller.uid, socket));
             self.counters.denied += 1;
             return Err(Errno::ACCESS);

@@ -94,8 +94,8 @@ impl Service {
         let first = sent[0].take();
         let more: Vec<OwnedFd> = sent.iter_mut().filter_map(Option::take).collect();
         let strange = !more.is_empty() && (kind != RequestKind::Listen || request.flags & REJOIN != 0);
-        let revoked = matches!(kind, RequestKind::Listen | RequestKind::Connect)
-            && self.revoked.contains(&request.application);
+        let revoked =
+            matches!(kind, RequestKind::Listen | RequestKind::Connect) && self.revoked.contains(application);
         if strange || revoked {
             let counter = if strange { &mut self.counters.malformed } else { &mut self.counters.denied };
             *counter += 1;
@@ -200,6 +200,10 @@ impl Service {
             self.counters.denied += 1;
             return Err(no(Errno::ACCESS));
         }
+        if !self.has_descriptors(caller.uid, super::limits::DESCRIPTORS_PER_LISTENER) {
+            self.counters.limited += 1;
+            return Err(Box::new(Answer::not_ours()));
+        }
         let (pair, placeholder) = self.pair().map_err(|_| Box::new(Answer::not_ours()))?;
         let listener = Listener {
             application,
@@ -264,7 +268,9 @@ impl Service {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
-        if self.is_full(listener) || self.is_out_of_descriptors() {
+        if self.is_full(listener)
+            || !self.has_descriptors(application.uid, super::limits::DESCRIPTORS_PER_CONNECTION)
+        {
             self.counters.limited += 1;
             self.sweep_if_full();
             return Ok(Answer::not_ours());

@@ -8,7 +8,7 @@
 //!
 //! No input ends the loop: errors of an application's socket end that socket.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -33,10 +33,11 @@ use super::closer::{Closer, Outgoing};
 use super::counters::Counters;
 use super::handover;
 use super::limits;
-use super::listeners::Open;
+use super::listeners::{NOBODY, Open};
 use super::registry::Registry;
 use super::requests::{Answer, Caller};
-use super::table::{Connection, ConnectionId, ListenerId, Table};
+use super::revoked::{By, Revoked};
+use super::table::{Application, Connection, ConnectionId, ListenerId, Table};
 use super::watchdog::Watchdog;
 use crate::tcp::Asked;
 
@@ -80,7 +81,7 @@ pub enum Command {
     /// Two programs of one VNIC were connected: from now on it is a connection as those of the host's addresses are.
     Enter(Box<Paired>),
     /// An application that had something on a VNIC gets nothing any more.
-    Revoked([u8; 16]),
+    Revoked(Application),
     /// End the loop.
     Stop,
 }
@@ -211,6 +212,8 @@ pub(super) struct Service {
     asking: BTreeMap<u64, Asking>,
     /// Requests by user; those of administrators are counted together.
     users: BTreeMap<Option<u32>, usize>,
+    /// Requests that were answered in this turn, by user.
+    answered: BTreeMap<Option<u32>, usize>,
     last: u64,
     resting: Option<Instant>,
     /// When it was last said that descriptors are short.
@@ -228,8 +231,9 @@ pub(super) struct Service {
     pub closer: Closer,
     pub watchdog: Watchdog,
     pub rules: Rules,
-    /// Ids of applications that get nothing any more.
-    pub revoked: VecDeque<[u8; 16]>,
+    pub revoked: Revoked,
+    /// Lists by user within a second, since its first.
+    pub listed: BTreeMap<u32, (Instant, u32)>,
     pub vnics: Option<Sender<Asked>>,
     pub geometry: Geometry,
     pub counters: Counters,
@@ -269,6 +273,7 @@ pub fn run(options: Options, commands: &Receiver<Command>, bell: &OwnedFd, board
         let now = Instant::now();
         service.tend(now);
         service.freed.drain(..).for_each(|(uid, freed)| service.closer.close(uid, freed));
+        service.answered.clear();
         board.note(service.shown());
         let limit = service.next_deadline().map(|at| at.saturating_duration_since(now));
         let limit = limit.and_then(|limit| Timespec::try_from(limit + Duration::from_millis(1)).ok());
@@ -321,6 +326,7 @@ impl Service {
             over: false,
             asking: BTreeMap::new(),
             users: BTreeMap::new(),
+            answered: BTreeMap::new(),
             last: 0,
             resting: None,
             complained: None,
@@ -334,7 +340,8 @@ impl Service {
             closer: Closer::default(),
             watchdog: Watchdog::start()?,
             rules,
-            revoked: VecDeque::new(),
+            revoked: Revoked::default(),
+            listed: BTreeMap::new(),
             vnics: None,
             geometry,
             counters: Counters::default(),
@@ -350,24 +357,29 @@ impl Service {
                 Ok(Command::Vnics(vnics)) => self.vnics = Some(vnics),
                 Ok(Command::Sweep) => self.sweep_now(),
                 Ok(Command::Enter(paired)) => self.enter(*paired),
-                Ok(Command::Revoked(application)) => self.remember_revoked(application),
+                Ok(Command::Revoked(application)) => self.revoked.insert(application, By::Administrator),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return self.over = true,
                 Err(TryRecvError::Empty) => return,
             }
         }
     }
 
-    /// Whether one more connection would take descriptors that are kept for requests: each has three, one more if its
-    /// program was bound to a name, and each listener two.
-    pub fn is_out_of_descriptors(&self) -> bool {
-        let kept = 3 * (self.registry.len() + 1) + self.names.len() + 2 * self.open.len();
-        kept > self.most_descriptors
+    /// Whether a user may have so many descriptors more. None are taken that are kept for requests, and some are always left to other users.
+    pub fn has_descriptors(&self, uid: u32, more: usize) -> bool {
+        let of = |connections, listeners| {
+            connections * limits::DESCRIPTORS_PER_CONNECTION + listeners * limits::DESCRIPTORS_PER_LISTENER
+        };
+        let all = of(self.registry.len(), self.open.len()) + self.closer.waiting();
+        let free = self.most_descriptors.saturating_sub(all);
+        let held = self.table.of_user(uid);
+        let own = of(held.connections, held.listeners) + self.closer.waiting_of(uid);
+        limits::has_share(own, more, free)
     }
 
     /// Takes a connection over that was made on a VNIC: it is found after exec and in messages, listed, revoked, and handed to a successor. Beyond
     /// the limits it is nothing of that, and goes on all the same.
     fn enter(&mut self, paired: Paired) {
-        if self.is_out_of_descriptors() {
+        if !self.has_descriptors(paired.connection.client.uid, limits::DESCRIPTORS_PER_CONNECTION) {
             return;
         }
         if let Some(id) = self.table.enter(paired.connection) {
@@ -402,8 +414,9 @@ impl Service {
                 Ok(socket) => {
                     tracing::warn!("an administrator from another user or PID namespace is turned away");
                     self.counters.turned_away += 1;
-                    let whose = sockopt::socket_peercred(&socket).map_or(u32::MAX, |who| who.uid.as_raw());
-                    self.closer.close(whose, socket);
+                    // Its request, which nobody read, is to be closed elsewhere.
+                    let uid = sockopt::socket_peercred(&socket).map_or(NOBODY, |who| who.uid.as_raw());
+                    self.closer.close(uid, socket);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // Short of descriptors: those that are kept for administrators are in use, and their requests end soon.
@@ -420,7 +433,9 @@ impl Service {
             own >= limits::ADMINISTRATORS
         } else {
             let administrators = self.users.get(&None).copied().unwrap_or(0);
-            own >= limits::REQUESTS_PER_USER || self.asking.len() - administrators >= limits::REQUESTS
+            // Of few places nobody gets more than it leaves.
+            let free = (limits::REQUESTS + administrators).saturating_sub(self.asking.len());
+            own >= limits::REQUESTS_PER_USER.min(free) || self.closer.is_stuck(caller.uid)
         };
         if full {
             self.counters.turned_away += 1;
@@ -439,8 +454,20 @@ impl Service {
         self.read(number);
     }
 
+    /// Whether one more request of this user is answered in this turn.
+    fn has_turn(&mut self, caller: Caller) -> bool {
+        let answered = self.answered.entry(caller.bucket()).or_default();
+        *answered += 1;
+        *answered <= limits::PER_TURN_AND_USER
+    }
+
     /// Reads a request, if it has come, and answers.
     fn read(&mut self, number: u64) {
+        let Some(caller) = self.asking.get(&number).map(|asking| asking.caller) else { return };
+        // What is ready and not read makes the next turn come at once.
+        if !self.has_turn(caller) {
+            return;
+        }
         let Some(asking) = self.asking.get(&number) else { return };
         let uid = asking.caller.uid;
         // One more than a request has, so that a longer message is told apart.
@@ -466,8 +493,7 @@ impl Service {
         let parsed = Request::parse(bytes.get(..length).unwrap_or_default());
         let answer = match parsed {
             Ok((_, kind)) if caller.administers && !kind.is_administrative() => {
-                received.into_iter().flatten().for_each(|sent| self.closer.close(uid, sent));
-                Answer::refused(Errno::OPNOTSUPP)
+                Answer::refused(Errno::OPNOTSUPP).having_spent(received.into_iter().flatten().collect())
             }
             Ok((_, RequestKind::Succeed)) if caller.administers => {
                 match self.hand_everything(&socket) {
@@ -485,6 +511,9 @@ impl Service {
                 if complete && request.vnic().is_none() && self.vnics.is_some() =>
             {
                 let own = self.answer(caller, &request, kind, received);
+                if matches!(own.reply.error(), Errno::NOTUNIQ | Errno::AGAIN) {
+                    return self.send_answer(uid, socket, own);
+                }
                 return self.ask_vnics(Asked {
                     uid: caller.uid,
                     administers: caller.administers,
@@ -578,7 +607,8 @@ impl Service {
     ) {
         self.counters.asked_other += 1;
         let wants = matches!(kind, RequestKind::Listen | RequestKind::Connect | RequestKind::Bind);
-        let revoked = wants && self.revoked.contains(&request.application);
+        let application = Application { uid: caller.uid, id: request.application };
+        let revoked = wants && self.revoked.contains(application);
         if revoked || !self.rules_allow(caller, &request, kind) {
             self.counters.denied += 1;
             let spent = descriptors.into_iter().flatten().collect();

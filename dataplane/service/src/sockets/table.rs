@@ -6,7 +6,7 @@
 //! 3. **Connections** have a pair of names that no other has. A connecting socket without a port gets one ([`limits::FIRST_EPHEMERAL`]).
 //! 4. The address of a connecting socket without one is what the kernel would take for a destination on this host: the destination itself, or
 //!    127.0.0.1 for all of 127.0.0.0/8.
-//! 5. Everything is bounded for each application, so that the most that one can have takes nothing from others.
+//! 5. Everything is bounded for each application, and for each user: a program names its application itself.
 //!
 //! Which name is whose is the kernel's word: callers read addresses from kernel sockets.
 
@@ -112,6 +112,8 @@ type Pair = (u64, (IpAddr, u16), (IpAddr, u16));
 #[derive(Debug, Default)]
 pub struct Table {
     applications: BTreeMap<Application, Holding>,
+    /// The same by user, and how many applications it has.
+    users: BTreeMap<u32, (Holding, usize)>,
     listeners: BTreeMap<ListenerId, Listener>,
     /// In the order in which they have their turns.
     ports: HashMap<(u64, u16), Vec<ListenerId>>,
@@ -137,11 +139,14 @@ impl Table {
     /// [`Full::Applications`], [`Full::Listeners`].
     pub fn listen(&mut self, listener: Listener) -> Result<ListenerId, Full> {
         let holding = self.holding(listener.application)?;
-        if holding.listeners >= limits::LISTENERS_PER_APPLICATION {
+        let of_user = self.of_user(listener.application.uid);
+        if holding.listeners >= limits::LISTENERS_PER_APPLICATION
+            || of_user.listeners >= limits::LISTENERS_PER_USER
+        {
             return Err(Full::Listeners);
         }
         let id = self.next();
-        self.applications.entry(listener.application).or_default().listeners += 1;
+        self.more(listener.application, |holding| holding.listeners += 1);
         self.ports.entry((listener.namespace, listener.name.port())).or_default().push(id);
         self.listeners.insert(id, listener);
         Ok(id)
@@ -177,10 +182,7 @@ impl Table {
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<ConnectionId, Full> {
-        let holding = self.holding(client)?;
-        if holding.connections >= limits::CONNECTIONS_PER_APPLICATION {
-            return Err(Full::Connections);
-        }
+        self.may_connect(client)?;
         let Some(target) = self.listeners.get(&listener) else { return Err(Full::Ports) };
         let (namespace, server, listening) = (target.namespace, target.application, target.name);
         let to = (remote.ip().to_canonical(), remote.port());
@@ -204,8 +206,8 @@ impl Table {
         let names = Names { local: own(six, (ip, port)), peer: remote };
         let accepted = Names { local: own(listens_six, to), peer: own(listens_six, (ip, port)) };
         let id = self.next();
-        self.applications.entry(client).or_default().connections += 1;
-        self.applications.entry(server).or_default().accepted += 1;
+        self.more(client, |holding| holding.connections += 1);
+        self.more(server, |holding| holding.accepted += 1);
         self.pairs.insert(pair, id);
         self.connections.insert(id, Connection { client, server, namespace, names, accepted });
         Ok(id)
@@ -214,7 +216,7 @@ impl Table {
     /// Enters a listener that a predecessor had, with its number and without judging it.
     pub fn restore_listener(&mut self, id: ListenerId, listener: Listener) {
         self.last = self.last.max(id);
-        self.applications.entry(listener.application).or_default().listeners += 1;
+        self.more(listener.application, |holding| holding.listeners += 1);
         self.ports.entry((listener.namespace, listener.name.port())).or_default().push(id);
         self.listeners.insert(id, listener);
     }
@@ -222,18 +224,15 @@ impl Table {
     /// The same for a connection.
     pub fn restore_connection(&mut self, id: ConnectionId, connection: Connection) {
         self.last = self.last.max(id);
-        self.applications.entry(connection.client).or_default().connections += 1;
-        self.applications.entry(connection.server).or_default().accepted += 1;
+        self.more(connection.client, |holding| holding.connections += 1);
+        self.more(connection.server, |holding| holding.accepted += 1);
         self.pairs.insert(pair(&connection), id);
         self.connections.insert(id, connection);
     }
 
     /// Enters a connection that came about elsewhere (on a VNIC), unless its application has too many.
     pub fn enter(&mut self, connection: Connection) -> Option<ConnectionId> {
-        let holding = self.holding(connection.client).ok()?;
-        if holding.connections >= limits::CONNECTIONS_PER_APPLICATION {
-            return None;
-        }
+        self.may_connect(connection.client).ok()?;
         let id = self.next();
         self.restore_connection(id, connection);
         Some(id)
@@ -302,16 +301,49 @@ impl Table {
     fn holding(&self, application: Application) -> Result<Holding, Full> {
         match self.applications.get(&application) {
             Some(&holding) => Ok(holding),
-            None if self.applications.len() >= limits::APPLICATIONS => Err(Full::Applications),
+            None if self.applications.len() >= limits::APPLICATIONS
+                || self
+                    .users
+                    .get(&application.uid)
+                    .is_some_and(|&(_, count)| count >= limits::APPLICATIONS_PER_USER) =>
+            {
+                Err(Full::Applications)
+            }
             None => Ok(Holding::default()),
         }
     }
 
-    fn less(&mut self, application: Application, change: impl FnOnce(&mut Holding)) {
-        if let Some(holding) = self.applications.get_mut(&application) {
-            change(holding);
-            if holding.is_empty() {
-                self.applications.remove(&application);
+    fn may_connect(&self, client: Application) -> Result<(), Full> {
+        let (own, of_user) = (self.holding(client)?.connections, self.of_user(client.uid).connections);
+        let fits = own < limits::CONNECTIONS_PER_APPLICATION && of_user < limits::CONNECTIONS_PER_USER;
+        if fits { Ok(()) } else { Err(Full::Connections) }
+    }
+
+    /// What all applications of a user have.
+    pub fn of_user(&self, uid: u32) -> Holding {
+        self.users.get(&uid).map_or_else(Holding::default, |&(holding, _)| holding)
+    }
+
+    fn more(&mut self, application: Application, change: impl Fn(&mut Holding)) {
+        let (of_user, applications) = self.users.entry(application.uid).or_default();
+        change(of_user);
+        let holding = self.applications.entry(application).or_default();
+        *applications += usize::from(holding.is_empty());
+        change(holding);
+    }
+
+    fn less(&mut self, application: Application, change: impl Fn(&mut Holding)) {
+        let Some(holding) = self.applications.get_mut(&application) else { return };
+        change(holding);
+        let is_gone = holding.is_empty();
+        if is_gone {
+            self.applications.remove(&application);
+        }
+        if let Some((of_user, applications)) = self.users.get_mut(&application.uid) {
+            change(of_user);
+            *applications -= usize::from(is_gone);
+            if of_user.is_empty() {
+                self.users.remove(&application.uid);
             }
         }
     }

@@ -19,6 +19,7 @@ use zerocopy::IntoBytes as _;
 
 use super::vnic::Asked;
 use crate::sockets::administration::{Cut, Listing, sealed};
+use crate::sockets::table::Application;
 use crate::sockets::{Command, Registrar};
 
 /// How long a VNIC may take to answer: a turn of it takes a millisecond at most.
@@ -55,9 +56,13 @@ pub fn gather<'a>(asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar
                 let all = all.get_or_insert_default();
                 all.listeners += found.listeners;
                 all.connections.extend(found.connections);
+                all.users.extend(found.users);
             }
-            if let (Some(_), Some(registrar)) = (&all, registrar) {
-                registrar.tell(Command::Revoked(asked.request.application));
+            if let (Some(all), Some(registrar)) = (&all, registrar) {
+                for &uid in &all.users {
+                    let id = asked.request.application;
+                    registrar.tell(Command::Revoked(Application { uid, id }));
+                }
             }
             all.ok_or(Errno::SRCH).and_then(|all| sealed(&all))
         }

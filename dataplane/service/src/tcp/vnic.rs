@@ -36,6 +36,7 @@ use super::link::Link;
 use super::metrics::Counters;
 use super::ports::Ports;
 use crate::sockets::Registrar;
+use crate::sockets::revoked::Revoked;
 
 mod administration;
 mod requests;
@@ -190,7 +191,7 @@ pub struct Vnic<Q> {
     bell: OwnedFd,
     registrar: Option<Registrar>,
     /// Ids of applications that get nothing any more: they ask at once when they hear that they have nothing.
-    revoked: VecDeque<[u8; 16]>,
+    revoked: Revoked,
     pairs: BTreeMap<u64, Pair>,
     reservations: BTreeMap<u64, Reservation>,
     placeholders: HashMap<u64, Placeholder>,
@@ -264,7 +265,7 @@ impl<Q: Device> Vnic<Q> {
             orders,
             bell,
             registrar,
-            revoked: VecDeque::new(),
+            revoked: Revoked::default(),
             pairs: BTreeMap::new(),
             reservations: BTreeMap::new(),
             placeholders: HashMap::new(),

@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,6 +55,8 @@ impl Place {
         )
         .expect("a service in this process serves");
         rustix::net::listen(&listening, 1024).expect("a service in this process serves");
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666))
+            .expect("a service in this process serves");
         let administrators = administration::listen(&socket, SocketType::SEQPACKET);
         let administrators = Some(administrators.expect("a service in this process serves"));
         let (commands, orders) = channel();

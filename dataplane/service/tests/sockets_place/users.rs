@@ -2,8 +2,6 @@
 //!
 //! A thread can be another user than its process ([`as_user`]), which takes root; without it those tests say that they were skipped.
 
-use std::thread::Scope;
-
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sietch_protocol::socket_service::{Request, RequestKind};
@@ -16,19 +14,15 @@ pub const ONE: u32 = 64_001;
 pub const OTHER: u32 = 64_002;
 
 /// Does something on a thread that is that user; `None`: this process may not.
-pub fn as_user<'scope, R: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    uid: u32,
-    what: impl FnOnce() -> R + Send + 'scope,
-) -> Option<R> {
-    let done = scope.spawn(move || {
+pub fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> Option<R> {
+    let become_it = move || {
         let (group, user) = (rustix::process::Gid::from_raw(uid), rustix::process::Uid::from_raw(uid));
         set_thread_groups(&[]).ok()?;
         set_thread_res_gid(group, group, group).ok()?;
         set_thread_res_uid(user, user, user).ok()?;
         Some(what())
-    });
-    done.join().expect("it passes")
+    };
+    std::thread::scope(|scope| scope.spawn(become_it).join().expect("it passes"))
 }
 
 /// Whether tests of several users can run; says so if not.
@@ -80,21 +74,167 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
     let _turn = one_at_a_time();
     let place = Place::new();
     let (_placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    std::thread::scope(|scope| {
-        let done = as_user(scope, ONE, || {
-            let (mine, own) = listen(&place, "127.0.0.1:0", 16);
-            let seen = list(place.call(&request(RequestKind::List), &[]));
-            assert_eq!(seen.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [own]);
-            assert_eq!(place.administer(&request(RequestKind::List)).err(), Some(Errno::ACCESS));
-            let (reply, _) = place.call(&request(RequestKind::Succeed), &[]).expect("an answer");
-            assert_eq!(reply.kind(), ReplyKind::Refused);
-            let (reply, _) = place.call(&Request::new(RequestKind::Revoke, [7; 16]), &[]).expect("an answer");
-            assert_eq!(reply.kind(), ReplyKind::Listed);
-            drop(mine);
-        });
-        assert!(done.is_some(), "root may be anybody");
+    let done = as_user(ONE, || {
+        let (mine, own) = listen(&place, "127.0.0.1:0", 16);
+        let seen = list(place.call(&request(RequestKind::List), &[]));
+        assert_eq!(seen.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [own]);
+        assert_eq!(place.administer(&request(RequestKind::List)).err(), Some(Errno::ACCESS));
+        let (reply, _) = place.call(&request(RequestKind::Succeed), &[]).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Refused);
+        let (reply, _) = place.call(&Request::new(RequestKind::Revoke, [7; 16]), &[]).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Listed);
+        drop(mine);
     });
-    // The other application of the same number is as it was.
-    let left = list(place.administer(&request(RequestKind::List)));
-    assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
+    assert!(done.is_some(), "root may be anybody");
+});
+// The other application of the same number is as it was.
+let left = list(place.administer(&request(RequestKind::List)));
+assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
+}
+
+#[test]
+fn a_user_with_all_its_requests_open_leaves_places_for_another() {
+let name = "a_user_with_all_its_requests_open_leaves_places_for_another";
+if !is_root(name) {
+    return;
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let silent = || (0..limits::REQUESTS_PER_USER + 20).map(|_| place.open()).collect::<Vec<_>>();
+    let silent = as_user(ONE, silent).expect("root may be anybody");
+    as_user(OTHER, || {
+        let (mine, address) = listen(&place, "127.0.0.1:0", 16);
+        assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+        arrival(&mine);
+    });
+    assert_eq!(list(place.administer(&request(RequestKind::List))), Listing::default());
+    drop(silent);
+}
+
+#[test]
+fn a_user_that_lists_again_and_again_is_refused_and_another_is_not() {
+    let name = "a_user_that_lists_again_and_again_is_refused_and_another_is_not";
+    if !is_root(name) {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    let asked = || place.call(&request(RequestKind::List), &[]).expect("an answer").0;
+    let refused = || {
+        (0..100 * limits::LISTS_PER_SECOND)
+            .map(|_| asked())
+            .find(|reply| reply.kind() == ReplyKind::Refused)
+    };
+    let refused = as_user(ONE, refused).expect("root may be anybody");
+    assert_eq!(refused.map(|reply| reply.error()), Some(Errno::AGAIN));
+    as_user(OTHER, || assert_eq!(asked().kind(), ReplyKind::Listed));
+    assert!(place.shown().counters.limited > 0);
+}
+
+#[test]
+fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
+    let name = "closing_that_hangs_for_one_user_does_not_hang_for_another";
+    if !is_root(name) {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    let mut peers = Vec::new();
+    let mut closes = Vec::new();
+    // Ten times as many as one user's threads.
+    for _ in 0..10 * limits::CLOSERS_PER_USER {
+        let (one, peer) = lingering();
+        peers.push(peer);
+        let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
+        let asked = request(RequestKind::Adopt);
+        let socket = as_user(ONE, || {
+            let socket = place.open();
+            send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty())
+                .expect("room");
+            socket
+        });
+        closes.push(std::thread::spawn(move || drop((one, holder, sender, socket))));
+    }
+    as_user(OTHER, || {
+        let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
+        let (reply, _) = place.call(&request(RequestKind::Adopt), &[writer.as_fd()]).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Unknown);
+        drop(writer);
+        // The end comes when the service has closed its copy.
+        assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
+    });
+    drop(peers);
+    closes.into_iter().for_each(|close| close.join().expect("it only closes"));
+    assert_returns(&place, before);
+}
+
+/// What a hostile user does: nonsense, floods that say nothing, listeners that nobody serves, connections that nobody accepts.
+fn storm(place: &Place, target: SocketAddr, seed: u64, over: &std::sync::atomic::AtomicBool) {
+    let mut dice = Dice(seed);
+    let mut held: Vec<OwnedFd> = Vec::new();
+    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+        let socket = place.open();
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        match dice.throw(4) {
+            0 => {
+                let bytes: Vec<u8> = (0..1 + dice.throw(300)).map(|_| dice.throw(256) as u8).collect();
+                let _ = send_message(socket.as_fd(), &bytes, &[null.as_fd()], SendFlags::DONTWAIT);
+            }
+            1 => held.push(socket),
+            kind => {
+                let mut asked = request(if kind == 2 { RequestKind::Listen } else { RequestKind::Connect });
+                asked.application = [dice.throw(256) as u8; 16];
+                (asked.backlog, asked.remote) = (dice.throw(5000) as u32, target.into());
+                let kernel = client(AddressFamily::INET);
+                if kind == 2 {
+                    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+                    let bound = rustix::net::bind(&kernel, &any).and_then(|()| rustix::net::listen(&kernel, 1));
+                    bound.expect("a free port");
+                }
+                // Refused, turned away or done: nothing is promised to it.
+                let mut received = Descriptors::default();
+                let path = std::os::unix::ffi::OsStrExt::as_bytes(place.socket.as_os_str());
+                let _ = call(path, &asked, &[kernel.as_fd()], &mut received);
+                held.extend(received.into_iter().flatten());
+            }
+        }
+        if held.len() > 500 {
+            held.clear();
+        }
+    }
+}
+
+#[test]
+fn users_that_storm_the_service_together_leave_another_undisturbed() {
+    let name = "users_that_storm_the_service_together_leave_another_undisturbed";
+    if !is_root(name) {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let place = Place::new();
+    place.shown();
+    let before = descriptors();
+    // That of another user, who accepts nothing of theirs.
+    let (victim, target) = listen(&place, "127.0.0.1:0", 64);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let hostile = [ONE, ONE + 10, ONE + 20].map(|uid| {
+            let (place, over) = (&place, &over);
+            scope.spawn(move || as_user(uid, || storm(place, target, uid.into(), over)))
+        });
+        as_user(OTHER, || {
+            for _ in 0..200 {
+                let (mine, address) = listen(&place, "127.0.0.1:0", 16);
+                let (reply, _own) = connect(&place, address);
+                assert_eq!(reply.kind(), ReplyKind::Connected);
+                arrival(&mine);
+            }
+        });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        hostile.into_iter().for_each(|one| drop(one.join().expect("it passes")));
+    });
+    drop(victim);
+    assert_returns(&place, before);
 }

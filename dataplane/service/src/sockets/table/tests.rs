@@ -187,3 +187,39 @@ proptest! {
         prop_assert!(table.ports.is_empty() && table.pairs.is_empty());
     }
 }
+
+fn of(uid: u32, id: usize) -> Application {
+    Application { uid, id: (id as u128).to_be_bytes() }
+}
+
+#[test]
+fn a_user_reaches_its_own_limits_under_any_number_of_names_and_another_has_all_of_its() {
+    let mut table = Table::default();
+    let own = |application| Listener { application, ..listener(1, "127.0.0.1:80") };
+    // Of listeners, under as many applications as that takes.
+    let most = limits::LISTENERS_PER_USER;
+    let listens =
+        |table: &mut Table, at: usize| table.listen(own(of(1, at / limits::LISTENERS_PER_APPLICATION)));
+    let ids: Vec<_> = (0..most).map(|at| listens(&mut table, at).unwrap()).collect();
+    assert_eq!(listens(&mut table, most), Err(Full::Listeners));
+    let target = table.listen(own(of(2, 0))).unwrap();
+    ids.into_iter().for_each(|id| drop(table.close(id)));
+    assert_eq!(table.of_user(1), Holding::default());
+    // Of applications.
+    let first: Vec<_> =
+        (0..limits::APPLICATIONS_PER_USER).map(|at| table.listen(own(of(1, at))).unwrap()).collect();
+    assert_eq!(table.listen(own(of(1, limits::APPLICATIONS_PER_USER))), Err(Full::Applications));
+    table.listen(own(of(2, 1))).unwrap();
+    table.close(first[0]);
+    table.listen(own(of(1, limits::APPLICATIONS_PER_USER))).unwrap();
+    // Of connections, from as many addresses as that takes.
+    let connects = |table: &mut Table, uid: u32, at: usize| {
+        let from = SocketAddr::from(([127, 1, (at >> 15) as u8, 1], 1024 + (at & 0x7fff) as u16));
+        table.connect(of(uid, at % 8), target, Some(from), address("127.0.0.1:80"))
+    };
+    for at in 0..limits::CONNECTIONS_PER_USER {
+        connects(&mut table, 3, at).unwrap();
+    }
+    assert_eq!(connects(&mut table, 3, limits::CONNECTIONS_PER_USER), Err(Full::Connections));
+    connects(&mut table, 4, limits::CONNECTIONS_PER_USER + 1).unwrap();
+}

@@ -15,7 +15,8 @@ use super::{Device, Vnic};
 use crate::sockets::administration::{
     Cut, LISTED, ListedApplication, ListedConnection, ListedListener, Listing, hexadecimal, sealed,
 };
-use crate::sockets::limits::REVOKED;
+use crate::sockets::revoked::By;
+use crate::sockets::table::Application;
 
 fn listed(file: OwnedFd) -> Answer {
     (Reply::new(ReplyKind::Listed), vec![file])
@@ -75,12 +76,12 @@ impl<Q: Device> Vnic<Q> {
         if meant.is_empty() {
             return Err(Errno::SRCH);
         }
-        self.revoked.push_back(id);
-        if self.revoked.len() > REVOKED {
-            self.revoked.pop_front();
-        }
         let mut cut = Cut::default();
         for application in meant {
+            if let Some(share) = self.host.application_of(application) {
+                self.revoked.insert(Application { uid: share.uid, id }, By::Administrator);
+                cut.users.insert(share.uid);
+            }
             let claims: Vec<u64> =
                 self.host.ports().of_application(application).map(|(key, _)| key).collect();
             for claim in claims {

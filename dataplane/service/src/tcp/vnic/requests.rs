@@ -46,14 +46,17 @@ fn namespace(name: &str) -> u64 {
 impl<Q: Device> Vnic<Q> {
     pub(super) fn answer(&mut self, asked: Asked) {
         let Asked { uid, administers, request, kind, descriptors, pair, socket } = asked;
-        let sees = |share: &crate::tcp::Share| administers || (uid != 0 && share.uid == uid);
+        let sees = |share: &crate::tcp::Share| {
+            let own = administers || (uid != 0 && share.uid == uid);
+            own && request.user().is_none_or(|meant| kind != RequestKind::Revoke || meant == share.uid)
+        };
         let administration = matches!(kind, RequestKind::List | RequestKind::Revoke);
         let allowed = uid == self.access.uid || uid == 0 || administration;
         let sent = descriptors.into_iter().flatten().next();
         let answer = match kind {
             _ if !allowed => Err(Errno::ACCESS),
             RequestKind::Listen | RequestKind::Connect | RequestKind::Bind
-                if self.revoked.contains(&request.application) =>
+                if self.revoked.contains(Application { uid, id: request.application }) =>
             {
                 Err(Errno::ACCESS)
             }
