@@ -60,7 +60,7 @@ impl Storage {
         Ok(Self { commands, bell, events, told, board, thread, volumes, areas })
     }
 
-    /// Whether the thread has ended: a device is broken.
+    /// Whether the thread has ended.
     pub(super) fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -177,6 +177,9 @@ impl Storage {
                     connection.detached(grant)?;
                 }
                 Event::Reshaped(grant) => connection.reshaped(grant)?,
+                Event::Broken { volume, cause } => tracing::error!(
+                    "volume {volume}: {cause}; its areas answer with I/O errors until the service core is started again, the others go on: check the disk"
+                ),
             }
         }
         Ok(())

@@ -13,6 +13,8 @@
 //! 6. An area that is *leaving* (detached, its application gone, its rings broken) is taken from no more. When nothing of it is under way it is let go of, and the
 //!    control plane is told: only now may its blocks become another's.
 //!
+//! A device whose queue breaks fails its own areas ([`Event::Broken`]); the others go on.
+//!
 //! Nothing here waits for an application: one that takes no completions is taken from no more, by itself.
 
 mod area;
@@ -37,12 +39,20 @@ use volume::{FLUSHES, Issue, Volume};
 pub type AreaId = u64;
 
 /// Something that the control plane waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing of that area is under way, and nothing of it is served any more.
     Detached(AreaId),
     /// It has its new extents, and nothing of the former is under way that is not of the new ones.
     Reshaped(AreaId),
+    /// The queue of that volume is broken. Its areas answer every request with EIO from now on and are never let go of: nobody knows what of them will
+    /// still land before this process has ended. Other volumes go on.
+    Broken {
+        /// The volume.
+        volume: String,
+        /// What the queue said.
+        cause: String,
+    },
 }
 
 /// Why an area was not attached.
@@ -101,9 +111,9 @@ impl<D: DiskQueue> Broker<D> {
         }
     }
 
-    /// The devices, for whoever sleeps on them.
+    /// The devices that work, for whoever sleeps on them.
     pub fn queues(&self) -> impl Iterator<Item = &D> {
-        self.volumes.iter().map(|volume| &volume.queue)
+        self.volumes.iter().filter(|volume| !volume.broken).map(|volume| &volume.queue)
     }
 
     /// The applications that are served, for whoever sleeps on them.
@@ -123,7 +133,7 @@ impl<D: DiskQueue> Broker<D> {
 
     /// Whether anything is under way at a device.
     pub fn in_flight(&self) -> usize {
-        self.volumes.iter().map(|volume| volume.queue.in_flight()).sum()
+        self.queues().map(DiskQueue::in_flight).sum()
     }
 
     /// Takes what the control plane waits for.
@@ -200,10 +210,7 @@ impl<D: DiskQueue> Broker<D> {
     }
 
     /// Does one turn. Whether anything happened.
-    ///
-    /// # Errors
-    /// A device's queue is broken. Nobody knows what of it will still land: only the end of this process tells.
-    pub fn turn(&mut self) -> io::Result<bool> {
+    pub fn turn(&mut self) -> bool {
         let mut busy = self.collect();
         let count = self.areas.len();
         if count > 0 {
@@ -212,21 +219,38 @@ impl<D: DiskQueue> Broker<D> {
         for step in 0..count {
             busy |= self.serve((self.first + step) % count);
         }
-        for volume in &mut self.volumes {
+        for number in 0..self.volumes.len() {
+            let volume = &mut self.volumes[number];
+            if volume.broken {
+                continue;
+            }
             volume.start_flush();
-            volume.queue.ring()?;
+            if let Err(cause) = volume.queue.ring() {
+                self.fail(number, &cause);
+                busy = true;
+            }
         }
         for place in 0..count {
             busy |= self.settle(place);
         }
-        Ok(busy)
+        busy
+    }
+
+    /// A device's queue is broken: all that its areas asked for fails.
+    fn fail(&mut self, number: usize, cause: &io::Error) {
+        let volume = &mut self.volumes[number];
+        volume.broken = true;
+        self.events.push(Event::Broken { volume: volume.name.clone(), cause: cause.to_string() });
+        for area in self.areas.iter_mut().flatten().filter(|area| area.volume == number) {
+            area.abandon();
+        }
     }
 
     /// Takes what the devices have finished.
     fn collect(&mut self) -> bool {
         let Self { volumes, areas, done, .. } = self;
         let mut busy = false;
-        for volume in volumes {
+        for volume in volumes.iter_mut().filter(|volume| !volume.broken) {
             busy |= volume.queue.complete(done) > 0;
             for completion in done.drain(..) {
                 let error = completion.result.as_ref().err().map_or(0, volume::number);
@@ -254,6 +278,9 @@ impl<D: DiskQueue> Broker<D> {
     fn serve(&mut self, place: usize) -> bool {
         let Some(area) = self.areas.get_mut(place).and_then(Option::as_mut) else { return false };
         let volume = &mut self.volumes[area.volume];
+        if volume.broken {
+            return area.refuse_all();
+        }
         area.credit = (area.credit + limits::QUANTUM).min(limits::QUANTUM);
         area.leaving |= area.host.is_over();
         let mut busy = false;

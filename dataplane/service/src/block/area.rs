@@ -6,7 +6,7 @@ use sietch_disk::{BLOCK, Buffer, Priority};
 
 use super::AreaId;
 use super::extents::Map;
-use super::limits::REQUEST_COST;
+use super::limits::{BATCH, DISCARD_SLICE, REQUEST_COST};
 use super::metrics::{AreaCounters, Refusal};
 use super::volume::Piece;
 
@@ -35,7 +35,7 @@ pub(super) struct Next {
     /// The first byte on the volume, and how many.
     pub place: u64,
     pub span: u64,
-    /// Bytes that are moved, and where they are in the data region. A discard moves none.
+    /// Bytes that are moved, and where they are in the data region; of a discard those that it zeroes.
     pub length: u32,
     pub data: u32,
 }
@@ -192,21 +192,22 @@ impl Area {
         if left == 0 || request.error != 0 {
             return None;
         }
-        let span = self.map.locate(request.offset + request.issued, left);
+        let discard = request.operation == DISCARD;
+        let most = if discard { left.min(DISCARD_SLICE) } else { left };
+        let span = self.map.locate(request.offset + request.issued, most);
         let Some(span) = span else {
             // It was inside when it was judged, and the map does not shrink under it: not reached.
             self.fail(number, Refusal::Range.error());
             return None;
         };
-        let discard = request.operation == DISCARD;
         Some(Next {
             operation: request.operation,
             durable: request.durable,
             priority: request.priority,
             place: span.start,
             span: span.length,
-            // At most MAX_PIECE of a read or write.
-            length: if discard { 0 } else { span.length as u32 },
+            // At most MAX_PIECE of a read or write, and a slice of a discard.
+            length: span.length as u32,
             data: if discard { 0 } else { request.data + request.issued as u32 },
         })
     }
@@ -215,6 +216,10 @@ impl Area {
     pub(super) fn issued(&mut self, number: u32, next: &Next) {
         self.under_way += 1;
         self.bytes += u64::from(next.length);
+        if next.operation == DISCARD {
+            // It may be as long as the area, so each slice is paid for when it goes.
+            self.credit -= i64::from(next.length);
+        }
         if let Some(request) = self.request(number) {
             request.issued += next.span;
             request.under_way += 1;
@@ -281,6 +286,29 @@ impl Area {
         self.spare.push(number);
         self.counters.failed += u64::from(request.error != 0);
         self.host.complete(request.token, request.error);
+    }
+
+    /// The device is broken: everything that was asked for fails. What is under way stays so for good, for it may still land.
+    pub(super) fn abandon(&mut self) {
+        // At least one: the area is never let go of.
+        self.under_way += 1;
+        self.head = None;
+        for request in self.requests.iter_mut().filter_map(Option::take) {
+            self.counters.failed += 1;
+            self.host.complete(request.token, rustix::io::Errno::IO.raw_os_error());
+        }
+    }
+
+    /// Answers what is asked of a broken device. Whether there was anything.
+    pub(super) fn refuse_all(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..BATCH {
+            let Some(submission) = self.host.take() else { break };
+            any = true;
+            self.counters.failed += 1;
+            self.host.complete(submission.token, rustix::io::Errno::IO.raw_os_error());
+        }
+        any
     }
 
     /// Shows what is done.

@@ -12,6 +12,10 @@ pub const QUANTUM: i64 = MAX_PIECE as i64;
 /// What a request costs beside its bytes: about what a device spends on one, in the time of moving so many bytes.
 pub const REQUEST_COST: i64 = 4096;
 
+/// Bytes of a discard that a device is asked for at a time: as a device without a command for it writes zeros, they count as bytes that are moved. What an
+/// area may have at a device.
+pub const DISCARD_SLICE: u64 = BYTES;
+
 /// Most requests taken from an area in a turn.
 pub const BATCH: usize = 32;
 

@@ -7,7 +7,7 @@
 //!    awake again, disarm. An idle broker uses no processor.
 //! 4. What areas have counted is put on a board before the loop sleeps, and every [`NOTED`] while it does not.
 //! 5. An application that has hung up is seen when the loop wakes from sleep, and every [`NOTED`].
-//! 6. A device whose queue breaks ends the loop, and with it the process: only then does the kernel say what of it has landed.
+//! 6. A device whose queue breaks ends nothing but its own volume: its areas answer with EIO until the process ends.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -105,7 +105,7 @@ pub struct Told {
 /// when a command was sent.
 ///
 /// # Errors
-/// Those of `poll(2)`; a device's queue is broken.
+/// Those of `poll(2)`.
 pub fn run(commands: &Receiver<Command>, bell: &OwnedFd, told: &Told, board: &Board) -> io::Result<()> {
     let mut broker = Broker::<AreaQueue>::default();
     let start = Instant::now();
@@ -120,7 +120,7 @@ pub fn run(commands: &Receiver<Command>, bell: &OwnedFd, told: &Told, board: &Bo
             Err(TryRecvError::Empty) => {}
         }
         let now = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if broker.turn()? {
+        if broker.turn() {
             busy_at = now;
         }
         tell(&mut broker, told);

@@ -34,6 +34,9 @@ struct State {
     flushes: usize,
     /// Reads fail after they have filled half of their buffer.
     bad: bool,
+    /// The queue itself fails.
+    broken: bool,
+    longest_discard: u64,
 }
 
 /// A device that finishes requests when it is allowed to. Clones are the same device.
@@ -59,11 +62,19 @@ impl Device {
     fn queued(&self) -> usize {
         self.0.borrow().queued.len()
     }
+
+    fn grow(&self, length: usize) {
+        self.0.borrow_mut().bytes.resize(length, STRANGE);
+    }
+
+    fn longest_discard(&self) -> u64 {
+        self.0.borrow().longest_discard
+    }
 }
 
 impl DiskQueue for Device {
     fn capacity(&self) -> u64 {
-        VOLUME as u64
+        self.0.borrow().bytes.len() as u64
     }
 
     fn block_size(&self) -> usize {
@@ -88,6 +99,9 @@ impl DiskQueue for Device {
 
     fn ring(&mut self) -> io::Result<()> {
         let state = &mut *self.0.borrow_mut();
+        if state.broken {
+            return Err(io::Error::from_raw_os_error(19));
+        }
         while state.allowed > 0 {
             let Some((token, mut operation)) = state.queued.pop_front() else { break };
             state.allowed -= 1;
@@ -104,7 +118,10 @@ impl DiskQueue for Device {
                 Operation::Write { length, buffer, .. } => {
                     state.bytes[at..at + *length].copy_from_slice(&buffer[..*length]);
                 }
-                Operation::Discard { length, .. } => state.bytes[at..at + *length as usize].fill(0),
+                Operation::Discard { length, .. } => {
+                    state.longest_discard = state.longest_discard.max(*length);
+                    state.bytes[at..at + *length as usize].fill(0);
+                }
                 Operation::Flush => state.flushes += 1,
                 _ => panic!("the broker sends no vectors"),
             }
@@ -175,7 +192,7 @@ impl Scene {
 
     fn turns(&mut self, count: usize) {
         for _ in 0..count {
-            self.broker.turn().expect("a device that works");
+            self.broker.turn();
         }
     }
 
@@ -670,4 +687,59 @@ fn what_cannot_be_served_is_refused_by_name() {
         assert!(text.contains(said), "{text}");
     }
     assert!(scene.broker.add_volume("raw", Device::new()).is_err(), "its queue is in use");
+}
+
+/// A discard of everything is cut to slices that wait for each other, so that others have their turns between them.
+#[test]
+fn a_long_discard_is_cut_and_paid_for() {
+    let mut scene = Scene::new();
+    scene.device.grow(64 << 20);
+    let mut queue = scene.attach(1, &[Span { start: 1 << 20, length: 48 << 20 }]);
+    let mut other = scene.attach(2, &[span(0, 16)]);
+    queue.submit(1, Operation::Discard { offset: 0, length: 48 << 20 }).expect("an idle queue");
+    queue.ring().expect("it cannot fail");
+    let mut done = Vec::new();
+    let (mut turns, mut served) = (0_i32, 0);
+    while queue.complete(&mut done) == 0 {
+        if other.in_flight() == 0 {
+            other.submit(2, write(0, 4096, 7)).expect("an idle queue");
+        }
+        other.ring().expect("it cannot fail");
+        scene.turns(2);
+        assert!(scene.device.longest_discard() <= limits::DISCARD_SLICE);
+        served += other.complete(&mut done);
+        done.clear();
+        turns += 2;
+        assert!(turns < 10_000, "it never ends");
+    }
+    // As many turns as writes of so many bytes would take.
+    let moved = (48 << 20) - limits::DISCARD_SLICE as i64;
+    assert!(i64::from(turns) >= moved / limits::QUANTUM, "{turns} turns");
+    assert!(served as i32 * 8 >= turns, "{served} writes in {turns} turns");
+}
+
+/// One device's queue breaks: its areas hear of errors, and are never let go of; those of other volumes notice nothing.
+#[test]
+fn a_broken_device_fails_its_own_areas_alone() {
+    let mut scene = Scene::new();
+    let whole = Device::new();
+    assert!(scene.broker.add_volume("whole", whole.clone()).is_ok());
+    let mut lost = scene.attach(1, &[span(0, 4)]);
+    let BrokerPair { application, host } = create_pair(GEOMETRY, 2).expect("memory");
+    let host = BrokerHost::open(host, GEOMETRY).expect("fresh memory");
+    scene.broker.attach(2, "whole", &[span(0, 4)], host).expect("room");
+    let mut kept = BrokerQueue::open(application, GEOMETRY, 4 * BLOCK as u64).expect("fresh memory");
+    scene.device.0.borrow_mut().broken = true;
+    for _ in 0..3 {
+        let failed = scene.execute(&mut lost, write(0, 4096, 1));
+        assert_eq!(failed.result.expect_err("the device is broken").raw_os_error(), Some(5));
+        assert!(scene.execute(&mut kept, write(0, 4096, 2)).result.is_ok());
+    }
+    let events = scene.events();
+    assert!(matches!(&events[..], [Event::Broken { volume, .. }] if volume == "raw"), "{events:?}");
+    drop(lost);
+    scene.broker.detach(1);
+    scene.broker.detach(2);
+    scene.turns(3);
+    assert_eq!(scene.events(), [Event::Detached(2)], "what was asked of the broken one may still land");
 }

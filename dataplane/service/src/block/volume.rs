@@ -68,6 +68,8 @@ pub(super) struct Volume<D> {
     pub(super) queue: D,
     /// Areas that are served.
     pub(super) areas: usize,
+    /// Its queue failed: nothing is asked of it any more.
+    pub(super) broken: bool,
     pub(super) buffers: Buffers,
     pieces: Vec<Option<Piece>>,
     spare: Vec<u32>,
@@ -84,6 +86,7 @@ impl<D: DiskQueue> Volume<D> {
             name: name.to_owned(),
             queue,
             areas: 0,
+            broken: false,
             buffers: Buffers::default(),
             pieces: (0..depth).map(|_| None).collect(),
             spare: (0..depth).rev().collect(),
@@ -104,6 +107,10 @@ impl<D: DiskQueue> Volume<D> {
         loop {
             let Some(next) = area.next(request) else { return Issue::All };
             let alone = area.under_way == 0;
+            if next.operation == layout::DISCARD && area.credit <= 0 {
+                // The rest in later turns.
+                return Issue::Some;
+            }
             let full = area.under_way as usize >= share || area.bytes + u64::from(next.length) > BYTES;
             if (full && !alone) || self.queue.in_flight() + 1 >= self.queue.depth() {
                 return issued;
