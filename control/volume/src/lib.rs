@@ -21,4 +21,4 @@ mod volume;
 pub use error::{Failure, FormatError, OpenError, VolumeError};
 pub use layout::{Area, Extent};
 pub use transfer::zero;
-pub use volume::{FormatOptions, Reservation, Volume};
+pub use volume::{FormatOptions, Reservation, Volume, Zeroed};

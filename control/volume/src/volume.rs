@@ -31,7 +31,7 @@ pub struct FormatOptions {
     pub half_bytes: Option<u64>,
 }
 
-/// Blocks taken for an area, and not yet given to it. Zero [`Reservation::extents`], then [`Volume::commit`] it, or [`Volume::release`] it.
+/// Blocks taken for an area, and not yet given to it. [`Reservation::zero`] it, then [`Volume::commit`] it, or [`Volume::release`] it.
 #[derive(Debug)]
 #[must_use = "its blocks stay taken until it is committed or released"]
 pub struct Reservation {
@@ -39,10 +39,21 @@ pub struct Reservation {
     fresh: Vec<Extent>,
 }
 
+/// A reservation whose blocks are zeros, durably: nothing of a former owner is in them. There is no other way to it than [`Reservation::zero`].
+#[derive(Debug)]
+#[must_use = "its blocks stay taken until it is committed"]
+pub struct Zeroed(Reservation);
+
 impl Reservation {
-    /// What has to be zeroed.
-    pub fn extents(&self) -> &[Extent] {
-        &self.fresh
+    /// Writes zeros over the blocks and flushes them. The queue must be idle; it may be another one over the same device than the metadata's.
+    ///
+    /// # Errors
+    /// The first request that failed, and the reservation, to be released.
+    pub fn zero<D: DiskQueue>(self, disk: &mut D) -> Result<Zeroed, (Failure, Self)> {
+        match zero(disk, &self.fresh) {
+            Ok(()) => Ok(Zeroed(self)),
+            Err(failure) => Err((failure, self)),
+        }
     }
 }
 
@@ -170,12 +181,14 @@ impl Volume {
     }
 
     fn finish<D: DiskQueue>(&mut self, disk: &mut D, reservation: Reservation) -> Result<(), VolumeError> {
-        if let Err(failure) = zero(disk, &reservation.fresh) {
-            // Nothing but zeros was written, to blocks that nobody has: the volume goes on.
-            self.release(reservation);
-            return Err(failure.into());
+        match reservation.zero(disk) {
+            Ok(zeroed) => self.commit(disk, zeroed),
+            Err((failure, reservation)) => {
+                // Nothing but zeros was written, to blocks that nobody has: the volume goes on.
+                self.release(reservation);
+                Err(failure.into())
+            }
         }
-        self.commit(disk, reservation)
     }
 
     /// Takes blocks for a new area.
@@ -249,16 +262,12 @@ impl Volume {
         Ok(Reservation { area, fresh })
     }
 
-    /// Gives the blocks of `reservation`, which were zeroed and flushed, to its area. The area must not have changed since.
+    /// Gives the blocks of a reservation to its area. The area must not have changed since.
     ///
     /// # Errors
     /// [`VolumeError::Failed`]; the volume then takes no change any more.
-    pub fn commit<D: DiskQueue>(
-        &mut self,
-        disk: &mut D,
-        reservation: Reservation,
-    ) -> Result<(), VolumeError> {
-        let Reservation { area, fresh } = reservation;
+    pub fn commit<D: DiskQueue>(&mut self, disk: &mut D, zeroed: Zeroed) -> Result<(), VolumeError> {
+        let Zeroed(Reservation { area, fresh }) = zeroed;
         let done = self.record(disk, Change::Put(area));
         if done.is_err() {
             // Whether the medium has the record nobody knows: the blocks stay taken until the next opening.

@@ -412,6 +412,13 @@ fn judge(media: &Media, known: &Known) -> Result<(), String> {
         volume
             .create(&mut disk, "z", 1, free)
             .map_err(|error| format!("what is free cannot be had: {error}"))?;
+        let image = media.image();
+        for block in 0..free / BLOCK {
+            let at = (block_of(&volume, "z", block) * BLOCK) as usize;
+            if let Some(found) = image[at..at + BLOCK as usize].iter().find(|byte| **byte != 0) {
+                return Err(format!("block {block} of a new area holds {found:#x}, which is another's"));
+            }
+        }
         let Err(VolumeError::Full { .. }) = volume.create(&mut disk, "y", 1, BLOCK) else {
             return Err("more than everything".to_owned());
         };
@@ -606,4 +613,34 @@ fn rotten_metadata_is_refused_or_harmless() {
         }
     }
     assert!(outcomes.iter().all(|count| *count > 20), "harmless, last record, refused: {outcomes:?}");
+}
+
+/// What a deleted area held, and what lay on the device before, is gone for whoever gets the blocks next, also where an area grows.
+#[test]
+fn no_area_ever_reads_what_another_wrote() {
+    let media = Media::new(Options::new(CAPACITY as usize), Random::new(9));
+    let mut disk = Deaf::new(media.open(), None);
+    for block in 0..CAPACITY / BLOCK {
+        put(&mut disk, block, STALE).expect("there is power");
+    }
+    Volume::format(&mut disk, FormatOptions { identity: 5, half_bytes: Some(HALF) }).expect("large enough");
+    let mut volume = Volume::open(&mut disk).expect("formatted");
+    let all = volume.free();
+    let is_zeros = |volume: &Volume, media: &Media, name: &str, from: u64, to: u64| {
+        (from..to).all(|index| {
+            let at = (block_of(volume, name, index) * BLOCK) as usize;
+            media.image()[at..at + BLOCK as usize].iter().all(|byte| *byte == 0)
+        })
+    };
+    volume.create(&mut disk, "first", 7, all).expect("room");
+    assert!(is_zeros(&volume, &media, "first", 0, all / BLOCK), "what lay on the device");
+    let blocks: Vec<u64> = (0..all / BLOCK).map(|index| block_of(&volume, "first", index)).collect();
+    for block in blocks {
+        put(&mut disk, block, 0x42).expect("there is power");
+    }
+    volume.delete(&mut disk, "first").expect("it is there");
+    volume.create(&mut disk, "second", 8, all / BLOCK / 2 * BLOCK).expect("room");
+    assert!(is_zeros(&volume, &media, "second", 0, all / BLOCK / 2), "what the first wrote");
+    volume.resize(&mut disk, "second", all).expect("room");
+    assert!(is_zeros(&volume, &media, "second", 0, all / BLOCK), "what it got by growing");
 }

@@ -152,19 +152,33 @@ impl Extents {
 
     /// Zeroes what was reserved, then makes it the area's.
     fn finish(&self, name: &str, reservation: Reservation) -> Result<(), ErrorReply> {
-        if let Err(error) = self.zero(name, reservation.extents()) {
-            self.inner().volume.release(reservation);
-            return Err(error);
-        }
+        let zeroed = match self.own_queue(name) {
+            Ok(mut queue) => reservation.zero(&mut queue).map_err(|(failure, reservation)| {
+                (refuse(ErrorKind::Failed, name, failure.to_string(), "check the disk"), reservation)
+            }),
+            Err(error) => Err((error, reservation)),
+        };
         let Inner { volume, queue } = &mut *self.inner();
-        volume.commit(queue, reservation).map_err(|error| self.of(name, &error))
+        match zeroed {
+            Ok(zeroed) => volume.commit(queue, zeroed).map_err(|error| self.of(name, &error)),
+            Err((error, reservation)) => {
+                volume.release(reservation);
+                Err(error)
+            }
+        }
     }
 
-    /// Zeroes blocks on a queue of its own, so that nobody waits for it.
+    /// A queue over the volume for one piece of work, so that nobody waits for it.
+    fn own_queue(&self, name: &str) -> Result<BlockingQueue, ErrorReply> {
+        queue(self.claim.file(), self.capacity)
+            .map_err(|error| refuse(ErrorKind::Failed, name, error.to_string(), "check the disk"))
+    }
+
+    /// Zeroes blocks of an area.
     fn zero(&self, name: &str, extents: &[Extent]) -> Result<(), ErrorReply> {
-        let failed = |cause: String| refuse(ErrorKind::Failed, name, cause, "check the disk");
-        let mut queue = queue(self.claim.file(), self.capacity).map_err(|error| failed(error.to_string()))?;
-        zero(&mut queue, extents).map_err(|failure| failed(failure.to_string()))
+        let mut queue = self.own_queue(name)?;
+        zero(&mut queue, extents)
+            .map_err(|failure| refuse(ErrorKind::Failed, name, failure.to_string(), "check the disk"))
     }
 
     /// Makes a range of the area `name` read as zeros; gives its blocks back to a device that wants them.
