@@ -295,6 +295,14 @@ impl Volume {
         }
     }
 
+    /// What the administrator must hear of it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match &*self.backend {
+            Backend::Directory(directory) => directory.warning(),
+            Backend::Memory(_) | Backend::Extents(_) | Backend::Broken(_) => None,
+        }
+    }
+
     /// Where the area `name` lies, for display.
     pub(crate) fn location(&self, name: &str) -> String {
         match &*self.backend {

@@ -78,7 +78,12 @@ impl<D: VnicDevices> Control<D> {
             connections: u32::try_from(self.clients.len()).unwrap_or(u32::MAX),
             vnics,
             vsas,
-            warnings: self.warnings.clone(),
+            warnings: self
+                .volumes
+                .iter()
+                .filter_map(|volume| volume.warning())
+                .chain(self.warnings.clone())
+                .collect(),
         }
     }
 

@@ -60,7 +60,7 @@ pub(crate) struct Directory {
     /// Bytes that are being made, where they are bounded.
     reserved: Mutex<u64>,
     /// Why open descriptors cannot be stopped here, if so.
-    unfenced: Option<String>,
+    unfenced: Option<Unfenced>,
     /// Whether its files are memory.
     dax: bool,
     /// Keeps other daemons away.
@@ -75,6 +75,13 @@ impl Drop for Reserved<'_> {
         let mut reserved = self.0.spoken_for();
         *reserved = reserved.saturating_sub(self.1);
     }
+}
+
+/// Why revoking an area does not stop a holder that has it open.
+struct Unfenced {
+    why: String,
+    /// Whether another file system would.
+    by_file_system: bool,
 }
 
 /// What an owner's file says.
@@ -149,8 +156,19 @@ impl Directory {
         match &self.unfenced {
             _ if self.dax => Protection::KernelEnforced,
             None => Protection::KernelEnforced,
-            Some(why) => Protection::None(why.clone()),
+            Some(unfenced) => Protection::None(unfenced.why.clone()),
         }
+    }
+
+    /// What the administrator must hear: revoking areas of this volume is void, for want of the file system.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let unfenced = self.unfenced.as_ref().filter(|unfenced| unfenced.by_file_system && !self.dax)?;
+        Some(format!(
+            "volume {} in {}: {}, so revoking an area does not stop a process that has it open; put the volume on ext4, or make it one of kind `extents`",
+            self.volume,
+            self.location(),
+            unfenced.why
+        ))
     }
 
     fn record(&self, name: &str) -> Option<Record> {
@@ -402,8 +420,8 @@ impl Directory {
                 Err(error) => Err(format!("cannot copy {}: {error}", path.display())),
             };
         }
-        if let Some(why) = &self.unfenced {
-            return Err(why.clone());
+        if let Some(unfenced) = &self.unfenced {
+            return Err(unfenced.why.clone());
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let set = || {
@@ -521,11 +539,14 @@ fn unfence(path: &Path) -> Result<(), Errno> {
 }
 
 /// Whether an immutable file refuses writes through a descriptor that was open before.
-fn probe(path: &Path) -> Result<(), String> {
+fn probe(path: &Path) -> Result<(), Unfenced> {
+    let unfenced = |by_file_system, why: String| Err(Unfenced { why, by_file_system });
     // An earlier daemon may have been killed in the middle of this.
     let _ = unfence(path);
-    let mut file =
-        File::create(path).map_err(|error| format!("cannot write to the data directory: {error}"))?;
+    let mut file = match File::create(path) {
+        Ok(file) => file,
+        Err(error) => return unfenced(false, format!("cannot write to the data directory: {error}")),
+    };
     let tried = rustix::fs::ioctl_getflags(&file).and_then(|now| {
         rustix::fs::ioctl_setflags(&file, now | IFlags::IMMUTABLE)?;
         let write = file.write(&[0]);
@@ -536,11 +557,13 @@ fn probe(path: &Path) -> Result<(), String> {
     let _ = std::fs::remove_file(path);
     match tried {
         Ok(true) => Ok(()),
-        Ok(false) => Err("this file system lets open descriptors write to immutable files".to_owned()),
-        Err(Errno::PERM | Errno::ACCESS) => {
-            Err("same user as the daemon, without CAP_LINUX_IMMUTABLE".to_owned())
+        Ok(false) => {
+            unfenced(true, "this file system lets open descriptors write to immutable files".to_owned())
         }
-        Err(_) => Err("this file system knows no immutable files".to_owned()),
+        Err(Errno::PERM | Errno::ACCESS) => {
+            unfenced(false, "same user as the daemon, without CAP_LINUX_IMMUTABLE".to_owned())
+        }
+        Err(_) => unfenced(true, "this file system knows no immutable files".to_owned()),
     }
 }
 

@@ -23,6 +23,26 @@ impl Drop for Scratch {
 
 const SIZE: u64 = 64 << 10;
 
+/// tmpfs keeps no descriptor that is open from writing: whoever runs the daemon hears it, with what to do.
+#[test]
+fn a_file_system_that_makes_revoking_void_is_warned_of() {
+    let folder = std::path::PathBuf::from(format!("/dev/shm/sietch-void-{}", std::process::id()));
+    let opened = Directory::open("main", folder.join("areas"), None, &mut Vec::new());
+    let said = opened.as_ref().map(|areas| (areas.protection(), areas.warning())).ok();
+    drop(opened);
+    let _ = std::fs::remove_dir_all(&folder);
+    let Some((Protection::None(why), warning)) = said else {
+        eprintln!("SKIPPED a_file_system_that_makes_revoking_void_is_warned_of: /dev/shm is no tmpfs");
+        return;
+    };
+    if why.contains("CAP_LINUX_IMMUTABLE") {
+        eprintln!("SKIPPED a_file_system_that_makes_revoking_void_is_warned_of: needs root ({why})");
+        return;
+    }
+    let warning = warning.expect("a warning");
+    assert!(warning.contains(&why) && warning.contains("revoking") && warning.contains("ext4"), "{warning}");
+}
+
 #[test]
 fn revoking_stops_writes_through_descriptors_that_are_open() {
     let scratch = Scratch::new("fence");
