@@ -5,7 +5,7 @@
 //! 2. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII, SAFETY lines,
 //!    `unsafe` only where the design allows it.
 //! 3. [`links`]: every relative link in a document leads somewhere.
-//! 4. [`counters`]: every counter of a `metrics.rs` is changed somewhere outside it.
+//! 4. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it, and shown.
 //! 5. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must notice.
 
 mod counters;

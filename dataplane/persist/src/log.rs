@@ -16,6 +16,7 @@
 //! 10. The area may grow and shrink while the log runs (`resize`).
 
 mod mark;
+mod metrics;
 mod open;
 mod read;
 mod resize;
@@ -41,6 +42,7 @@ use snapshot::Snapshot;
 use truncate::Truncation;
 use wait::Waiters;
 
+pub use metrics::LogMetrics;
 pub use open::{FormatOptions, check, is_formatted};
 pub use read::{Cursor, Read};
 pub use verify::verify;
@@ -72,37 +74,6 @@ impl Default for Options {
     fn default() -> Self {
         Self { durability: Durability::default(), in_flight: DEFAULT_IN_FLIGHT }
     }
-}
-
-/// What a log has done since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogMetrics {
-    /// Payloads appended.
-    pub appends: u64,
-    /// Their bytes.
-    pub appended_bytes: u64,
-    /// Writes handed to the device, for log and snapshots.
-    pub writes: u64,
-    /// Bytes of these writes, headers and padding included.
-    pub written_bytes: u64,
-    /// Flushes handed to the device.
-    pub flushes: u64,
-    /// Snapshots finished.
-    pub snapshots: u64,
-    /// Truncations finished.
-    pub truncations: u64,
-    /// Changes of size finished.
-    pub resizes: u64,
-    /// Superblocks written only to prove how far the log is durable.
-    pub marks: u64,
-    /// Reads of cursors handed to the device.
-    pub reads: u64,
-    /// Reads of cursors that have come back.
-    pub reads_done: u64,
-    /// Appends refused because the area was full.
-    pub full: u64,
-    /// Appends refused because too much was queued.
-    pub busy: u64,
 }
 
 /// Which part of the log a completion belongs to: the high byte of its token.

@@ -1,5 +1,8 @@
 //! Every counter that exists is changed somewhere: a field of a struct in a `metrics.rs` whose name never stands
 //! on the left of an assignment in its crate is a promise that nobody keeps.
+//!
+//! And each is shown: a struct of counters has a function `each` that takes all of its fields apart without `..`, or every field of it is read in a
+//! file that is no test.
 
 use super::SourceFile;
 
@@ -14,6 +17,12 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
             .filter(|source| source.path.starts_with(folder) && source.path.ends_with(".rs"))
             .collect();
         for (line, field) in fields(&metrics.text) {
+            if !is_shown(sources, &metrics.text, field) {
+                findings.push(format!(
+                    "{}:{line}: counter `{field}` is never shown; show it or remove it",
+                    metrics.path
+                ));
+            }
             if !crate_files.iter().any(|source| changes(&source.text, field)) {
                 findings.push(format!(
                     "{}:{line}: counter `{field}` is never changed; count with it or remove it",
@@ -22,6 +31,33 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// Whether `each` of the counters' own file takes the field apart, or some file that is no test reads it.
+fn is_shown(sources: &[SourceFile], own: &str, field: &str) -> bool {
+    let apart = own.split("let Self {").skip(1).filter_map(|rest| rest.split_once('}'));
+    let each = apart
+        .into_iter()
+        .any(|(names, _)| !names.contains("..") && names.split(',').any(|name| name.trim() == field));
+    // A macro that names the fields once makes both.
+    let by_macro = own.contains("macro_rules!");
+    let is_test = |path: &str| path.contains("/tests/") || path.ends_with("tests.rs");
+    let mut others = sources.iter().filter(|source| source.path.ends_with(".rs") && !is_test(&source.path));
+    each || by_macro || others.any(|source| reads(&source.text, field))
+}
+
+/// Whether `.field` stands somewhere in `text` where it is not changed.
+fn reads(text: &str, field: &str) -> bool {
+    let member = format!(".{field}");
+    text.match_indices(&member).any(|(start, _)| {
+        let rest = &text[start + member.len()..];
+        let whole =
+            !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_' || letter == '(');
+        let rest = rest.trim_start();
+        let changed = ["+=", "-=", ".fetch_", ".store"].iter().any(|change| rest.starts_with(change))
+            || rest.starts_with('=') && !rest.starts_with("==");
+        whole && !changed
+    })
 }
 
 /// `(line, name)` of each `pub name: u64` field.
@@ -71,7 +107,14 @@ mod tests {
 
     #[test]
     fn a_counter_that_nobody_changes_is_found() {
-        assert_eq!(findings("if m.drops == 1 {}").len(), 1);
-        assert!(findings("self.metrics.drops += 1;").is_empty());
+        assert_eq!(findings("show(m.drops);").len(), 1);
+        assert!(findings("self.metrics.drops += 1; show(m.drops);").is_empty());
+    }
+
+    #[test]
+    fn a_counter_that_nobody_shows_is_found() {
+        let found = findings("self.metrics.drops += 1;");
+        assert!(found.len() == 1 && found[0].contains("never shown"), "{found:?}");
+        assert_eq!(findings("self.metrics.drops += 1; self.drops_of(1);").len(), 1);
     }
 }

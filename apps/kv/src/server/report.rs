@@ -109,15 +109,7 @@ fn layers<Q: NicQueue + Counted, D: DiskQueue>(plane: &Plane<Q, D>) -> Vec<(&'st
         let log = ledger.log();
         let counted = log.metrics();
         let mut entries = Entries::new();
-        let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));
-        add("appends", counted.appends);
-        add("appended_bytes", counted.appended_bytes);
-        add("writes", counted.writes);
-        add("written_bytes", counted.written_bytes);
-        add("flushes", counted.flushes);
-        add("snapshots", counted.snapshots);
-        add("full", counted.full);
-        add("busy", counted.busy);
+        counted.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
         let told = plane.shard().persistence();
         entries.push(("longest_commit_ns".into(), Kind::Gauge, told.longest_commit_ns));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
