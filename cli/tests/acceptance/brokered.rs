@@ -1,5 +1,6 @@
 //! The store on a raw volume, which only the service core has: `kill -9` of the store, of the core and of the daemon loses nothing that was acknowledged.
 
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -100,4 +101,83 @@ fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
     assert!(acknowledged > 0);
     let said = up.stop();
     assert!(said.matches("starting it again").count() >= 5, "{said}");
+}
+
+/// A process that does not outlive the test.
+struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        Self(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start sietch"))
+    }
+
+    /// How it ended, and what it said.
+    fn ended(mut self) -> (ExitStatus, String) {
+        let status = wait_for("its end", || self.0.try_wait().expect("our child"));
+        let mut said = String::new();
+        if let Some(pipe) = &mut self.0.stderr {
+            std::io::Read::read_to_string(pipe, &mut said).expect("text");
+        }
+        (status, said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A store that nobody restarts with its service core refuses writes while there is no core, and ends as soon as it could have its area again, so that its
+/// supervisor starts it on what was acknowledged.
+#[test]
+fn without_up_the_store_ends_once_its_area_can_be_had_again() {
+    let place = place("brokered-alone");
+    let as_root = rustix::process::geteuid().is_root();
+    let (config, data) = (place.folder.join("sietch.toml"), place.folder.join("data"));
+    std::fs::create_dir_all(place.folder.join("run")).expect("a folder");
+    let (config, data) = (config.display().to_string(), data.display().to_string());
+    let _daemon =
+        Running::start(place.sietch(&["daemon", "--config", &config, "--data", &data, "--without-network"]));
+    wait_for("the daemon", || place.try_status());
+    let service = || {
+        let mut line = vec!["service".to_owned()];
+        line.extend(as_root.then(|| "--run-as=61871:61871".to_owned()));
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        let running = Running::start(place.sietch(&line));
+        let pid = i64::from(running.0.id());
+        wait_for("the core", || (place.status()["daemon"]["service"].as_i64() == Some(pid)).then_some(()));
+        running
+    };
+    let store = || {
+        let (listen, user) =
+            (format!("--listen={}", place.kernel()), format!("--run-as={STORE_USER}:{STORE_USER}"));
+        let mut line = vec!["kv", "--vsa=/raw/store", "--net=linux", &listen];
+        line.extend(as_root.then_some(user.as_str()));
+        Running::start(place.sietch(&line))
+    };
+    let core = service();
+    let first = store();
+    assert_eq!(counter_or_zero(&place), 0);
+    let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).expect("it serves");
+    assert!(matches!(client.ask("SET counter 7"), Ok(Reply::Status(_))));
+    drop(core);
+    assert!(matches!(client.ask("SET counter 8"), Ok(Reply::Error(_)) | Err(_)), "nothing keeps it");
+    let _core = service();
+    let (status, said) = first.ended();
+    assert!(!status.success() && said.contains("can be had again"), "{status}: {said}");
+    let _second = store();
+    let found = counter_or_zero(&place);
+    assert!(found == 7 || found == 8, "{found}");
+}
+
+/// What the store has, as soon as it answers and takes writes; 0 of a new one.
+fn counter_or_zero(place: &Place) -> u64 {
+    wait_for("the store", || {
+        let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).ok()?;
+        let Ok(Reply::Number(there)) = client.ask("EXISTS counter") else { return None };
+        let found = if there == 0 { 0 } else { client.ask("GET counter").ok()?.number() };
+        matches!(client.ask("SET probe 1"), Ok(Reply::Status(_))).then_some(found)
+    })
 }

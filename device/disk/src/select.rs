@@ -95,6 +95,11 @@ impl AreaQueue {
         }
     }
 
+    /// Whether the area is reached through a service core, and that has gone or taken it away. Everything fails from then on.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Broker(queue) if queue.is_over())
+    }
+
     /// What was found out about kernel and device when the queue was opened, and is made use of or not. Queues in memory and
     /// behind a broker have nothing to find out.
     pub fn findings(&self) -> Vec<Finding> {

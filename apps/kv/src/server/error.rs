@@ -53,6 +53,14 @@ pub enum Error {
         #[source]
         cause: sietch::persist::Failure,
     },
+    /// The service core through which the area was reached has ended, and there is one again.
+    #[error(
+        "kv: storage area `{name}` went with its service core, and can be had again: start the store again (under `sietch up` that happens by itself); all that was acknowledged is in it"
+    )]
+    AreaReturned {
+        /// The area.
+        name: String,
+    },
     /// The engine cannot listen.
     #[error("kv: VNIC `{name}`: {cause}")]
     Listen {

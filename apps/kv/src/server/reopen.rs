@@ -1,5 +1,6 @@
-//! A VNIC of shared memory ends with the peer at its other end: another application, or the switch. The store asks for it again, so that
-//! the next peer finds somebody there.
+//! What ends with the process at its other end: a VNIC of shared memory (another application, or the switch), and an area behind a service core. The
+//! store asks for it again. The next peer of a VNIC finds somebody there. An area that can be had again is left to the store's next start: what of its
+//! last writes has landed only a recovery tells.
 //!
 //! 1. A thread of its own asks, so that no request waits for the control plane: at once, then after pauses from [`FIRST_PAUSE`] to
 //!    [`LONGEST_PAUSE`], for the daemon may not know yet that the former link is over, or may be away itself.
@@ -10,7 +11,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -23,25 +24,47 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause. An attempt costs about 50 microseconds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A link that is being asked for.
+/// Something that is being asked for.
 #[derive(Debug)]
-pub(super) struct Reopening {
-    given: Receiver<(Vnic, Lease)>,
+pub(super) struct Reopening<T> {
+    given: Receiver<T>,
     bell: UnixStream,
 }
 
-impl Reopening {
+impl Reopening<(Vnic, Lease)> {
     /// Asks the daemon at `path` for the VNIC `name` until it has it.
     ///
     /// # Errors
     /// No thread or descriptor is left.
-    pub fn start(path: PathBuf, name: String) -> io::Result<Self> {
+    pub fn vnic(path: PathBuf, name: String) -> io::Result<Self> {
+        let what = format!("VNIC {name}");
+        Self::start(what, move || {
+            let mut client = Client::connect(&path, "kv")?;
+            let vnic = client.acquire_vnic(&name)?;
+            Ok((vnic, client.hold()?))
+        })
+    }
+}
+
+impl Reopening<()> {
+    /// Asks the daemon at `path` for the area `name` until it could have it, and gives it back at once.
+    ///
+    /// # Errors
+    /// No thread or descriptor is left.
+    pub fn area(path: PathBuf, name: String) -> io::Result<Self> {
+        let what = format!("storage area {name}");
+        Self::start(what, move || Client::connect(&path, "kv")?.acquire_vsa_parts(&name).map(drop))
+    }
+}
+
+impl<T: Send + 'static> Reopening<T> {
+    fn start(what: String, acquire: impl FnMut() -> Result<T, Error> + Send + 'static) -> io::Result<Self> {
         let (bell, ringer) = UnixStream::pair()?;
         let (give, given) = sync_channel(1);
         std::thread::Builder::new().name("sietch-reopen".to_owned()).spawn(move || {
-            if let Some(link) = ask(&path, &name) {
+            if let Some(found) = ask(&what, acquire) {
                 // Without a store nobody wants it, and it goes back.
-                let _ = give.send(link);
+                let _ = give.send(found);
             }
             // The bell rings by being closed.
             drop(ringer);
@@ -54,32 +77,31 @@ impl Reopening {
         self.bell.as_fd()
     }
 
-    /// The link, and what holds it.
-    pub fn take(self) -> Option<(Vnic, Lease)> {
+    /// Whether something was given. It is let go of.
+    pub fn is_given(&mut self) -> bool {
+        self.given.try_recv().is_ok()
+    }
+
+    /// What was given; `None`: it was refused for good.
+    pub fn take(self) -> Option<T> {
         self.given.try_recv().ok()
     }
 }
 
-fn ask(path: &Path, name: &str) -> Option<(Vnic, Lease)> {
+fn ask<T>(what: &str, mut acquire: impl FnMut() -> Result<T, Error>) -> Option<T> {
     let mut pause = FIRST_PAUSE;
     loop {
-        match acquire(path, name) {
-            Ok(link) => return Some(link),
+        match acquire() {
+            Ok(found) => return Some(found),
             Err(cause) if is_final(&cause) => {
                 tracing::warn!("{cause}; the store goes on without it");
                 return None;
             }
-            Err(cause) => tracing::debug!("asking for VNIC {name} again: {cause}"),
+            Err(cause) => tracing::debug!("asking for {what} again: {cause}"),
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-fn acquire(path: &Path, name: &str) -> Result<(Vnic, Lease), Error> {
-    let mut client = Client::connect(path, "kv")?;
-    let vnic = client.acquire_vnic(name)?;
-    Ok((vnic, client.hold()?))
 }
 
 fn is_final(cause: &Error) -> bool {

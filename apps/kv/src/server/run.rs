@@ -2,7 +2,8 @@
 //!
 //! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover; open the doors; say that the store serves.
 //! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`super::pace`]), then sleep on every doorbell.
-//! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
+//! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). So is an area whose service core ended: once it could be had
+//!    the store ends, for whoever started it to start it anew. SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
 //!    reading, make durable what was run, close the log in order.
 
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ const VNIC: u64 = 3;
 const DISK: u64 = 4;
 const LINK_LEASE: u64 = 5;
 const REOPENED: u64 = 6;
+const REGAINED: u64 = 7;
 
 /// How long the end waits for the disk: less than `sietch up` grants, so that the log can still be closed.
 const LAST_WRITES: Duration = Duration::from_secs(20);
@@ -116,7 +118,11 @@ struct Server {
     link: Option<(PathBuf, String)>,
     /// What holds a link that was asked for again, or is being.
     link_lease: Option<Lease>,
-    reopening: Option<Reopening>,
+    reopening: Option<Reopening<(Vnic, Lease)>>,
+    /// Where the daemon is, and what is there once it would give the area again that went with its service core.
+    path: PathBuf,
+    regaining: Option<Reopening<()>>,
+    area_is_back: bool,
     area: String,
     port: u16,
     stopping: bool,
@@ -185,7 +191,7 @@ impl Server {
             watch(&mut sockets, doorbell, VNIC)?;
         }
         let link = door.as_ref().is_some_and(|door| matches!(door.queue(), VnicQueue::Link(_)));
-        let link = link.then_some((path, options.vnic));
+        let link = link.then_some((path.clone(), options.vnic));
         let plane = Plane::new(shard, ledger, door, Some(sockets));
         let report = Report::new(&plane).map_err(sietch::Error::from)?;
         for page in report.pages() {
@@ -201,6 +207,9 @@ impl Server {
             link,
             link_lease: None,
             reopening: None,
+            path,
+            regaining: None,
+            area_is_back: false,
             area: options.vsa,
             port: options.port,
             stopping: false,
@@ -241,6 +250,10 @@ impl Server {
             if let Some(cause) = self.plane.take_door_failure() {
                 tracing::warn!("the VNIC is gone: {cause}; its clients were closed");
                 self.forget_vnic();
+            }
+            self.regain_area();
+            if self.area_is_back {
+                return Err(Error::AreaReturned { name: self.area.clone() });
             }
             if self.plane.shard().shutdown_requested().is_some() {
                 self.stopping = true;
@@ -291,6 +304,37 @@ impl Server {
         disk.is_some_and(|disk| disk.in_flight() > 0 && disk.doorbell().is_none())
     }
 
+    /// Asks for the area again if it went with its service core: until it can be had the store answers reads, and refuses writes.
+    fn regain_area(&mut self) {
+        let is_lost =
+            |ledger: &Ledger<AreaQueue>| ledger.log().failed().is_some() && ledger.log().disk().is_over();
+        if self.regaining.is_some() || self.stopping || !self.plane.ledger().is_some_and(is_lost) {
+            return;
+        }
+        let (path, name) = (self.path.clone(), self.area.clone());
+        let started = Reopening::area(path, name).and_then(|regaining| {
+            if let Some(sockets) = self.plane.sockets_mut() {
+                sockets.watch(regaining.doorbell().try_clone_to_owned()?, REGAINED)?;
+            }
+            Ok(regaining)
+        });
+        match started {
+            Ok(regaining) => self.regaining = Some(regaining),
+            Err(cause) => tracing::warn!("the storage area is not asked for again: {cause}"),
+        }
+    }
+
+    /// The area can be had again, or never: with it the store has to begin anew.
+    fn end_for_area(&mut self) {
+        let Some(sockets) = self.plane.sockets_mut() else { return };
+        sockets.unwatch(REGAINED);
+        if let Some(regaining) = &mut self.regaining
+            && regaining.is_given()
+        {
+            self.area_is_back = true;
+        }
+    }
+
     /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open. A link is asked for again.
     fn forget_vnic(&mut self) {
         self.vnic = None;
@@ -303,7 +347,7 @@ impl Server {
         else {
             return;
         };
-        let started = Reopening::start(path, name).and_then(|reopening| {
+        let started = Reopening::vnic(path, name).and_then(|reopening| {
             if let Some(sockets) = self.plane.sockets_mut() {
                 sockets.watch(reopening.doorbell().try_clone_to_owned()?, REOPENED)?;
             }
@@ -349,6 +393,7 @@ impl Server {
     fn answer(&mut self, doorbell: u64) {
         match doorbell {
             SIGNAL => self.stopping = true,
+            REGAINED => self.end_for_area(),
             REOPENED => {
                 if let Err(cause) = self.adopt_link() {
                     tracing::warn!("the link cannot be used: {cause}");
