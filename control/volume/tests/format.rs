@@ -1,7 +1,7 @@
 //! The format as it was released: what earlier versions wrote opens, what later ones write is refused by name.
 
 use sietch_disk::MemoryQueue;
-use sietch_volume::limits::{BLOCK, MAX_EXTENTS};
+use sietch_volume::limits::{BLOCK, MAX_AREAS, MAX_EXTENTS};
 use sietch_volume::{FormatOptions, OpenError, Volume, VolumeError};
 
 const CAPACITY: u64 = 64 * BLOCK;
@@ -200,4 +200,37 @@ fn mounting_reads_the_same_bytes_of_a_large_volume_as_of_a_small_one() {
         })
         .collect();
     assert_eq!(reads[0], reads[1]);
+}
+
+/// As many areas as a volume may have, with the longest names, and one of as many extents as a record holds: written, and read back.
+#[test]
+fn the_largest_volume_is_read_back() {
+    let mut disk = MemoryQueue::new(24 << 20);
+    let options = FormatOptions { identity: u128::MAX, half_bytes: Some(1 << 20) };
+    Volume::format(&mut disk, options).expect("room");
+    let mut volume = Volume::open(&mut disk).expect("just formatted");
+    // Every other block is free: what is made of those has an extent for each.
+    let name = |kind: &str, number: usize| format!("{kind:x<28}{number:04}");
+    for number in 0..MAX_EXTENTS {
+        volume.create(&mut disk, &name("kept", number), u32::MAX, BLOCK).expect("room");
+        volume.create(&mut disk, &name("gap", number), 0, BLOCK).expect("room");
+    }
+    let rest = volume.free() - BLOCK;
+    volume.create(&mut disk, "rest", 1, rest).expect("room");
+    for number in 0..MAX_EXTENTS - 1 {
+        volume.delete(&mut disk, &name("gap", number)).expect("it is there");
+    }
+    volume.create(&mut disk, &name("scattered", 0), 2, MAX_EXTENTS as u64 * BLOCK).expect("room");
+    let pieces = volume.find(&name("scattered", 0)).expect("just made").extents.len();
+    assert_eq!(pieces, MAX_EXTENTS);
+    volume.resize(&mut disk, "rest", BLOCK).expect("it is longer");
+    let made = volume.areas().count();
+    for number in made..MAX_AREAS {
+        volume.create(&mut disk, &name("more", number), 3, BLOCK).expect("room");
+    }
+    let one_more = volume.create(&mut disk, "one more", 3, BLOCK);
+    assert!(matches!(one_more, Err(VolumeError::MetadataFull { .. })), "{one_more:?}");
+    let expected: Vec<_> = volume.areas().cloned().collect();
+    let again = Volume::open(&mut disk).expect("what the writer wrote");
+    assert!(again.areas().eq(&expected), "{} areas of {}", again.areas().count(), expected.len());
 }

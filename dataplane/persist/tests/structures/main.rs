@@ -11,6 +11,7 @@
 mod cut;
 #[path = "../crash/disk.rs"]
 mod disk;
+mod extremes;
 mod faults;
 mod history;
 mod nvm;

@@ -743,3 +743,28 @@ fn a_broken_device_fails_its_own_areas_alone() {
     scene.turns(3);
     assert_eq!(scene.events(), [Event::Detached(2)], "what was asked of the broken one may still land");
 }
+
+/// The longest vector of the smallest parts, and a request longer than the data region: written, and read back.
+#[test]
+fn the_longest_requests_pass_the_rings() {
+    let mut scene = Scene::new();
+    scene.device.grow(8 << 20);
+    let extents = [span(1, 1), span(4, 130), span(200, 1024)];
+    let mut queue = scene.attach(1, &extents);
+    let parts = |fill: bool| -> Vec<Part> {
+        let byte = |index: usize| if fill { index as u8 } else { 0x77 };
+        (0..sietch_disk::queue::MAX_PARTS)
+            .map(|index| Part { buffer: buffer(512, byte(index)), length: 512 })
+            .collect()
+    };
+    let written = scene
+        .execute(&mut queue, Operation::WriteVectored { offset: 512, parts: parts(true), durable: true });
+    assert!(written.result.is_ok());
+    let found = scene.execute(&mut queue, Operation::ReadVectored { offset: 512, parts: parts(false) });
+    assert!(found.parts.iter().enumerate().all(|(index, part)| part.buffer[..512] == [index as u8; 512]));
+    let length = 4 << 20;
+    assert!(length > GEOMETRY.data as usize);
+    assert!(scene.execute(&mut queue, write(4096, length, 9)).result.is_ok());
+    let found = scene.execute(&mut queue, read(4096, length)).buffer.expect("a read");
+    assert!(found[..length].iter().all(|byte| *byte == 9));
+}
