@@ -176,7 +176,7 @@ fn without_up_the_store_ends_once_its_area_can_be_had_again() {
 fn counter_or_zero(place: &Place) -> u64 {
     wait_for("the store", || {
         let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).ok()?;
-        let Ok(Reply::Number(there)) = client.ask("EXISTS counter") else { return None };
+        let Ok(Reply::Integer(there)) = client.ask("EXISTS counter") else { return None };
         let found = if there == 0 { 0 } else { client.ask("GET counter").ok()?.number() };
         matches!(client.ask("SET probe 1"), Ok(Reply::Status(_))).then_some(found)
     })
