@@ -5,7 +5,8 @@
 //!    put in its place.
 //! 2. *Outliving*: a call that sleeps on a descriptor keeps what it sleeps on, on Linux, whoever closes the number. Here who closes it leaves the sleeper a
 //!    second descriptor of the placeholder, beyond the numbers that programs use, which the last sleeper closes (`crate::sleep`).
-//! 3. Both are written down in [`PLACES`], because a child of fork, in which those calls are not, has to close them, and because the program must
+//! 3. *Sleeping*: the epolls of `crate::doorbell`.
+//! 4. All are written down in [`PLACES`], because a child of fork, in which those calls are not, has to close them, and because the program must
 //!    not close them by accident. There is room for [`MOST`]; beyond that a call does without.
 
 use std::ffi::c_int;
@@ -136,6 +137,7 @@ pub fn after_fork() {
         }
     }
     TAKEN.store(0, Relaxed);
+    crate::doorbell::Edges::forget_all();
 }
 
 #[cfg(test)]

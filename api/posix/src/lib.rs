@@ -21,6 +21,7 @@ pub mod confined;
 pub mod context;
 pub mod data;
 pub mod descriptor;
+pub mod doorbell;
 pub mod end;
 pub mod exec;
 pub mod file;

@@ -374,7 +374,7 @@ fn is_served(held: &Held) -> bool {
 pub fn announce(fd: c_int, end: &End) {
     if end.private().has(flag::SERVED) {
         end.announce();
-        sleep::ring(fd, end, 1);
+        sleep::ring_always(fd);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Sleeping on a connection, waking the other end, and finding out that it is gone.
 //!
-//! 1. [`until`]: look for a while (`wait::spin`), arm, look once more, then sleep in the kernel on the placeholder. The sleep is a `recv` of one byte
-//!    that blocks, so that signals interrupt it, or restart it, as they do for any socket. With a deadline, or where several wait on one
-//!    placeholder and may take each other's bytes, it is `ppoll`, in slices.
+//! 1. [`until`]: look for a while (`wait::spin`), arm, look once more, then sleep in the kernel on the placeholder. The sleep is a `recv` that blocks and
+//!    takes nothing, so that signals interrupt it, or restart it, as they do for any socket. With a deadline it is `ppoll`; where a byte lies that others
+//!    still need, it is an epoll of the library's own ([`crate::doorbell`]).
 //! 2. Bytes on the placeholder mean "look again" and nothing else. Before sleeping, what lies there is taken, if the other says that it wrote
-//!    some ([`End::rung`]).
+//!    some ([`End::undrained`]) or the last sleep of this call ended with one, and nobody else waits at this end.
 //! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is gone: it may have shut down reading. POLLHUP does
 //!    ([`ask_whether_gone`]).
-//! 4. [`ring`] writes the bytes for those who sleep at the other end.
+//! 4. [`ring`] writes the byte that wakes those who sleep at the other end.
 //! 5. A call that sleeps is a [`Stay`]. Who closes its descriptor meanwhile leaves it another one of the same placeholder ([`outlive`]): the connection ends
 //!    when the call does, as on Linux, where a system call holds its file.
 
@@ -15,14 +15,15 @@ use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use crate::end::{End, PEER_IS_DEAF, Want, flag, state};
+use crate::doorbell::{self, Edges};
+use crate::end::{Due, End, PEER_IS_DEAF, Want, flag, state};
 use crate::sys::{self, Errno};
 use crate::table::{self, Held};
 use crate::wait::{self, Spun, signals};
 use crate::{borrowed, bypass, descriptor};
 
-/// Longest sleep where another sleeper may take the byte that was meant for this one.
-const SLICE: u64 = 20_000_000;
+/// Longest sleep where a byte lies that others need, and no epoll is to be had that would sleep beside it.
+pub const SLICE: u64 = 20_000_000;
 
 /// Longest sleep of a writer: another thread may shut down writing, which the placeholder does not show.
 const ROOM_SLICE: u64 = 50_000_000;
@@ -33,14 +34,11 @@ const DEAF_SLICE: u64 = 2_000_000;
 /// Times that the processor is given away to a service that has still to let go of a descriptor.
 const PATIENCE: u32 = 4;
 
-/// Bytes to write at once: more sleepers than that wake one another.
-const BELLS: [u8; 16] = [bypass::BELL; 16];
-
-/// Writes `count` bytes for the sleepers at the other end.
+/// Writes the byte that is due to the sleepers at the other end.
 #[inline]
-pub fn ring(fd: c_int, end: &End, count: u32) {
-    if count != 0 {
-        ring_now(fd, end, count);
+pub fn ring(fd: c_int, end: &End, due: Due) {
+    if due.is_due() {
+        ring_now(fd, end, due);
     }
 }
 
@@ -54,23 +52,33 @@ pub fn ring_for_data(fd: c_int, end: &End) {
     if !end.private().has(flag::SERVED) {
         return ring(fd, end, end.ring_for_data());
     }
-    let (count, sleep) = end.ring_for_data_unless(|sleep| RUNG.load(Relaxed) == sleep);
-    if count != 0 {
-        ring_now(fd, end, count);
-        // Not before: another thread that relies on it must not be ahead of the bell.
-        if sleep != 0 {
-            RUNG.store(sleep, Relaxed);
-        }
+    let due = end.ring_for_data_unless(|sleep| RUNG.load(Relaxed) == sleep);
+    // Not before: another thread that relies on it must not be ahead of the bell.
+    if due.is_due() && ring_now(fd, end, due) && due.sleep() != 0 {
+        RUNG.store(due.sleep(), Relaxed);
     }
 }
 
+/// Writes a byte for a service core that is to look at something else than bytes.
 #[cold]
-fn ring_now(fd: c_int, end: &End, count: u32) {
-    let bells = BELLS.get(..count as usize).unwrap_or(&BELLS);
-    // EAGAIN is as good as success: so many bytes lie there that nobody sleeps past them.
-    if let Err(libc::EPIPE | libc::ECONNRESET) = sys::send(fd, bells, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-    {
-        ask_whether_gone(fd, end);
+pub fn ring_always(fd: c_int) {
+    let _ = sys::send(fd, &[bypass::BELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+}
+
+#[cold]
+fn ring_now(fd: c_int, end: &End, due: Due) -> bool {
+    match sys::send(fd, &[bypass::BELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
+        Ok(_) => {
+            end.rang(due);
+            true
+        }
+        Err(errno) => {
+            // EAGAIN: so many bytes lie there that nobody sleeps past them for long, and the next message tries again.
+            if matches!(errno, libc::EPIPE | libc::ECONNRESET) {
+                ask_whether_gone(fd, end);
+            }
+            false
+        }
     }
 }
 
@@ -178,23 +186,23 @@ pub fn until(
         Spun::Sleep if handled.interrupts(restart) => return Err(libc::EINTR),
         Spun::Sleep => {}
     }
-    drain(fd, held, end);
-    // Who was rung is counted no more, even if another has taken its byte: it must not count that one out.
-    let rung = end.rung_for(want);
-    let disarm = || {
-        if end.rung_for(want) == rung {
-            end.disarm(want);
-        }
-    };
+    let lying = std::mem::take(&mut stay.woken) || end.undrained() != 0;
+    let quiet = !lying || doorbell::quieten(fd, end);
+    let edges = if quiet { None } else { edges_of(fd, end) };
     end.arm(want);
+    let armed = Armed(end, want);
     if ready() {
-        disarm();
         return Ok(());
     }
     let deaf = end.private().has(flag::SHUT_RD);
     // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is installed with: see below.
-    let natively = want == Want::Data && restart && !deaf && !stay.is_closed() && !end.others_wait();
-    let mut slept = if natively { sleep_in_receive(fd, end) } else { sleep_in_poll(fd, end, rest, deaf) };
+    let natively = want == Want::Data && restart && quiet && !deaf && !stay.is_closed();
+    let mut slept = match edges {
+        _ if natively => sleep_in_receive(fd, end),
+        Some(edges) if !deaf => sleep_beside(&edges, end, rest),
+        _ => sleep_in_poll(fd, end, rest, deaf, quiet),
+    };
+    drop(armed);
     let closed = stay.is_closed();
     let handled = &mut stay.handled;
     let again = matches!(slept, Err(libc::EBADF | libc::EINTR)) && restart && handled.happened();
@@ -206,15 +214,9 @@ pub fn until(
         slept = Ok(false);
     }
     match slept {
-        Ok(true) => {}
-        Ok(false) => disarm(),
-        Err(libc::EINTR) if !natively && handled.happened() && !handled.interrupts(restart) => {
-            disarm();
-        }
-        Err(errno) => {
-            disarm();
-            return Err(errno);
-        }
+        Ok(woken) => stay.woken = woken,
+        Err(libc::EINTR) if !natively && handled.happened() && !handled.interrupts(restart) => {}
+        Err(errno) => return Err(errno),
     }
     if ready() {
         pause.ended();
@@ -228,13 +230,15 @@ pub struct Stay<'a> {
     held: &'a Held,
     fd: c_int,
     handled: Handled,
+    /// A byte has ended its last sleep, and may lie there still.
+    woken: bool,
 }
 
 impl<'a> Stay<'a> {
     /// A call on `fd` that found `held` there.
     pub fn begin(fd: c_int, held: &'a Held) -> Self {
         held.sleepers.fetch_add(1, SeqCst);
-        Self { held, fd, handled: Handled::now() }
+        Self { held, fd, handled: Handled::now(), woken: false }
     }
 
     /// Whether the call's own descriptor was closed.
@@ -321,10 +325,19 @@ impl Handled {
     }
 }
 
-/// True: a byte was taken, so somebody was counted out.
+/// Counts the caller until it has returned, however it does.
+struct Armed<'a>(&'a End, Want);
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        self.0.disarm(self.1);
+    }
+}
+
+/// True: a byte ended it.
 fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
     let mut byte = [0];
-    match sys::receive(fd, &mut byte, 0) {
+    match sys::receive(fd, &mut byte, libc::MSG_PEEK) {
         Ok(0) | Err(libc::ECONNRESET) => {
             ask_whether_gone(fd, end);
             Ok(false)
@@ -335,17 +348,48 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
         }
         // Somebody has set O_NONBLOCK by a way that we did not see.
         Err(libc::EAGAIN) => {
-            sleep_in_poll(fd, end, Rest { want: Want::Data, deadline: None, restart: true }, false)
+            let rest = Rest { want: Want::Data, deadline: None, restart: true };
+            sleep_in_poll(fd, end, rest, false, true)
         }
         Err(errno) => Err(errno),
     }
 }
 
-fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool) -> Result<bool, Errno> {
+/// What sleeps beside the bytes that lie on a placeholder, for new ones.
+#[cold]
+fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
+    doorbell::thin(fd, end);
+    let mut edges = Edges::new()?;
+    if !edges.add(fd) {
+        return None;
+    }
+    edges.harvest();
+    Some(edges)
+}
+
+#[cold]
+fn sleep_beside(edges: &Edges, end: &End, rest: Rest) -> Result<bool, Errno> {
+    let slice = longest(rest, false, true)?;
+    match edges.wait((slice != u64::MAX).then_some(slice))? {
+        None => Ok(false),
+        Some(events) => {
+            if events & libc::EPOLLHUP as u32 != 0 {
+                end.hung_up();
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// Nanoseconds of a sleep at most; `u64::MAX`: for ever.
+///
+/// # Errors
+/// `EAGAIN` at the deadline.
+fn longest(rest: Rest, deaf: bool, quiet: bool) -> Result<u64, Errno> {
     let longest = match rest.want {
         _ if deaf => DEAF_SLICE,
+        _ if !quiet => SLICE,
         Want::Room => ROOM_SLICE,
-        Want::Data if end.others_wait() => SLICE,
         Want::Data => u64::MAX,
     };
     let left = match rest.deadline {
@@ -355,12 +399,17 @@ fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool) -> Result<bool, E
             left => left,
         },
     };
-    let slice = left.min(longest);
+    Ok(left.min(longest))
+}
+
+/// `quiet`: no byte lies there that would end it at once.
+fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool, quiet: bool) -> Result<bool, Errno> {
+    let slice = longest(rest, deaf, quiet)?;
     let timeout = (slice != u64::MAX).then(|| libc::timespec {
         tv_sec: (slice / 1_000_000_000).cast_signed(),
         tv_nsec: (slice % 1_000_000_000).cast_signed(),
     });
-    let events = if deaf { 0 } else { libc::POLLIN };
+    let events = if deaf || !quiet { 0 } else { libc::POLLIN };
     let mut entry = [libc::pollfd { fd, events, revents: 0 }];
     if sys::poll(&mut entry, timeout)? == 0 {
         return Ok(false);
@@ -371,34 +420,6 @@ fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool) -> Result<bool, E
     }
     if seen & libc::POLLHUP != 0 {
         end.hung_up();
-        return Ok(false);
     }
-    let mut byte = [0];
-    match sys::receive(fd, &mut byte, libc::MSG_DONTWAIT) {
-        Ok(0) | Err(libc::ECONNRESET) => {
-            ask_whether_gone(fd, end);
-            Ok(false)
-        }
-        Ok(_) => {
-            bypass::judge(fd, end, &byte);
-            Ok(true)
-        }
-        Err(_) => Ok(false),
-    }
-}
-
-/// Takes the bytes of the past from the placeholder.
-fn drain(fd: c_int, held: &Held, end: &End) {
-    let rung = end.rung();
-    if held.drained.load(Relaxed) == rung {
-        return;
-    }
-    let mut bytes = [0; 64];
-    while let Ok(taken) = sys::receive(fd, &mut bytes, libc::MSG_DONTWAIT) {
-        bypass::judge(fd, end, bytes.get(..taken).unwrap_or_default());
-        if taken < bytes.len() {
-            break;
-        }
-    }
-    held.drained.store(rung, Relaxed);
+    Ok(true)
 }

@@ -140,8 +140,6 @@ pub struct Description {
     pub sleepers: AtomicU32,
     /// A descriptor that they have in place of one that was closed, plus one; 0 for none.
     pub spare: AtomicU32,
-    /// Doorbell bytes taken from the placeholder so far (wrapping); compare with `End::rung`.
-    pub drained: AtomicU32,
     /// What the other had published when a call that does not sleep last found nothing.
     pub emptied: AtomicU64,
     /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
@@ -326,7 +324,6 @@ pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
     let new = take()?;
     new.watchers.store(ptr::null_mut(), Relaxed);
     new.epoll.store(ptr::null_mut(), Relaxed);
-    new.drained.store(0, Relaxed);
     new.emptied.store(0, Relaxed);
     for word in [&new.sleepers, &new.uses, &new.destination] {
         word.store(0, Relaxed);

@@ -70,10 +70,10 @@ pub fn duplicated(_old: c_int, _new: c_int, _held: &Held) {}
 #[cold]
 pub fn full(held: &Held, end: &End) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
-        end.arm(Want::Room);
+        end.ask_for_others(Want::Room);
         if end.is_writable() {
             // It came in between, and nobody was rung.
-            end.disarm(Want::Room);
+            end.asked_no_more(Want::Room);
             hooks::wake_watchers(held);
         }
     }

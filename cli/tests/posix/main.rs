@@ -28,6 +28,7 @@ mod restart;
 mod rsync;
 mod short;
 mod ssh;
+mod torture;
 
 /// The four combinations of one load as tests of the module; those named run in CI.
 macro_rules! combinations {

@@ -13,9 +13,10 @@
 //!    found full: who reads steadily is served best by a small ring, and who does not read at all must be able to leave as
 //!    much lying there as programs are used to (a program that writes a megabyte before it reads would otherwise wait for itself). A larger one that is
 //!    found full although the consumer reads is left for one of that size again.
-//! 5. **Sleeping.** Who finds nothing to do *arms* (counts itself as a waiter), fences, looks once more, and sleeps on a descriptor that the other can
-//!    make readable. Who has published fences, and if there are waiters takes their number (to zero) and rings so many times. One of the two
-//!    sees the other ([`waiters`], checked with loom). Data and room have waiters of their own, so that nobody is woken for the other's sake.
+//! 5. **Sleeping.** A waiter that finds nothing to do *arms* (counts itself, and makes a request), fences, looks once more, and sleeps on a descriptor that
+//!    the other can make readable. A producer that has published fences, and if there is a request that it has not answered writes a byte. One of the two
+//!    sees the other ([`waiters`], checked with loom). A waiter is counted until it has returned: as long as others are counted, nobody takes the last byte. Data
+//!    and room have waiters of their own.
 //! 6. **The end.** A producer that is done publishes FIN. An end that is gone is what the kernel says is gone (the other end of the descriptor hung up),
 //!    never what memory says: any number of processes may hold an end, and any of them may be killed. A closing process leaves
 //!    a hint in its tail, so that the other asks the kernel soon. What a hang-up means, a finish or a reset, follows from the positions, as
@@ -43,7 +44,7 @@ pub mod waiters;
 mod tests;
 
 #[cfg(not(loom))]
-pub use end::{Edge, End, Hangup, Hint, Want};
+pub use end::{Due, Edge, End, Hangup, Hint, Want};
 pub use layout::{Geometry, MAGIC, Names};
 #[cfg(not(loom))]
 pub use lock::{after_fork, confine, lives, own as thread};

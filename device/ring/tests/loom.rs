@@ -3,6 +3,9 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p sietch-ring --test loom --release`
 #![cfg(loom)]
 
+#[path = "loom/doorbell.rs"]
+mod doorbell;
+
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -187,20 +190,24 @@ fn no_wake_up_is_lost_with_a_counted_word() {
     });
 }
 
-/// Counted waiters of a stream: a waiter that finds nothing after it has armed is rung; nobody is rung twice.
+/// A waiter that finds nothing after it has armed is rung; no request is answered twice.
 #[test]
 fn a_counted_waiter_is_not_lost() {
     use sietch_ring::stream::waiters;
     loom::model(|| {
-        let words = Arc::new((AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0)));
+        let words = Arc::new((AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0)));
         let theirs = Arc::clone(&words);
         let ringer = thread::spawn(move || {
-            let (waiting, published, rung) = &*theirs;
+            let (waiting, answered, published, rung) = &*theirs;
             published.store(1, Ordering::Release);
-            let count = waiters::take(waiting);
-            rung.fetch_add(count, Ordering::AcqRel);
+            for _ in 0..2 {
+                if let Some(request) = waiters::due(waiting, answered) {
+                    rung.fetch_add(1, Ordering::AcqRel);
+                    waiters::answer(answered, request);
+                }
+            }
         });
-        let (waiting, published, rung) = &*words;
+        let (waiting, _, published, rung) = &*words;
         waiters::arm(waiting);
         let sleeps = published.load(Ordering::Acquire) == 0;
         if !sleeps {
@@ -220,7 +227,8 @@ fn one_ring_wakes_who_sleeps_for_many() {
     loom::model(|| {
         #[derive(Default)]
         struct Stream {
-            waiting: AtomicU32,
+            waiting: AtomicU64,
+            answered: AtomicU64,
             sleep: AtomicU64,
             published: AtomicU64,
         }
@@ -231,18 +239,20 @@ fn one_ring_wakes_who_sleeps_for_many() {
             let mut known = 0;
             for stream in streams {
                 stream.published.store(1, Ordering::Release);
-                let (count, sleep) =
-                    waiters::take_unless(&stream.waiting, &stream.sleep, |sleep| sleep == known);
-                if count != 0 {
-                    rung.fetch_add(count, Ordering::AcqRel);
+                let due = waiters::due_unless(&stream.waiting, &stream.answered, &stream.sleep, |sleep| {
+                    sleep == known
+                });
+                if let Some((request, sleep)) = due {
+                    rung.fetch_add(1, Ordering::AcqRel);
+                    waiters::answer(&stream.answered, request);
                     known = sleep;
                 }
             }
         });
         let (streams, rung) = &*words;
         for stream in streams {
-            // Nobody else waits.
-            assert!(waiters::arm_among_many(&stream.waiting));
+            // Nothing else waits.
+            assert!(waiters::arm_among_many(&stream.waiting).is_some());
             stream.sleep.store(7, Ordering::Release);
         }
         loom::sync::atomic::fence(Ordering::SeqCst);

@@ -20,6 +20,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU64, fence};
 
+use sietch_ring::stream::End;
+
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, Locked, TAG, TAG_MASK, What, bit};
 use super::kernel::{Mask, Timeout};
@@ -38,8 +40,6 @@ pub const COLD: u32 = 400;
 pub const KERNEL_EVERY: u64 = 1 << 18;
 /// The same while nothing is found.
 const KERNEL_EVERY_IDLE: u64 = 1 << 15;
-/// Nanoseconds of a sleep where others wait on the same sockets, whose wake-ups may be taken by one another.
-const SLICE: u64 = 20_000_000;
 /// Nanoseconds of a sleep with a socket that has shut down reading: the kernel's placeholder brings it no bytes, and it may wait for room.
 const DEAF_SLICE: u64 = 2_000_000;
 /// Entries at most (fs/eventpoll.c, `EP_MAX_EVENTS`).
@@ -144,14 +144,20 @@ impl Body {
         while position != 0 {
             position -= 1;
             let number = self.at(position);
+            if self.is_foreign(number) {
+                continue;
+            }
+            let slot = self.slot(number);
+            if slot.state & bit::AMONG_MANY != 0
+                && slot.held.as_ref().and_then(|held| held.end()).is_some_and(End::is_draining)
+            {
+                self.arm_after_drain(number);
+            }
             if self.peek(number).0 != 0 {
                 ready = true;
                 continue;
             }
             let shared = self.shared;
-            if self.is_foreign(number) {
-                continue;
-            }
             let slot = self.slot(number);
             let old = now.wrapping_sub(slot.ready_at) > COLD;
             let deaf = slot.held.as_ref().and_then(|held| held.end()).is_some_and(look::is_deaf);
@@ -189,9 +195,8 @@ impl Body {
         }
     }
 
-    /// How long to sleep at most: others may take a wake-up that was meant for one of the list's sockets, or a socket cannot be rung.
+    /// How long to sleep at most: a socket of the list may be one that cannot be rung.
     fn slice(&mut self) -> Option<u64> {
-        let mut slice = None;
         for position in 0..self.listed {
             let number = self.at(position);
             if self.is_foreign(number) {
@@ -201,11 +206,8 @@ impl Body {
             if look::is_deaf(end) {
                 return Some(DEAF_SLICE);
             }
-            if end.others_wait() {
-                slice = Some(SLICE);
-            }
         }
-        slice
+        None
     }
 
     /// Sorts what the kernel has put behind `out`: ours on the list, the rest stays.

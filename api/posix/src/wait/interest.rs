@@ -93,6 +93,8 @@ pub mod bit {
     pub const LEFT: u16 = 512;
     /// Counted as a waiter for data that sleeps for many, see [`super::Body::sleep`].
     pub const AMONG_MANY: u16 = 1024;
+    /// The kernel has reported its placeholder since it was armed, so its requests are answered.
+    pub const RUNG: u16 = 2048;
 }
 
 /// A registration. A cache line.
@@ -109,10 +111,10 @@ pub struct Slot {
     pub events: u32,
     /// The descriptor that it was registered by.
     pub fd: c_int,
-    /// `End::rung_for` data when it was armed.
-    pub rung: u32,
+    /// The lower half of its request for data ([`sietch_ring::stream::End::arm`]).
+    pub data_request: u32,
     /// The same for room.
-    pub rung_for_room: u32,
+    pub room_request: u32,
     /// Next slot of the same descriptor, or of the free list, plus one.
     pub next: u32,
     /// Where it is on the list.
@@ -506,8 +508,8 @@ impl Body {
             seen: Seen::default(),
             events,
             fd,
-            rung: 0,
-            rung_for_room: 0,
+            data_request: 0,
+            room_request: 0,
             next: first,
             position: 0,
             ready_at: 0,
@@ -559,6 +561,7 @@ impl Body {
     /// Takes a registration out. That of a relative goes without its reference, which is none to what this process has.
     pub fn remove(&mut self, number: u32) {
         self.take_off_list(number);
+        self.disarm(number);
         let foreign = self.is_foreign(number);
         let free = self.free;
         let slot = &mut self.slots[number as usize];

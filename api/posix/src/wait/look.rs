@@ -14,8 +14,8 @@
 //!    So an edge-triggered registration is due if one of its numbers differs from what it was when it was last found ready *or not ready*
 //!    ([`Body::peek`]), or if it was ready when it was registered or modified (`NEW`). A one-shot one is not due again until it is modified.
 //! 3. [`Body::arm`] counts the registration as a waiter, so that the other side rings the placeholder, which the kernel's epoll
-//!    watches. The other's ring takes all waiters at once, and adds to a counter: a registration whose counter stands where it stood
-//!    is still armed.
+//!    watches. It is counted until it is disarmed, rung or not, so that no other waiter of the same end takes the last byte before the kernel has reported it.
+//!    A request that was answered, or for which the kernel has reported the placeholder, is made again before the next sleep.
 //! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it whatever is asked. Where
 //!    shared memory hints at it ([`End::is_worth_asking`]), the kernel is asked at once.
 
@@ -26,10 +26,9 @@ use sietch_ring::stream::{Edge, End, Want, flag, state};
 
 use super::interest::{Body, What, bit};
 use super::nested;
-use crate::bypass;
+use crate::doorbell;
 use crate::sleep::ask_whether_gone;
-use crate::sys;
-use crate::table::{self, Description, Held};
+use crate::table::{self, Held};
 
 /// Events of data: what an arrival wakes.
 pub const INPUT: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32;
@@ -49,10 +48,6 @@ pub const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const READ_END: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP) as u32;
 const HANGUP: u32 = libc::EPOLLHUP as u32;
 const ERROR: u32 = libc::EPOLLERR as u32;
-
-/// Doorbell bytes that may lie in a placeholder before they are taken out: it holds some two hundred, and when it is full the other side's
-/// ring is not heard.
-const UNDRAINED: u32 = 64;
 
 /// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as well.
 pub fn is_deaf(end: &End) -> bool {
@@ -171,47 +166,6 @@ fn ask_through(fd: c_int, held: &Held, end: &End) {
     if let Some(fd) = open {
         ask_if_gone(fd, end);
     }
-}
-
-/// Takes doorbell bytes out of a placeholder now and then, all but one: somebody else who sleeps on it may still have to be woken by it.
-#[inline]
-pub fn drain(fd: c_int, description: &Description, end: &End) {
-    if undrained(description, end) > UNDRAINED {
-        take_bells(fd, description, end, 1);
-    }
-}
-
-/// Doorbell bytes that should lie in a placeholder.
-#[inline]
-pub fn undrained(description: &Description, end: &End) -> u32 {
-    let left = end.rung().wrapping_sub(description.drained.load(Relaxed));
-    // Who connected may have been rung by whoever set the connection up, which nobody counts.
-    if left.cast_signed() < 0 { 0 } else { left }
-}
-
-/// Takes the doorbell bytes out of a placeholder, all but `keep` as far as they were counted, all there are if none is to be kept.
-pub fn take_bells(fd: c_int, description: &Description, end: &End, keep: u32) {
-    let rung = end.rung();
-    let mut bytes = [0_u8; 256];
-    let mut left = match keep {
-        0 => usize::MAX,
-        keep => undrained(description, end).saturating_sub(keep) as usize,
-    };
-    let mut kept = keep;
-    while left != 0 {
-        let wanted = left.min(bytes.len());
-        let taken = sys::receive(fd, &mut bytes[..wanted], libc::MSG_DONTWAIT);
-        bypass::judge(fd, end, bytes.get(..taken.unwrap_or(0)).unwrap_or_default());
-        match taken {
-            Ok(got) if got == wanted => left -= got,
-            _ => {
-                // All gone: others have taken some.
-                kept = 0;
-                break;
-            }
-        }
-    }
-    description.drained.store(rung.wrapping_sub(kept), Relaxed);
 }
 
 /// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may be wrong by a factor.
@@ -349,6 +303,7 @@ impl Body {
             if slot.what == What::Nested {
                 self.register_again(number);
             }
+            self.disarm(number);
         }
     }
 
@@ -368,39 +323,55 @@ impl Body {
             return;
         }
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
-        let (data, room) = (end.rung_for(Want::Data), end.rung_for(Want::Room));
-        if data != slot.rung {
-            slot.state &= !(bit::DATA | bit::AMONG_MANY);
-            slot.rung = data;
-        }
-        if room != slot.rung_for_room {
-            slot.state &= !bit::ROOM;
-            slot.rung_for_room = room;
-        }
+        let rung = slot.state & bit::RUNG != 0;
+        slot.state &= !bit::RUNG;
+        let again = |want, request| rung || end.is_answered(want, request);
         // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN is an edge for everybody.
         let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);
-        if slot.state & bit::AMONG_MANY != 0 {
-            end.number_sleep(sleep);
-        } else if data && slot.state & bit::DATA == 0 {
+        if slot.state & bit::DATA != 0 {
+            let answered = again(Want::Data, slot.data_request);
+            if slot.state & bit::AMONG_MANY != 0 && answered {
+                slot.data_request = end.arm_again_among_many(sleep) as u32;
+            } else if slot.state & bit::AMONG_MANY != 0 {
+                end.number_sleep(sleep);
+            } else if answered {
+                slot.data_request = end.arm_again(Want::Data) as u32;
+            }
+        } else if data {
             // Only a service core knows of it, and who reads no more is rung by nobody.
             let among_many = sleep != 0 && end.private().has(flag::SERVED) && !is_deaf(end);
-            if among_many && end.arm_among_many(sleep) {
-                slot.state |= bit::AMONG_MANY;
-            } else {
-                end.arm(Want::Data);
-            }
-            slot.state |= bit::DATA;
+            let request = if among_many { end.arm_among_many(sleep) } else { None };
+            slot.state |= bit::DATA | if request.is_some() { bit::AMONG_MANY } else { 0 };
+            slot.data_request = request.unwrap_or_else(|| end.arm(Want::Data)) as u32;
         }
-        if slot.events & OUTPUT != 0
-            && slot.state & bit::ROOM == 0
-            && (end.is_short_of_room() || !end.is_writable())
-        {
-            end.arm(Want::Room);
+        if slot.state & bit::ROOM != 0 {
+            if again(Want::Room, slot.room_request) {
+                slot.room_request = end.arm_again(Want::Room) as u32;
+            }
+        } else if slot.events & OUTPUT != 0 && (end.is_short_of_room() || !end.is_writable()) {
+            slot.room_request = end.arm(Want::Room) as u32;
             slot.state |= bit::ROOM;
+        }
+        if let Some(held) = slot.held.as_ref().filter(|held| table::refers_to(slot.fd, held)) {
+            doorbell::thin(slot.fd, held.end().unwrap_or(end));
         }
     }
 
-    /// Takes the request back, if it was not answered.
+    /// Requests of a registration that are counted.
+    pub fn counted(&mut self, number: u32) -> u32 {
+        (self.slot(number).state & (bit::DATA | bit::ROOM)).count_ones()
+    }
+
+    /// Somebody was taking bytes from the doorbell while a registration was armed: what answered its request may have been among them.
+    #[cold]
+    pub fn arm_after_drain(&mut self, number: u32) {
+        let slot = self.slot(number);
+        if let Some(end) = slot.held.as_ref().and_then(|held| held.end()) {
+            slot.data_request = end.arm_again(Want::Data) as u32;
+        }
+    }
+
+    /// Takes the requests back.
     #[inline]
     pub fn disarm(&mut self, number: u32) {
         self.take_back(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
@@ -414,17 +385,16 @@ impl Body {
         }
         let slot = self.slot(number);
         let armed = slot.state & bits;
-        if armed & (bit::DATA | bit::ROOM) == 0 || slot.what != What::Stream {
+        if armed & (bit::DATA | bit::ROOM) == 0 {
             return;
         }
         let among_many = slot.state & bit::AMONG_MANY != 0;
         slot.state &= !bits;
         let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
-        // Who was rung for the one is still counted for the other.
-        if armed & bit::DATA != 0 && end.rung_for(Want::Data) == slot.rung {
+        if armed & bit::DATA != 0 {
             if among_many { end.disarm_among_many() } else { end.disarm(Want::Data) }
         }
-        if armed & bit::ROOM != 0 && end.rung_for(Want::Room) == slot.rung_for_room {
+        if armed & bit::ROOM != 0 {
             end.disarm(Want::Room);
         }
     }
@@ -443,8 +413,10 @@ impl Body {
                     if events & HANGUP != 0 {
                         end.hung_up();
                     }
+                    end.asked_no_more(Want::Room);
+                    slot.state |= bit::RUNG;
                     if table::refers_to(slot.fd, held) {
-                        drain(slot.fd, held, end);
+                        doorbell::thin(slot.fd, end);
                     }
                 }
                 if slot.what == What::Dormant {

@@ -15,13 +15,11 @@
 
 use std::ffi::c_int;
 
-use sietch_ring::stream::Want;
-
 use super::hooks::interest_of;
-use super::interest::{Body, Interest, What};
+use super::interest::{Body, Interest, What, bit};
 use super::look;
-use crate::sys;
 use crate::table::{self, Held};
+use crate::{doorbell, sys};
 
 /// What was found in an epoll.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,14 +116,17 @@ impl Body {
                 continue;
             }
             self.quieten(number);
-            let slot = self.slot(number);
-            let rung = (end.rung_for(Want::Data), end.rung_for(Want::Room));
-            if rung != (slot.rung, slot.rung_for_room) || look::undrained(&held, end) != 0 {
-                if table::refers_to(slot.fd, &held) {
-                    look::take_bells(slot.fd, &held, end, 0);
-                }
-                self.put_on_list(number);
+            if end.undrained() == 0 {
+                continue;
             }
+            // Who sleeps in this epoll has not seen the byte yet, and gets what is due to it.
+            let counted = if self.sleepers == 0 { self.counted(number) } else { 0 };
+            let slot = self.slot(number);
+            slot.state |= bit::RUNG;
+            if table::refers_to(slot.fd, &held) {
+                doorbell::empty(slot.fd, end, counted);
+            }
+            self.put_on_list(number);
         }
     }
 }

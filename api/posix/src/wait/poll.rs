@@ -7,8 +7,8 @@
 //!    descriptors and about hang-ups), and the call is done. Ready descriptors win over a signal, as in the kernel.
 //! 4. Nothing: look on for a while ([`super::spin`]), unless a mask is given, which has to apply from here on.
 //! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for, look once more, and sleep in the kernel on the placeholders
-//!    and everything else; afterwards take the requests back. If somebody else waits at the same end, its wake-up might be what lies there: the
-//!    bytes stay, the placeholder is asked for hang-ups only, and the sleep is cut in slices.
+//!    and everything else; afterwards take the requests back. If others wait at the same end, the byte that lies there may be theirs: it
+//!    stays, the placeholder itself is asked for hang-ups only, and an epoll that is asked for new bytes stands behind it in the array ([`crate::doorbell`]).
 //! 6. A listener is never writable, as its placeholder would be: it is not asked for that.
 //! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end every sleep, and nothing else can come.
 
@@ -24,13 +24,13 @@ use super::look::{self, ALWAYS, INPUT, OUTPUT};
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{kernel, nested, signals};
 use crate::descriptor;
+use crate::doorbell::{self, Edges};
+use crate::sleep::SLICE;
 use crate::sys::{self, Outcome};
 use crate::table::{self, DESCRIPTORS, Held, Kind};
 
 /// Descriptors for which there is room on the stack: most programs' whole set. More are put in memory that is mapped for the call.
 const FEW: usize = 16;
-/// Nanoseconds of a sleep where others wait at the same end.
-const SLICE: u64 = 20_000_000;
 /// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
 const DEAF_SLICE: u64 = 2_000_000;
 /// Looks between two questions to the kernel while nothing is found: some ten microseconds.
@@ -40,10 +40,10 @@ const LOOKS: u32 = 64;
 #[derive(Debug, Default)]
 struct Ours {
     held: Option<Held>,
-    /// `End::rung_for` data and room when it was armed.
-    rung: [u32; 2],
     data: bool,
     room: bool,
+    /// A byte that lay on it has ended a sleep for nothing.
+    woken: bool,
 }
 
 /// The program's array, ours, and the kernel's.
@@ -56,6 +56,8 @@ struct Set<'a> {
     mixed: bool,
     /// Where a peer was seen.
     peer: Option<u32>,
+    /// For placeholders on which a byte lies that others need.
+    edges: Option<Edges>,
 }
 
 /// `ppoll(2)`: also `poll(2)`, with the time in nanoseconds.
@@ -72,19 +74,19 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     let asked = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
     let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
     if count <= FEW {
-        let (mut ours, mut others): ([Ours; FEW], _) = (Default::default(), [empty; FEW]);
-        let answer = all(asked, &mut ours[..count], &mut others[..count], timeout, mask);
+        let (mut ours, mut others): ([Ours; FEW], _) = (Default::default(), [empty; FEW + 1]);
+        let answer = all(asked, &mut ours[..count], &mut others[..=count], timeout, mask);
         leave_hints(asked, &ours[..count]);
         return answer;
     }
-    let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>());
+    let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>()) + size_of::<libc::pollfd>();
     let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
     let split = memory.start.cast::<Ours>();
     // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of both.
     let (ours, others) = unsafe {
         (
             std::slice::from_raw_parts_mut(split, count),
-            std::slice::from_raw_parts_mut(split.add(count).cast::<libc::pollfd>(), count),
+            std::slice::from_raw_parts_mut(split.add(count).cast::<libc::pollfd>(), count + 1),
         )
     };
     let answer = all(asked, ours, others, timeout, mask);
@@ -167,7 +169,7 @@ fn all(
         }
     }
     if !any {
-        let entries = if listens { &mut *kernel } else { &mut *asked };
+        let entries = if listens { &mut kernel[..asked.len()] } else { &mut *asked };
         // SAFETY: a slice; the caller of `poll` promised the mask.
         let answer = unsafe { kernel::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) };
         if listens && answer.is_ok() {
@@ -175,7 +177,7 @@ fn all(
         }
         return answer;
     }
-    Set { asked, ours, kernel, mixed, peer: None }.run(timeout, mask)
+    Set { asked, ours, kernel, mixed, peer: None, edges: None }.run(timeout, mask)
 }
 
 /// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has descriptors of its own that are ready.
@@ -269,10 +271,16 @@ impl Set<'_> {
         ready
     }
 
-    /// The kernel's array goes to the kernel.
+    /// The kernel's array goes to the kernel, and the epoll behind it if there is one.
     fn kernel(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
-        // SAFETY: a slice; the caller of `poll` promised the mask.
-        unsafe { kernel::poll(self.kernel.as_mut_ptr(), self.kernel.len(), timeout, mask) }
+        let count = self.asked.len();
+        let edges = self.edges.as_ref().map(Edges::fd);
+        if let (Some(fd), Some(last)) = (edges, self.kernel.get_mut(count)) {
+            *last = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        }
+        let entries = count + usize::from(edges.is_some());
+        // SAFETY: a slice of one entry more than were asked for; the caller of `poll` promised the mask.
+        unsafe { kernel::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
     }
 
     /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if another thread has taken it meanwhile.
@@ -324,11 +332,14 @@ impl Set<'_> {
         }
     }
 
-    /// Arms ours, and puts their placeholders where the kernel watches them. How long to sleep at most.
+    /// Puts placeholders where the kernel watches them for new bytes, and arms ours. How long to sleep at most.
     fn arm(&mut self) -> Option<u64> {
         self.ask_for_hangups();
-        let mut slice = None;
-        for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
+        let mut slice = self.watch();
+        if let Some(edges) = &self.edges {
+            edges.harvest();
+        }
+        for (one, our) in self.asked.iter().zip(self.ours.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let Some(end) = held.end() else {
                 nested::look(one.fd, held, false, true);
@@ -337,8 +348,6 @@ impl Set<'_> {
             if is_gone(end) {
                 continue;
             }
-            let undrained = look::undrained(held, end) != 0;
-            our.rung = [end.rung_for(Want::Data), end.rung_for(Want::Room)];
             (our.data, our.room) = (wants_data(one, end), events(one) & OUTPUT != 0);
             if our.data {
                 end.arm(Want::Data);
@@ -346,19 +355,32 @@ impl Set<'_> {
             if our.room {
                 end.arm(Want::Room);
             }
-            let alone = !others_wait(end, our);
-            if undrained && alone {
-                look::take_bells(one.fd, held, end, 0);
-            }
             if look::is_deaf(end) {
                 slice = Some(DEAF_SLICE);
+            }
+        }
+        slice
+    }
+
+    /// Has the kernel watch the placeholders of ours: itself, where no byte lies, else by the epoll behind the array. How long to sleep at most if
+    /// there is none.
+    fn watch(&mut self) -> Option<u64> {
+        let mut slice = None;
+        self.edges = None;
+        for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
+            let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
+            if is_gone(end) || look::is_deaf(end) {
                 continue;
             }
-            if alone || !undrained {
+            let lying = std::mem::take(&mut our.woken) || end.undrained() != 0;
+            if !lying || doorbell::quieten(one.fd, end) {
                 other.events = libc::POLLIN;
+                continue;
             }
-            if !alone {
-                slice = slice.or(Some(SLICE));
+            doorbell::thin(one.fd, end);
+            self.edges = self.edges.take().or_else(Edges::new);
+            if !self.edges.as_mut().is_some_and(|edges| edges.add(one.fd)) {
+                slice = Some(SLICE);
             }
         }
         slice
@@ -367,14 +389,12 @@ impl Set<'_> {
     fn disarm(&mut self) {
         for our in self.ours.iter_mut() {
             let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
-            // Who was rung for the one is still counted for the other.
-            if our.data && end.rung_for(Want::Data) == our.rung[0] {
+            if std::mem::take(&mut our.data) {
                 end.disarm(Want::Data);
             }
-            if our.room && end.rung_for(Want::Room) == our.rung[1] {
+            if std::mem::take(&mut our.room) {
                 end.disarm(Want::Room);
             }
-            (our.data, our.room) = (false, false);
         }
     }
 
@@ -411,7 +431,7 @@ impl Set<'_> {
                 Ok(_) if left == Some(0) => return Ok(0),
                 // Between two sleeps of one call: it would have ended the kernel's.
                 Ok(_) if signals::count() != seen => return Err(libc::EINTR),
-                Ok(_) => self.silence(),
+                Ok(_) => self.note_woken(),
             }
         }
     }
@@ -420,16 +440,10 @@ impl Set<'_> {
         self.ours.iter().filter_map(|our| our.held.as_ref().and_then(|held| held.end())).for_each(each);
     }
 
-    /// Takes out the bytes that ended a sleep for nothing.
-    fn silence(&mut self) {
-        for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter()) {
-            if other.revents & libc::POLLIN != 0
-                && let Some(held) = &our.held
-                && let Some(end) = held.end()
-                && !others_wait(end, our)
-            {
-                look::take_bells(one.fd, held, end, 0);
-            }
+    /// What lies on these placeholders has ended a sleep for nothing.
+    fn note_woken(&mut self) {
+        for (our, other) in self.ours.iter_mut().zip(self.kernel.iter()) {
+            our.woken = other.revents & libc::POLLIN != 0;
         }
     }
 }
@@ -446,11 +460,6 @@ fn is_gone(end: &End) -> bool {
 /// Whether the peer's bytes or FIN change what is reported.
 fn wants_data(one: &libc::pollfd, end: &End) -> bool {
     events(one) & INPUT != 0 || end.private().has(flag::SHUT_WR)
-}
-
-/// Whether others than the caller are counted as waiters.
-fn others_wait(end: &End, our: &Ours) -> bool {
-    end.waiting() > u32::from(our.data) + u32::from(our.room)
 }
 
 /// `poll(2)`'s time.

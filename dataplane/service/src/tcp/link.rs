@@ -134,12 +134,10 @@ impl Link {
         Ok(())
     }
 
-    /// Writes so many bytes to the application's doorbell. Whether they are there.
-    fn wake(&self, times: u32) -> bool {
-        let bytes = [0; 16];
-        let count = (times as usize).min(bytes.len());
+    /// Writes a byte to the application's doorbell. Whether it is there.
+    fn wake(&self) -> bool {
         // Full means that enough lie there; gone is noticed by its hang-up.
-        send(&self.placeholder, &bytes[..count], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+        send(&self.placeholder, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
     }
 }
 
@@ -231,11 +229,14 @@ impl Channel for Link {
     fn ring(&mut self, rung: &mut Rung) {
         let gave = std::mem::take(&mut self.gave);
         let took = std::mem::take(&mut self.took);
-        let (data, sleep) =
-            if gave { self.end.ring_for_data_unless(|sleep| rung.has(sleep)) } else { (0, 0) };
-        let room = if took { self.end.ring_for_room() } else { 0 };
-        if data + room > 0 && self.wake(data + room) {
-            rung.note(sleep);
+        let data = gave.then(|| self.end.ring_for_data_unless(|sleep| rung.has(sleep)));
+        let room = took.then(|| self.end.ring_for_room());
+        let due = data.into_iter().chain(room).filter(|due| due.is_due());
+        if due.clone().next().is_some() && self.wake() {
+            for due in due {
+                self.end.rang(due);
+                rung.note(due.sleep());
+            }
         }
     }
 
@@ -249,7 +250,7 @@ impl Channel for Link {
     }
 
     fn arm_among_many(&mut self, wanted: Wanted, sleep: u64) {
-        if wanted.data && self.end.arm_among_many(sleep) {
+        if wanted.data && self.end.arm_among_many(sleep).is_some() {
             self.among_many = true;
             fence(Ordering::SeqCst);
             self.arm(Wanted { data: false, ..wanted });
@@ -286,12 +287,12 @@ impl Channel for Link {
     fn establish(&mut self) {
         // A memfd of ours that is as long as it was.
         let _ = self.write_state(state::ESTABLISHED, 0);
-        let _ = self.wake(1);
+        let _ = self.wake();
     }
 
     fn fail(&mut self, error: Errno) {
         let _ = self.write_state(state::FAILED, error.raw_os_error().unsigned_abs());
-        let _ = self.wake(1);
+        let _ = self.wake();
     }
 
     fn break_off(&mut self, error: Errno) {

@@ -6,7 +6,11 @@ use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, 
 use super::memory::{AttachError, Mapped};
 use super::private::{Private, flag};
 use super::{Receive, Send, lock, waiters};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more than
+/// a few in turn are those of a process that holds this end and means harm to it.
+const DRAINS: u32 = 64;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +44,33 @@ pub struct Edge {
 /// What an end said about closing, as it was read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint(u64);
+
+/// What a ringer owes to who waits at the other end.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "who is not rung sleeps on"]
+pub struct Due {
+    want: Want,
+    request: Option<u64>,
+    sleep: u64,
+}
+
+impl Due {
+    const fn of(want: Want, request: Option<u64>) -> Self {
+        Self { want, request, sleep: 0 }
+    }
+
+    /// Whether a byte is to be written.
+    #[inline]
+    pub const fn is_due(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// The sleep for which the byte is, to be remembered once it is written; 0 for none.
+    #[inline]
+    pub const fn sleep(&self) -> u64 {
+        self.sleep
+    }
+}
 
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
 #[derive(Debug)]
@@ -339,35 +370,72 @@ impl End {
     }
 
     #[inline]
-    fn waiters(&self, want: Want) -> &crate::sync::AtomicU32 {
+    fn waiters(&self, want: Want) -> &AtomicU64 {
         match want {
             Want::Data => &self.inbound().waiters.data,
             Want::Room => &self.outbound().waiters.room,
         }
     }
 
-    /// Counts the caller as a waiter. It must look once more before it sleeps on its descriptor, and be rung or [`End::disarm`] afterwards.
+    /// What the other answered last of the requests of this end.
     #[inline]
-    pub fn arm(&self, want: Want) {
-        waiters::arm(self.waiters(want));
+    fn answered(&self, want: Want) -> &AtomicU64 {
+        let rung = &self.common().rung[self.index];
+        if want == Want::Data { &rung.data } else { &rung.room }
     }
 
-    /// Takes the caller back, if it was not rung.
+    /// Counts the caller as a waiter until it calls [`End::disarm`], once it has returned from its sleep. It must look once more before it sleeps on its
+    /// descriptor. The number of its request.
+    #[inline]
+    pub fn arm(&self, want: Want) -> u64 {
+        let word = self.waiters(want);
+        let request = waiters::arm(word);
+        if self.is_draining() { self.arm_after_drain(want) } else { request }
+    }
+
+    /// As [`End::arm`], for a caller that is counted and sleeps again.
+    #[inline]
+    pub fn arm_again(&self, want: Want) -> u64 {
+        let request = waiters::arm_again(self.waiters(want));
+        if self.is_draining() { self.arm_after_drain(want) } else { request }
+    }
+
+    /// Takes the caller off the count.
     #[inline]
     pub fn disarm(&self, want: Want) {
         waiters::disarm(self.waiters(want));
     }
 
-    /// As [`End::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for all of them. `false`: somebody else waits here as well,
-    /// so it has to be [`End::arm`]. The caller fences once for all that it arms so, and then looks at all.
+    /// Asks to be rung in the place of others at this end who sleep without being counted, until [`End::asked_no_more`].
+    pub fn ask_for_others(&self, want: Want) {
+        waiters::ask(self.waiters(want));
+        if self.is_draining() {
+            self.arm_after_drain(want);
+        }
+    }
+
+    /// They have been woken, or need not be.
+    #[inline]
+    pub fn asked_no_more(&self, want: Want) {
+        waiters::asked_no_more(self.waiters(want));
+    }
+
+    /// As [`End::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for all of them. None: somebody else waits here as well,
+    /// so it has to be [`End::arm`]. The caller fences once for all that it arms so, asks each [`End::is_draining`], and then looks at all.
     #[inline]
     #[must_use = "who is not counted is not rung"]
-    pub fn arm_among_many(&self, sleep: u64) -> bool {
-        let armed = waiters::arm_among_many(self.waiters(Want::Data));
-        if armed {
-            self.number_sleep(sleep);
-        }
-        armed
+    pub fn arm_among_many(&self, sleep: u64) -> Option<u64> {
+        let request = waiters::arm_among_many(self.waiters(Want::Data))?;
+        self.number_sleep(sleep);
+        Some(request)
+    }
+
+    /// As [`End::arm_among_many`], for a caller that is counted so and sleeps again.
+    #[inline]
+    pub fn arm_again_among_many(&self, sleep: u64) -> u64 {
+        let request = waiters::arm_again_among_many(self.waiters(Want::Data));
+        self.number_sleep(sleep);
+        request
     }
 
     /// Who is counted still has come to another sleep, or to one that is for this end alone (0). Then as [`End::arm_among_many`].
@@ -376,80 +444,113 @@ impl End {
         self.inbound().waiters.sleep.store(sleep, Ordering::Release);
     }
 
-    /// Takes the caller back that was counted with [`End::arm_among_many`], if it was not rung.
+    /// Takes the caller off the count that was counted with [`End::arm_among_many`].
     #[inline]
     pub fn disarm_among_many(&self) {
         waiters::disarm_among_many(self.waiters(Want::Data));
     }
 
     /// How many wait at this end, for data and for room.
+    #[inline]
     pub fn waiting(&self) -> u32 {
         waiters::count(self.waiters(Want::Data)) + waiters::count(self.waiters(Want::Room))
     }
 
-    /// Whether more than one waits at this end: each may then take a wake-up that was meant for another, so none sleeps for longer than a slice.
-    pub fn others_wait(&self) -> bool {
-        self.waiting() > 1
+    /// Whether a request of the caller has been answered: it is rung for no more before it arms again. The lower half of its number is enough.
+    #[inline]
+    pub fn is_answered(&self, want: Want, request: u32) -> bool {
+        waiters::is_answered(self.answered(want), request)
     }
 
-    /// After sending, finishing or closing: how many bytes to write to the own descriptor at once. Nearly always 0.
+    /// Whether somebody takes bytes from the doorbell: who has armed waits for the end of it, and arms again.
     #[inline]
-    #[must_use = "who takes waiters must ring them, or they sleep on"]
-    pub fn ring_for_data(&self) -> u32 {
-        self.count(Want::Data, waiters::take(&self.outbound().waiters.data))
+    pub fn is_draining(&self) -> bool {
+        waiters::is_draining(&self.private().doorbell.draining) != 0
     }
 
-    /// As [`End::ring_for_data`], by who remembers for which sleeps it has rung: none if the consumer is in one of them. Beside the number of bytes the sleep
-    /// for which they are, to be remembered once they are written; 0 for none.
+    #[cold]
+    fn arm_after_drain(&self, want: Want) -> u64 {
+        let mut request = 0;
+        for _ in 0..DRAINS {
+            lock::wait_for(&self.private().doorbell.draining);
+            request = waiters::arm_again(self.waiters(want));
+            let thread = waiters::is_draining(&self.private().doorbell.draining);
+            // A handler that interrupted its own thread must not wait for it: it sleeps too short at worst.
+            if thread == 0 || thread == lock::holder() {
+                break;
+            }
+        }
+        request
+    }
+
+    /// Bytes that should lie in the doorbell: a hint.
     #[inline]
-    #[must_use = "who takes waiters must ring them, or they sleep on"]
-    pub fn ring_for_data_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> (u32, u64) {
-        let waiters = &self.outbound().waiters;
-        let (waiting, sleep) = waiters::take_unless(&waiters.data, &waiters.sleep, is_rung);
-        (self.count(Want::Data, waiting), sleep)
+    pub fn undrained(&self) -> u32 {
+        let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
+        let left = rung.wrapping_sub(self.private().doorbell.drained.load(Ordering::Relaxed));
+        // Who connected may have been rung by whoever set the connection up, which nobody counts.
+        if left.cast_signed() < 0 { 0 } else { left }
+    }
+
+    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if nobody is counted as a waiter at this end but `own`. Says
+    /// whether none was to be left; false also if another thread is taking some.
+    pub fn drain(&self, own: u32, take: impl FnOnce(bool)) -> bool {
+        let doorbell = &self.private().doorbell;
+        let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
+            lock::free_of_dead(&doorbell.draining);
+            return false;
+        };
+        let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
+        let leave = self.waiting() > own;
+        take(leave);
+        doorbell.drained.store(rung.wrapping_sub(u32::from(leave)), Ordering::Relaxed);
+        drop(drain);
+        !leave
+    }
+
+    /// After sending, finishing or closing: what is due to who waits for data at the other end: if anything, a byte written to the own descriptor, and then
+    /// [`End::rang`].
+    #[inline]
+    pub fn ring_for_data(&self) -> Due {
+        let rung = &self.common().rung[self.index ^ 1];
+        Due::of(Want::Data, waiters::due(&self.outbound().waiters.data, &rung.data))
+    }
+
+    /// As [`End::ring_for_data`], by who remembers for which sleeps it has rung ([`Due::sleep`]): nothing is due if the consumer is in one of them.
+    #[inline]
+    pub fn ring_for_data_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Due {
+        let (waiters, rung) = (&self.outbound().waiters, &self.common().rung[self.index ^ 1]);
+        match waiters::due_unless(&waiters.data, &rung.data, &waiters.sleep, is_rung) {
+            None => Due::of(Want::Data, None),
+            Some((request, sleep)) => Due { sleep, ..Due::of(Want::Data, Some(request)) },
+        }
     }
 
     /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer is rung when a quarter of its ring is free.
     #[inline]
-    #[must_use = "who takes waiters must ring them, or they sleep on"]
-    pub fn ring_for_room(&self) -> u32 {
-        let word = &self.inbound().waiters.room;
-        crate::sync::fence(Ordering::SeqCst);
-        if word.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
+    pub fn ring_for_room(&self) -> Due {
+        let rung = &self.common().rung[self.index ^ 1];
+        let due = Due::of(Want::Room, waiters::due(&self.inbound().waiters.room, &rung.room));
+        if due.is_due() && !self.is_room_worth_a_ring() { Due::of(Want::Room, None) } else { due }
+    }
+
+    #[cold]
+    fn is_room_worth_a_ring(&self) -> bool {
         let mine = self.private().receiving.region.load(Ordering::Relaxed);
         let log2 = moved::log2(mine).min(self.geometry.largest);
         let left = self.inbound().moves.left[usize::from(log2)].load(Ordering::Acquire);
         // Room is counted in the region that the producer is in, so there is none before the consumer has come there.
-        if moved::at(left) > moved::at(mine) || self.readable() > (1 << log2) / 4 * 3 {
-            return 0;
-        }
-        self.count(Want::Room, waiters::take(word))
+        moved::at(left) <= moved::at(mine) && self.readable() <= (1 << log2) / 4 * 3
     }
 
+    /// What was due has been done: a byte lies in the other's doorbell.
     #[inline]
-    fn count(&self, want: Want, waiting: u32) -> u32 {
-        if waiting != 0 {
+    pub fn rang(&self, due: Due) {
+        if let Some(request) = due.request {
             let rung = &self.common().rung[self.index ^ 1];
-            let word = if want == Want::Data { &rung.data } else { &rung.room };
-            word.fetch_add(waiting, Ordering::Release);
+            waiters::answer(if due.want == Want::Data { &rung.data } else { &rung.room }, request);
+            rung.bytes.fetch_add(1, Ordering::Release);
         }
-        waiting
-    }
-
-    /// How many bytes the other says to have written to this end's descriptor in all, wrapping.
-    #[inline]
-    pub fn rung(&self) -> u32 {
-        self.rung_for(Want::Data).wrapping_add(self.rung_for(Want::Room))
-    }
-
-    /// The same for those who waited for one thing: who armed and finds it unchanged is still counted as a waiter.
-    #[inline]
-    pub fn rung_for(&self, want: Want) -> u32 {
-        let rung = &self.common().rung[self.index];
-        let word = if want == Want::Data { &rung.data } else { &rung.room };
-        word.load(Ordering::Acquire)
     }
 
     /// Says that options on the private page are others now. The caller writes a byte to the own descriptor.

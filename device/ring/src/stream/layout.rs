@@ -7,7 +7,7 @@ pub const HEADER: usize = 4096;
 /// Bytes of a private page.
 pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS3");
 
 /// The smallest and the largest region that any geometry may have: a page, and what 46 bits of addresses hold for 100,000 connections.
 pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
@@ -96,14 +96,14 @@ pub struct Consumer {
     pub head: AtomicU64,
 }
 
-/// Who waits, on a line that nobody writes while nobody sleeps.
+/// Who waits, on a line that nobody writes while nobody sleeps. See [`super::waiters`].
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Waiters {
-    /// Consumers that wait for data. They add themselves, the producer takes all.
-    pub data: AtomicU32,
-    /// Producers that wait for room. They add themselves, the consumer takes all.
-    pub room: AtomicU32,
+    /// Consumers that wait for data, and their requests.
+    pub data: AtomicU64,
+    /// Producers that wait for room, and their requests.
+    pub room: AtomicU64,
     /// In which of its sleeps the consumer is that sleeps for many; 0 for none. See [`super::waiters`].
     pub sleep: AtomicU64,
 }
@@ -122,14 +122,16 @@ pub struct Direction {
     pub moves: Moves,
 }
 
-/// How often an end was rung, written by the other, on a line of its own.
+/// How an end was rung, written by the other, on a line of its own.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Rung {
-    /// Bytes written to its descriptor for those who waited for data, in all, wrapping.
-    pub data: AtomicU32,
+    /// The last request for data that was answered.
+    pub data: AtomicU64,
     /// The same for room.
-    pub room: AtomicU32,
+    pub room: AtomicU64,
+    /// Bytes written to its descriptor in all, wrapping.
+    pub bytes: AtomicU32,
 }
 
 /// The beginning of the common memory.

@@ -62,7 +62,7 @@ fn mark() -> u32 {
 }
 
 /// What this thread writes into a word.
-fn holder() -> u32 {
+pub fn holder() -> u32 {
     own() & ((1 << ID_BITS) - 1) | mark()
 }
 
@@ -169,6 +169,40 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
 /// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows nothing.
 fn is_dead(holder: u32) -> bool {
     holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
+}
+
+/// Waits until a word that holds a thread for as long as that is at something is 0. Does not wait for
+/// the caller's own thread. A thread that is dead, or takes longer than [`NAPS`], is taken off the word.
+#[cold]
+pub fn wait_for(word: &AtomicU32) {
+    let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
+    let most = if confined { CONFINED_TURNS } else { SPINS + YIELDING + NAPS };
+    for turn in 0..most {
+        let found = word.load(Ordering::Acquire);
+        if found == 0 || found == holder() {
+            return;
+        }
+        if confined || turn < SPINS {
+            std::hint::spin_loop();
+        } else if turn < SPINS + YIELDING {
+            rustix::thread::sched_yield();
+            if turn.is_multiple_of(YIELDS) {
+                free_of_dead(word);
+            }
+        } else {
+            let _ = rustix::thread::nanosleep(&NAP);
+        }
+    }
+    word.store(0, Ordering::Release);
+}
+
+/// Takes a word from a thread that is no more.
+#[cold]
+pub fn free_of_dead(word: &AtomicU32) {
+    let found = word.load(Ordering::Relaxed);
+    if found != 0 && is_dead(found) {
+        let _ = word.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Whether there is a thread of that id.

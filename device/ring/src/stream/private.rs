@@ -107,6 +107,16 @@ pub(super) struct Sending {
     pub left: [AtomicU64; super::layout::REGIONS],
 }
 
+/// Taking bytes from the doorbell, on a line of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(super) struct Doorbell {
+    /// The thread that takes some now, see [`super::waiters::Drain`].
+    pub draining: AtomicU32,
+    /// What [`super::layout::Rung::bytes`] said when none was left.
+    pub drained: AtomicU32,
+}
+
 /// See the module.
 #[repr(C, align(128))]
 #[derive(Debug)]
@@ -126,6 +136,7 @@ pub struct Private {
     pub(super) names: Names,
     pub(super) receiving: Receiving,
     pub(super) sending: Sending,
+    pub(super) doorbell: Doorbell,
     /// Socket options, see [`option`]. Zero at first.
     pub options: [AtomicU64; option::COUNT],
     /// Bytes that were sent to nobody: nothing but a reset answers them. A holder's word; zero at first.

@@ -152,11 +152,12 @@ proptest! {
                 4 => direction(0).consumer.head.store(value, Ordering::Release),
                 5 => direction(0).producer.tail.store(value, Ordering::Release),
                 6 => direction(0).moves.left[value as usize % 32].store(value, Ordering::Release),
-                7 => direction(0).waiters.data.store(value as u32, Ordering::Release),
-                _ => direction(1).waiters.room.store(value as u32, Ordering::Release),
+                7 => direction(0).waiters.data.store(value, Ordering::Release),
+                _ => direction(1).waiters.room.store(value, Ordering::Release),
             }
             let _ = write(&mine, &[7; 3000]);
-            prop_assert!(mine.ring_for_data() <= waiters::MOST);
+            mine.rang(mine.ring_for_data());
+            let _ = mine.drain(0, |_| {});
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
             // Whoever reads on while something can be read comes to an end, and knows why.
@@ -166,7 +167,7 @@ proptest! {
                 prop_assert!(turns < 40, "{} bytes that cannot be read", mine.readable());
                 prop_assert!(!read(&mine, 100_000).is_empty() || mine.private().has(flag::RESET));
             }
-            prop_assert!(mine.ring_for_room() <= waiters::MOST);
+            mine.rang(mine.ring_for_room());
         }
     }
 }
@@ -313,23 +314,60 @@ fn a_watcher_s_edges_are_those_of_linux() {
 }
 
 #[test]
-fn only_who_waits_is_rung_and_only_for_what_it_waits_for() {
+fn a_waiter_is_rung_once_for_each_request_and_only_for_what_it_waits_for() {
     let [mine, theirs] = pair(SMALL);
-    write(&mine, b"nobody waits");
-    assert_eq!(mine.ring_for_data(), 0);
+    write(&mine, b"nothing waits");
+    assert!(!mine.ring_for_data().is_due());
     theirs.arm(Want::Room);
-    assert_eq!(mine.ring_for_data(), 0);
-    theirs.arm(Want::Data);
-    assert!(theirs.others_wait());
-    assert_eq!(mine.ring_for_data(), 1);
-    assert_eq!(theirs.rung(), 1);
-    assert_eq!((theirs.rung_for(Want::Data), theirs.rung_for(Want::Room)), (1, 0));
-    assert_eq!(mine.ring_for_data(), 0);
+    assert!(!mine.ring_for_data().is_due());
+    let request = theirs.arm(Want::Data) as u32;
+    assert_eq!(theirs.waiting(), 2);
+    assert!(mine.ring_for_data().is_due());
+    assert!(
+        mine.ring_for_data().is_due(),
+        "a ringer that is killed before the byte is written has answered nothing"
+    );
+    assert!(!theirs.is_answered(Want::Data, request));
+    mine.rang(mine.ring_for_data());
+    assert!(theirs.is_answered(Want::Data, request));
+    assert_eq!((theirs.waiting(), theirs.undrained()), (2, 1), "a waiter is counted until it has returned");
+    assert!(!mine.ring_for_data().is_due(), "one byte a request");
+    let request = theirs.arm_again(Want::Data) as u32;
+    assert!(!theirs.is_answered(Want::Data, request));
+    assert!(mine.ring_for_data().is_due());
     theirs.disarm(Want::Data);
-    assert_eq!(mine.ring_for_room(), 1, "the ring is empty: room for a quarter and more");
+    assert!(!mine.ring_for_data().is_due());
+    assert!(mine.ring_for_room().is_due(), "the ring is empty: room for a quarter and more");
     mine.arm(Want::Data);
     mine.disarm(Want::Data);
-    assert_eq!(theirs.ring_for_data(), 0);
+    assert!(!theirs.ring_for_data().is_due());
+}
+
+#[test]
+fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
+    let [mine, theirs] = pair(SMALL);
+    let left = |own| {
+        let mut left = None;
+        let emptied = mine.drain(own, |leave| left = Some(leave));
+        (emptied, left)
+    };
+    assert_eq!(left(0), (true, Some(false)));
+    mine.arm(Want::Data);
+    assert_eq!(left(0), (false, Some(true)));
+    assert_eq!(left(1), (true, Some(false)));
+    mine.ask_for_others(Want::Room);
+    assert_eq!(left(1), (false, Some(true)));
+    theirs.rang(theirs.ring_for_room());
+    mine.asked_no_more(Want::Room);
+    assert_eq!(left(1), (true, Some(false)));
+    // One at a time; a thread that is gone is at nothing.
+    assert!(mine.drain(1, |_| assert_eq!(left(1), (false, None))));
+    mine.private().doorbell.draining.store((1 << 22) + 5, Ordering::Relaxed);
+    assert_eq!(left(1), (false, None));
+    assert_eq!(left(1), (true, Some(false)));
+    mine.private().doorbell.draining.store((1 << 22) + 5, Ordering::Relaxed);
+    mine.arm_again(Want::Data);
+    assert!(!mine.is_draining());
 }
 
 #[test]

@@ -1,0 +1,22 @@
+//! Threads and processes that share connections and wait for them in every way, from a seed: no byte is lost, and nothing waits for what is there.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::place::{self, Place, Sides};
+
+#[test]
+fn whoever_waits_is_woken() {
+    place::run(module_path!(), &["python3"], Sides::BOTH, &[Sides::BOTH], load);
+}
+
+/// The seed of the first round: of the environment, else one that nobody has tried yet. The program says it.
+fn seed() -> String {
+    let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
+    std::env::var("SIETCH_POSIX_SEED").unwrap_or_else(|_| fresh().to_string())
+}
+
+fn load(place: &Place) {
+    let script = place.write("torture.py", include_str!("scripts/torture.py"));
+    let said = place.ask("python3", &[&script, &seed(), place.size("30", "500")]);
+    assert!(said.contains("all right"), "{said}");
+}
