@@ -4,7 +4,7 @@
 //!    or what a socket is that it inherited. Who it is, the kernel says.
 //! 2. [`table`] knows who listens where and who is connected to whom: names, numbers and limits, sans-I/O.
 //! 3. A listener has a pair of sockets; the program's end is its placeholder. Whoever connects, over the kernel or over Sietch, arrives
-//!    there as one message with descriptors ([`listeners`]). Other ports of the host may lead there too ([`publish`]).
+//!    there as one message with descriptors ([`listeners`]), as many as the kernel would let wait ([`backlog`]). Other ports of the host may lead there too ([`publish`]).
 //! 4. A connection between two programs under Sietch is memory that the service makes and gives to exactly these two
 //!    ([`sietch_ring::stream::Memory`]), and a pair of sockets that sleep, wake and notice death. The service is then out of the path.
 //! 5. It keeps the memory's descriptors ([`registry`]), so that a program can have them again after `exec` or `SCM_RIGHTS`, until
@@ -16,6 +16,7 @@
 //! `docs/spec/sockets.md` is the reference.
 
 pub mod administration;
+mod backlog;
 mod closer;
 mod counters;
 mod ends;

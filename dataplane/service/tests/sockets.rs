@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sietch_protocol::socket_service::{
-    ArrivalKind, Descriptors, Incoming, Name, REJOIN, ReplyKind, RequestKind, receive_arrival,
+    ArrivalKind, Descriptors, Incoming, Name, REJOIN, Reply, ReplyKind, RequestKind, receive_arrival,
 };
 use sietch_ring::stream::End;
 
@@ -159,8 +159,8 @@ fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_or
         }
         made.push((reply, descriptors));
     }
-    // As in the kernel: one more than the backlog.
-    assert_eq!(made.len(), 101);
+    // The last two of the 101 places are in the kernel's queue.
+    assert_eq!(made.len(), 99);
     for (reply, _) in &made {
         let mut received = Descriptors::default();
         let Incoming::Arrived(arrival) =
@@ -171,6 +171,80 @@ fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_or
         assert_eq!(arrival.peer, reply.local);
     }
     assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+}
+
+/// How long a connection may take for which there is room: a SYN that the kernel drops meanwhile is sent again.
+const ROOM: std::time::Duration = std::time::Duration::from_secs(20);
+/// How long one for which there is no room is waited for. It comes in no time.
+const NO_ROOM: std::time::Duration = std::time::Duration::from_millis(300);
+
+#[test]
+fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
+    for (backlog, ours) in
+        [(1, true), (1, false), (2, true), (5, true), (5, false), (128, true), (128, false)]
+    {
+        let place = Place::new();
+        let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        rustix::net::listen(&kernel, backlog).expect("it listens already");
+        let address = kernel.local_addr().expect("bound");
+        let placeholder = place.listen_on(&kernel, backlog.cast_unsigned());
+        let mut expected = Vec::new();
+        let mut held = Vec::new();
+        while ours {
+            let (reply, descriptors) = connect(&place, address);
+            if reply.kind() == ReplyKind::NotOurs {
+                break;
+            }
+            expected.push(reply.local.address().expect("a name"));
+            held.push(descriptors);
+        }
+        // What a client has closed waits to be accepted all the same.
+        held.clear();
+        assert!(!ours || !expected.is_empty(), "{backlog}: some are ours");
+        let mut clients = Vec::new();
+        while expected.len() < backlog as usize + 1 {
+            let client = TcpStream::connect_timeout(&address, ROOM).expect("there is room");
+            expected.push(client.local_addr().expect("bound"));
+            clients.push(client);
+        }
+        assert!(TcpStream::connect_timeout(&address, NO_ROOM).is_err(), "{backlog} {ours}: one too many");
+        assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs, "{backlog} {ours}");
+        for expected in expected {
+            assert_eq!(arrival(&placeholder).0.peer.address(), Some(expected), "{backlog} {ours}");
+        }
+        // There is room again, for both.
+        TcpStream::connect_timeout(&address, ROOM).expect("there is room");
+        arrival(&placeholder);
+        assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected, "{backlog} {ours}");
+    }
+}
+
+#[test]
+fn what_one_process_of_a_listener_leaves_another_one_gets() {
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = kernel.local_addr().expect("bound");
+    let sleeper = place.listen_on(&kernel, 16);
+    let worker = place.listen_on(&kernel, 16);
+    // The sleeper has one of them, and the worker all others, of both kinds and in their order.
+    let mut ours = Vec::new();
+    for _ in 0..4 {
+        ours.push(connect(&place, address));
+    }
+    let kernels: Vec<_> =
+        (0..4).map(|_| TcpStream::connect_timeout(&address, ROOM).expect("there is room")).collect();
+    let name = |(reply, _): &(Reply, Descriptors)| reply.local.address().expect("a name");
+    let kernel_names = kernels.iter().map(|one| one.local_addr().expect("bound"));
+    let names: Vec<_> = ours.iter().map(name).chain(kernel_names).collect();
+    for expected in &names[1..] {
+        assert_eq!(arrival(&worker).0.peer.address(), Some(*expected), "all but the first");
+    }
+    // One that dies takes along what it was given, and leaves what waits for both.
+    let (_given, later) = (connect(&place, address), connect(&place, address));
+    drop(worker);
+    place.until(|shown| shown.listeners == 1);
+    assert_eq!(arrival(&sleeper).0.peer.address(), Some(names[0]));
+    assert_eq!(arrival(&sleeper).0.peer.address(), Some(name(&later)));
 }
 
 #[test]

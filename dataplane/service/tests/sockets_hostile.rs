@@ -256,7 +256,8 @@ fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!((kept.len(), kernels), (51, 10_000 - 51));
+    // The last two of the 51 places are in the kernel's queue.
+    assert_eq!((kept.len(), kernels), (49, 10_000 - 49));
     // What waits belongs to those who wait: when they have gone, what they left is still to be accepted, as in the kernel.
     assert_eq!(connect(&place, elsewhere).0.kind(), ReplyKind::Connected);
     arrival(&other);
@@ -294,7 +295,7 @@ fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
     place.shown();
     let before = descriptors();
     let (good, address) = listen(&place, "127.0.0.1:0", 16);
-    relisten(good.as_fd(), 2).expect("room");
+    relisten(good.as_fd(), 4).expect("room");
     let (bad, _) = listen(&place, "127.0.0.1:0", 16);
     let null = std::fs::File::open("/dev/null").expect("it is there");
     send_message(bad.as_fd(), &[7; 40], &[null.as_fd()], SendFlags::empty()).expect("room");

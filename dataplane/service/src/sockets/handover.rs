@@ -8,7 +8,6 @@
 //!
 //! Numbers stay what they were. Text, because both ends may be of different releases: an unknown piece or version is refused by name.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -289,7 +288,7 @@ impl Service {
                     let listener = Listener { application, namespace, name, only_ipv6, backlog, pid };
                     self.table.restore_listener(id, listener);
                     let leads_to = leads_to.map(|name| LeadsTo { vnic: None, name });
-                    let open = Open { pair, cookie, kernel, leads_to, waiting: VecDeque::new() };
+                    let open = Open::new(pair, cookie, kernel, leads_to);
                     self.open_listener(id, open)?;
                 }
                 Piece::WaitingStream { listener, id } => {

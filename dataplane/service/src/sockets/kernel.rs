@@ -7,7 +7,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use sietch_socket::kernel::{bound_interface, namespace as namespace_of, namespace_cookie};
+use sietch_socket::kernel::{accept_queue, bound_interface, namespace as namespace_of, namespace_cookie};
 
 /// A TCP socket of the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -115,6 +115,14 @@ pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
     sockopt::socket_acceptconn(&socket).unwrap_or(false)
         && local(&socket) == Some(name)
         && !is_of_interface(&socket, name)
+}
+
+/// Gives a listening socket another backlog; what the kernel makes of it.
+pub(super) fn set_backlog(listening: &OwnedFd, backlog: u32) -> u32 {
+    // What does not listen any more is found out elsewhere.
+    let _ = rustix::net::listen(listening, backlog.cast_signed());
+    let queue = accept_queue(listening).ok().flatten();
+    queue.map_or(backlog.min(super::limits::MOST_BACKLOG), |queue| queue.backlog)
 }
 
 /// Makes a socket return where it would wait. Its application can undo that.

@@ -2,9 +2,10 @@
 //!
 //! 1. A listener has the service's end of its pair and, in host addressing, the kernel's listening socket. Both are watched.
 //! 2. An arrival goes into the pair at once. If the pair is full it waits here; then the kernel's socket is not watched either, so that the kernel's own
-//!    backlog fills, and the pair is watched for room. Room means that three quarters of it are free, so that nobody is woken for each.
-//! 3. More than the backlog do not wait: who connects then is sent to the kernel, where it is treated as the kernel treats it.
-//! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and what waits is closed, which resets it.
+//!    backlog fills, and the pair is watched for room.
+//! 3. More than the backlog do not wait ([`super::backlog`]): who connects then is sent to the kernel, where it is treated as the kernel treats it.
+//! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and what waits is closed, which resets it, unless
+//!    another process has a listener of the same kernel's socket.
 //! 5. A message that is none costs the application this listener. So does a kernel's socket that does not listen
 //!    any more: its name may be somebody else's by now, so it is asked again before each connection.
 
@@ -19,13 +20,12 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
     Arrival, ArrivalKind, Descriptors, Name, Relisten, receive_all, send_message,
 };
-use sietch_socket::kernel::unreceived;
 use zerocopy::IntoBytes as _;
 
 use super::publish::LeadsTo;
 use super::run::{Service, Token};
 use super::table::{ConnectionId, ListenerId};
-use super::{administration, kernel, limits};
+use super::{administration, kernel, limits, registry};
 
 /// Whose descriptors are closed if that is not known: no user has this number.
 pub(super) const NOBODY: u32 = u32::MAX;
@@ -42,6 +42,12 @@ pub(super) struct Open {
     /// A port of the host that was published for another listener, whose pair this is.
     pub leads_to: Option<LeadsTo>,
     pub waiting: VecDeque<Waiting>,
+    /// The cookie of the kernel's socket: those who have the same are one listener to the kernel.
+    pub group: u64,
+    /// What is watched on the pair, and whether the kernel's socket is.
+    watched: (EventFlags, bool),
+    /// An arrival was not sent though there was room: nobody tells when that is over.
+    short: bool,
 }
 
 /// An arrival that the pair had no room for.
@@ -65,6 +71,13 @@ pub(super) enum Handed {
 }
 
 impl Open {
+    /// A listener that nobody has come to yet, and that is not watched.
+    pub fn new(pair: OwnedFd, cookie: u64, kernel: Option<OwnedFd>, leads_to: Option<LeadsTo>) -> Self {
+        let group = kernel.as_ref().and_then(|kernel| registry::cookie(kernel).ok()).unwrap_or(cookie);
+        let watched = (EventFlags::empty(), false);
+        Self { pair, cookie, kernel, leads_to, waiting: VecDeque::new(), group, watched, short: false }
+    }
+
     /// What is watched on a listener with room. What the program says over a pair is for the listener to which a published port leads.
     fn events(&self) -> EventFlags {
         if self.leads_to.is_some() { EventFlags::empty() } else { EventFlags::IN.union(EventFlags::RDHUP) }
@@ -72,14 +85,6 @@ impl Open {
 }
 
 impl Service {
-    /// Whether a connection would be beyond the backlog. As in the kernel, a backlog of n lets n + 1 wait.
-    pub(super) fn is_full(&self, id: ListenerId) -> bool {
-        let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else { return true };
-        let in_pair = unreceived(&open.pair).unwrap_or(0).div_ceil(self.message_size);
-        let waiting = u64::from(in_pair) + open.waiting.len() as u64;
-        waiting > u64::from(listener.backlog.min(limits::MOST_BACKLOG))
-    }
-
     /// The listener that a connection to `remote` goes to. Those that are found and do not listen any
     /// more are closed.
     pub(super) fn find_listening(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
@@ -99,21 +104,36 @@ impl Service {
         open.kernel.as_ref().is_some_and(|kernel| kernel::listens_at(kernel, listener.name))
     }
 
-    /// Gives a connection to a listener, or lets it wait there.
+    /// Gives a connection to a listener or to another one of its group, or lets it wait there.
     pub(super) fn hand_over(&mut self, id: ListenerId, what: Waiting) -> Handed {
-        let Some(open) = self.open.get(&id) else { return Handed::Gone };
-        let handed = if open.waiting.is_empty() { self.send(id, &what) } else { Handed::Full };
-        if handed == Handed::Full
-            && let Some(open) = self.open.get_mut(&id)
-        {
-            open.waiting.push_back(what);
-            self.watch(id);
+        let group = self.group(id);
+        let nobody_waits =
+            group.iter().all(|id| self.open.get(id).is_none_or(|open| open.waiting.is_empty()));
+        for &mate in group.iter().filter(|_| nobody_waits) {
+            match self.send(mate, &what) {
+                Handed::Over => {
+                    self.watch(id);
+                    return Handed::Over;
+                }
+                Handed::Full => {}
+                Handed::Gone => self.close_listener(mate),
+            }
         }
-        handed
+        // All of a group wait at one, so that they stay in order.
+        let first = group.into_iter().filter(|id| self.open.contains_key(id)).min();
+        let Some((first, open)) = first.and_then(|id| Some((id, self.open.get_mut(&id)?))) else {
+            return Handed::Gone;
+        };
+        open.waiting.push_back(what);
+        self.watch(first);
+        Handed::Full
     }
 
     fn send(&mut self, id: ListenerId, what: &Waiting) -> Handed {
         let Some(open) = self.open.get(&id) else { return Handed::Gone };
+        if !self.pair_has_room(id) {
+            return Handed::Full;
+        }
         let pair = open.pair.as_fd();
         let sent = match what {
             Waiting::Kernel(arrival, socket) => deliver(pair, arrival, &[socket.as_fd()]),
@@ -132,12 +152,25 @@ impl Service {
         };
         match sent {
             Ok(()) => Handed::Over,
+            Err(Errno::AGAIN) => Handed::Full,
             // Too many descriptors in flight, or no memory: as if it were full.
-            Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
+            Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
+                if let Some(open) = self.open.get_mut(&id) {
+                    open.short = true;
+                }
+                self.rest();
                 Handed::Full
             }
             Err(_) => Handed::Gone,
         }
+    }
+
+    /// Whether an arrival fits into a listener's pair. One of a group has one at a time: what lies in a pair no other
+    /// process can take.
+    fn pair_has_room(&self, id: ListenerId) -> bool {
+        let alone = self.table.of_same_name(id).nth(1).is_none() || self.group(id).len() == 1;
+        let most = if alone { limits::IN_PAIR } else { 1 };
+        self.open.get(&id).is_some_and(|open| self.in_pair(open) < most)
     }
 
     /// The pair has room, something to say, or has hung up.
@@ -153,24 +186,33 @@ impl Service {
         }
     }
 
-    /// Sends what waits.
+    /// What was short may be there again.
+    pub(super) fn try_again(&mut self, id: ListenerId) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.short = false;
+        }
+        self.drain(id);
+    }
+
+    /// Sends what waits at a listener or at others of its group, and takes more from the kernel.
     pub(super) fn drain(&mut self, id: ListenerId) {
-        loop {
-            let Some(first) = self.open.get_mut(&id).and_then(|open| open.waiting.pop_front()) else { break };
-            match self.send(id, &first) {
-                Handed::Over => {}
-                Handed::Full => {
-                    if let Some(open) = self.open.get_mut(&id) {
-                        open.waiting.push_front(first);
-                    }
-                    // Where the pair itself has room, something else was short: that nobody tells of.
-                    self.rest();
-                    break;
+        let group = self.group(id);
+        for &holder in &group {
+            while let Some(first) = self.open.get_mut(&holder).and_then(|open| open.waiting.pop_front()) {
+                let sent = self.send(id, &first);
+                if sent == Handed::Over {
+                    continue;
                 }
-                Handed::Gone => return self.close_listener(id),
+                if let Some(open) = self.open.get_mut(&holder) {
+                    open.waiting.push_front(first);
+                }
+                if sent == Handed::Gone {
+                    return self.close_listener(id);
+                }
+                return self.watch(id);
             }
         }
-        self.watch(id);
+        self.accept_from_kernel(id);
     }
 
     /// Closes the listeners at a port whose last holder is gone. The loop has not come to them yet, and somebody
@@ -207,7 +249,7 @@ impl Service {
                         self.counters.malformed += 1;
                         return false;
                     };
-                    self.table.set_backlog(id, message.backlog);
+                    self.relisten(id, message.backlog);
                 }
                 Ok(_) => {
                     self.counters.malformed += 1;
@@ -216,6 +258,10 @@ impl Service {
                 Err(Errno::AGAIN | Errno::INTR) => return true,
                 Err(_) => return false,
             }
+        }
+        // It is told of what is left only if it is watched anew.
+        if let Some(open) = self.open.get(&id) {
+            self.modify(&open.pair, Token::Pair(id), open.watched.0);
         }
         true
     }
@@ -229,8 +275,26 @@ impl Service {
         self.accept_from_kernel(id);
     }
 
-    fn accept_from_kernel(&mut self, id: ListenerId) {
-        for _ in 0..limits::PER_TURN {
+    /// Takes connections of the kernel's queue, as many as may wait here.
+    pub(super) fn accept_from_kernel(&mut self, id: ListenerId) {
+        let mut group = self.group(id);
+        group.sort_by_key(|&id| self.table.turn(id));
+        let queued = self.in_kernel(id);
+        let here = self.waiting_here(&group);
+        let backlog = self.table.listener(id).map_or(0, |listener| listener.backlog);
+        let room = super::backlog::most_here(backlog).saturating_sub(here);
+        let some = queued.min(room).min(limits::PER_TURN as u32);
+        // Before they leave room in the kernel's queue.
+        self.leave_to_kernel(id, here + some);
+        self.accept_some(id, &group, some);
+        self.watch(id);
+    }
+
+    fn accept_some(&mut self, id: ListenerId, group: &[ListenerId], some: u32) {
+        for turn in 0..some as usize {
+            // Each of the group in its turn, so that one that never accepts has one of them.
+            let next = group.iter().cycle().skip(turn).take(group.len());
+            let Some(&next) = next.into_iter().find(|&&id| self.pair_has_room(id)) else { return };
             let Some(open) = self.open.get(&id) else { return };
             let Some(listening) = open.kernel.as_ref().filter(|_| open.waiting.is_empty()) else { return };
             self.watchdog.begin(listening);
@@ -244,8 +308,11 @@ impl Service {
                         name(kernel::local(&socket)),
                         name(kernel::peer(&socket)),
                     );
-                    match self.hand_over(id, Waiting::Kernel(arrival, socket)) {
-                        Handed::Over | Handed::Full => self.counters.handed_over += 1,
+                    match self.hand_over(next, Waiting::Kernel(arrival, socket)) {
+                        Handed::Over | Handed::Full => {
+                            self.counters.handed_over += 1;
+                            self.table.had_turn(next);
+                        }
                         Handed::Gone => return self.close_listener(id),
                     }
                 }
@@ -266,7 +333,9 @@ impl Service {
                     | Errno::TIMEDOUT,
                 ) => {}
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.watch_kernel(id, false);
+                    if let Some(open) = self.open.get_mut(&id) {
+                        open.short = true;
+                    }
                     return self.is_short();
                 }
                 // It listens no more: somebody shut it down.
@@ -275,26 +344,41 @@ impl Service {
         }
     }
 
-    /// Watches what there is to watch on a listener now.
+    /// Watches what there is to watch now on a listener and on the others of its group, and leaves the kernel its part of
+    /// the backlog.
     pub(super) fn watch(&mut self, id: ListenerId) {
-        let Some(open) = self.open.get(&id) else { return };
-        let full = !open.waiting.is_empty();
-        let flags = if full { open.events() | EventFlags::OUT } else { open.events() };
-        self.modify(&open.pair, Token::Pair(id), flags);
-        self.watch_kernel(id, !full);
-    }
-
-    fn watch_kernel(&self, id: ListenerId, yes: bool) {
-        let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) else { return };
-        let flags = if yes { EventFlags::IN } else { EventFlags::empty() };
-        self.modify(kernel, Token::Kernel(id), flags);
+        let group = self.group(id);
+        let here = self.waiting_here(&group);
+        let backlog = self.table.listener(id).map_or(0, |listener| listener.backlog);
+        self.leave_to_kernel(id, here);
+        let room = here < super::backlog::most_here(backlog);
+        let waits = group.iter().any(|id| self.open.get(id).is_some_and(|open| !open.waiting.is_empty()));
+        for id in group {
+            let fits = self.pair_has_room(id);
+            let Some(open) = self.open.get_mut(&id) else { continue };
+            let accepts = room && fits && !waits && !open.short;
+            // Told once for each arrival that is taken, and not for as long as there is room.
+            let wakes = !open.short && (waits || !room || !fits || super::backlog::is_tight(backlog, here));
+            let once = EventFlags::OUT | EventFlags::ET;
+            let flags = if wakes { open.events() | once } else { open.events() };
+            let (before, accepted) = std::mem::replace(&mut open.watched, (flags, accepts));
+            let Some(open) = self.open.get(&id) else { continue };
+            if before != flags {
+                self.modify(&open.pair, Token::Pair(id), flags);
+            }
+            if let Some(kernel) = open.kernel.as_ref().filter(|_| accepted != accepts) {
+                let flags = if accepts { EventFlags::IN } else { EventFlags::empty() };
+                self.modify(kernel, Token::Kernel(id), flags);
+            }
+        }
     }
 
     /// Enters a listener's descriptors.
     ///
     /// # Errors
     /// Those of epoll.
-    pub(super) fn open_listener(&mut self, id: ListenerId, open: Open) -> Result<(), Errno> {
+    pub(super) fn open_listener(&mut self, id: ListenerId, mut open: Open) -> Result<(), Errno> {
+        open.watched = (open.events(), true);
         self.add(&open.pair, Token::Pair(id), open.events())?;
         if let Some(kernel) = &open.kernel {
             self.add(kernel, Token::Kernel(id), EventFlags::IN)?;
@@ -303,11 +387,13 @@ impl Service {
             self.registry.insert_listener(id, open.cookie);
         }
         self.open.insert(id, open);
+        self.watch(id);
         Ok(())
     }
 
-    /// Takes a listener out: its port is free, and what waits is reset.
+    /// Takes a listener out: its port is free, and what waits is reset, or goes to another one of its group.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
+        let mate = self.group(id).get(1).copied();
         let uid = self.table.close(id).map_or(NOBODY, |listener| listener.application.uid);
         let Some(open) = self.open.remove(&id) else { return };
         self.counters.closed += 1;
@@ -317,19 +403,9 @@ impl Service {
             // Published ports have this pair too: closing it here would not be its end.
             let _ = rustix::net::shutdown(&open.pair, Shutdown::Both);
         }
-        for waiting in open.waiting {
-            let socket = match waiting {
-                Waiting::Kernel(_, socket) => socket,
-                Waiting::Stream(connection, placeholder) => {
-                    self.forget(connection);
-                    if let Some(entry) = self.registry.remove(connection) {
-                        // Whoever connected sees a reset, not an end. A page that cannot be written says less.
-                        let _ = administration::cut(&entry.memory);
-                    }
-                    placeholder
-                }
-            };
-            self.closer.close(uid, socket);
+        match mate.and_then(|mate| self.open.get_mut(&mate)) {
+            Some(mate) => mate.waiting.extend(open.waiting),
+            None => open.waiting.into_iter().for_each(|waiting| self.reset_waiting(uid, waiting)),
         }
         // What the program has said and nobody has read.
         self.closer.close(uid, open.pair);
@@ -338,6 +414,29 @@ impl Service {
             self.remove(&kernel);
             self.freed.push((uid, kernel));
         }
+        if let Some(mate) = mate {
+            self.watch(mate);
+            // It has room, perhaps: then it is told so, and takes what waits.
+            if let Some(open) = self.open.get(&mate) {
+                self.modify(&open.pair, Token::Pair(mate), open.watched.0);
+            }
+        }
+    }
+
+    /// Closes a connection that nobody will accept.
+    fn reset_waiting(&mut self, uid: u32, waiting: Waiting) {
+        let socket = match waiting {
+            Waiting::Kernel(_, socket) => socket,
+            Waiting::Stream(connection, placeholder) => {
+                self.forget(connection);
+                if let Some(entry) = self.registry.remove(connection) {
+                    // Whoever connected sees a reset, not an end. A page that cannot be written says less.
+                    let _ = administration::cut(&entry.memory);
+                }
+                placeholder
+            }
+        };
+        self.closer.close(uid, socket);
     }
 }
 

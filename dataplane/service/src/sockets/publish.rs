@@ -7,13 +7,12 @@
 //! 3. The program speaks to the other listener alone. Here it is seen that the pair hangs up, and the port is free at once.
 //! 4. For a VNIC the pair is made here and goes to the VNIC with the request. If that refuses, the pair hangs up as well.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Action, Descriptors, Request};
 
-use super::kernel::Tcp;
+use super::kernel::{self, Tcp};
 use super::listeners::Open;
 use super::requests::Caller;
 use super::run::Service;
@@ -91,13 +90,7 @@ impl Service {
                         return Err(Errno::NOBUFS);
                     }
                 };
-                let open = Open {
-                    pair,
-                    cookie: 0,
-                    kernel: Some(socket),
-                    leads_to: Some(leads_to.clone()),
-                    waiting: VecDeque::new(),
-                };
+                let open = Open::new(pair, 0, Some(socket), Some(leads_to.clone()));
                 self.open_listener(id, open).map(|()| id).map_err(|_| {
                     self.table.close(id);
                     Errno::NOBUFS
@@ -133,7 +126,7 @@ impl Service {
             namespace: tcp.namespace,
             name: tcp.name,
             only_ipv6: tcp.only_ipv6,
-            backlog: request.backlog,
+            backlog: kernel::set_backlog(socket, request.backlog),
             pid: caller.pid,
         };
         self.table.listen(listener).map_err(|_| {
@@ -161,7 +154,7 @@ impl Service {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
-        let (pair, placeholder) = match self.pair() {
+        let (pair, placeholder) = match self.pair(request.backlog) {
             Ok(made) => made,
             Err(error) => {
                 sockets.into_iter().for_each(|socket| self.closer.close(caller.uid, socket));

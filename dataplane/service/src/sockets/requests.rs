@@ -9,7 +9,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{
     Action, Descriptors, MOST_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
 };
@@ -149,9 +149,9 @@ impl Service {
                         let leads_to = LeadsTo { vnic: None, name: name.to_string() };
                         self.publish(caller, request, &pair, &leads_to, published)?;
                     }
-                    let waiting = std::collections::VecDeque::new();
-                    let open = Open { pair, cookie, kernel: Some(held), leads_to: None, waiting };
-                    self.open_listener(id, open)
+                    self.open_listener(id, Open::new(pair, cookie, Some(held), None))?;
+                    self.relisten(id, request.backlog);
+                    Ok(())
                 });
                 match opened {
                     Ok(()) => {
@@ -204,7 +204,7 @@ impl Service {
             self.counters.limited += 1;
             return Err(Box::new(Answer::not_ours()));
         }
-        let (pair, placeholder) = self.pair().map_err(|_| Box::new(Answer::not_ours()))?;
+        let (pair, placeholder) = self.pair(request.backlog).map_err(|_| Box::new(Answer::not_ours()))?;
         let listener = Listener {
             application,
             namespace: tcp.namespace,
@@ -235,12 +235,10 @@ impl Service {
     }
 
     /// A listener's pair: the service's end and the placeholder.
-    pub(super) fn pair(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
+    pub(super) fn pair(&self, backlog: u32) -> Result<(OwnedFd, OwnedFd), Errno> {
         let (pair, placeholder) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // The kernel doubles it: then a quarter of it is what it calls writable.
-        let bytes = self.message_size as usize * super::limits::IN_PAIR as usize / 2;
-        sockopt::set_socket_send_buffer_size(&pair, bytes)?;
+        super::backlog::size_pair(&pair, self.message_size, backlog)?;
         Ok((pair, placeholder))
     }
 
@@ -268,7 +266,7 @@ impl Service {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
-        if self.is_full(listener)
+        if !self.has_room(listener)
             || !self.has_descriptors(application.uid, super::limits::DESCRIPTORS_PER_CONNECTION)
         {
             self.counters.limited += 1;

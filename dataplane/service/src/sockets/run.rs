@@ -708,7 +708,7 @@ impl Service {
             self.resting = None;
             self.modify(&self.server, Token::Server, EventFlags::IN);
             let all: Vec<ListenerId> = self.open.keys().copied().collect();
-            all.into_iter().for_each(|id| self.drain(id));
+            all.into_iter().for_each(|id| self.try_again(id));
         }
     }
 

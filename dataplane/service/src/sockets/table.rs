@@ -14,7 +14,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::limits;
 
@@ -105,8 +105,35 @@ impl Holding {
     }
 }
 
-/// The names of a connection in one form: IPv4-mapped addresses as IPv4.
-type Pair = (u64, (IpAddr, u16), (IpAddr, u16));
+/// A name in one form: IPv4-mapped addresses as IPv4; a scope where the address means nothing without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    ip: IpAddr,
+    scope: u32,
+    port: u16,
+}
+
+impl Place {
+    fn of(name: SocketAddr) -> Self {
+        let ip = name.ip().to_canonical();
+        let scope = match (name, ip) {
+            (SocketAddr::V6(name), IpAddr::V6(ip)) if ip.is_unicast_link_local() => name.scope_id(),
+            _ => 0,
+        };
+        Self { ip, scope, port: name.port() }
+    }
+
+    /// As a socket of the family shows it.
+    fn shown(self, six: bool) -> SocketAddr {
+        match mapped(six, self.ip) {
+            IpAddr::V6(ip) => SocketAddrV6::new(ip, self.port, 0, self.scope).into(),
+            ip => SocketAddr::new(ip, self.port),
+        }
+    }
+}
+
+/// The names of a connection.
+type Pair = (u64, Place, Place);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -154,9 +181,9 @@ impl Table {
 
     /// The listener that a connection to `remote` goes to; among several with one name the next.
     pub fn find(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
-        let (namespace, ip) = (namespace, remote.ip().to_canonical());
+        let to = Place::of(remote);
         let fits = self.ports.get_mut(&(namespace, remote.port()))?;
-        let score = |id: &ListenerId| self.listeners.get(id).and_then(|listener| score(listener, ip));
+        let score = |id: &ListenerId| self.listeners.get(id).and_then(|listener| score(listener, to));
         let (at, _) = fits
             .iter()
             .enumerate()
@@ -185,26 +212,28 @@ impl Table {
         self.may_connect(client)?;
         let Some(target) = self.listeners.get(&listener) else { return Err(Full::Ports) };
         let (namespace, server, listening) = (target.namespace, target.application, target.name);
-        let to = (remote.ip().to_canonical(), remote.port());
-        let ip = match local.map(|local| local.ip().to_canonical()) {
-            Some(ip) if !ip.is_unspecified() => ip,
-            _ => source(to.0),
+        let to = Place::of(remote);
+        let from = match local.map(Place::of) {
+            Some(from) if !from.ip.is_unspecified() => from,
+            from => Place { ip: source(to.ip), scope: to.scope, port: from.map_or(0, |from| from.port) },
         };
-        if ip.is_ipv4() != to.0.is_ipv4() {
+        if from.ip.is_ipv4() != to.ip.is_ipv4()
+            || (from.scope != to.scope && from.scope != 0 && to.scope != 0)
+        {
             return Err(Full::Ports);
         }
-        let port = match local.map(|local| local.port()) {
-            Some(port) if port != 0 => port,
-            _ => self.ephemeral(namespace, ip, to).ok_or(Full::Ports)?,
+        let port = match from.port {
+            0 => self.ephemeral(namespace, from, to).ok_or(Full::Ports)?,
+            port => port,
         };
-        let pair = (namespace, (ip, port), to);
+        let from = Place { port, ..from };
+        let pair = (namespace, from, to);
         if self.pairs.contains_key(&pair) {
             return Err(Full::Taken);
         }
-        let own = |six: bool, (ip, port): (IpAddr, u16)| SocketAddr::new(mapped(six, ip), port);
         let (six, listens_six) = (remote.is_ipv6(), listening.is_ipv6());
-        let names = Names { local: own(six, (ip, port)), peer: remote };
-        let accepted = Names { local: own(listens_six, to), peer: own(listens_six, (ip, port)) };
+        let names = Names { local: from.shown(six), peer: to.shown(six) };
+        let accepted = Names { local: to.shown(listens_six), peer: from.shown(listens_six) };
         let id = self.next();
         self.more(client, |holding| holding.connections += 1);
         self.more(server, |holding| holding.accepted += 1);
@@ -266,6 +295,34 @@ impl Table {
         if let Some(listener) = self.listeners.get_mut(&id) {
             listener.backlog = backlog;
         }
+    }
+
+    /// A listener has had its turn: the others of its name come before it next time.
+    pub fn had_turn(&mut self, id: ListenerId) {
+        let Some(listener) = self.listeners.get(&id) else { return };
+        if let Some(ids) = self.ports.get_mut(&(listener.namespace, listener.name.port()))
+            && let Some(at) = ids.iter().position(|&other| other == id)
+        {
+            ids.remove(at);
+            ids.push(id);
+        }
+    }
+
+    /// How many at a listener's port come before it.
+    pub fn turn(&self, id: ListenerId) -> Option<usize> {
+        let listener = self.listeners.get(&id)?;
+        self.ports.get(&(listener.namespace, listener.name.port()))?.iter().position(|&other| other == id)
+    }
+
+    /// Listeners with the same name as this one, itself among them.
+    pub fn of_same_name(&self, id: ListenerId) -> impl Iterator<Item = ListenerId> {
+        let own = self.listeners.get(&id);
+        let mates = own.and_then(|own| self.ports.get(&(own.namespace, own.name.port())));
+        mates
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(move |other| self.listeners.get(other).map(|other| other.name) == own.map(|own| own.name))
     }
 
     /// A listener.
@@ -349,10 +406,11 @@ impl Table {
     }
 
     /// A port that makes a pair of names that nobody has.
-    fn ephemeral(&mut self, namespace: u64, ip: IpAddr, to: (IpAddr, u16)) -> Option<u16> {
-        let free = |port: &u16| {
+    fn ephemeral(&mut self, namespace: u64, from: Place, to: Place) -> Option<u16> {
+        let free = |&port: &u16| {
+            let from = Place { port, ..from };
             // A connection from a name to itself is TCP's simultaneous open, which nobody asked for here.
-            (ip, *port) != to && !self.pairs.contains_key(&(namespace, (ip, *port), to))
+            from != to && !self.pairs.contains_key(&(namespace, from, to))
         };
         let own = ring(self.cursors[0], limits::FIRST_EPHEMERAL, u16::MAX);
         let kernels = ring(self.cursors[1], limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
@@ -364,8 +422,7 @@ impl Table {
 
 /// What makes a connection different from all others.
 fn pair(connection: &Connection) -> Pair {
-    let form = |name: SocketAddr| (name.ip().to_canonical(), name.port());
-    (connection.namespace, form(connection.names.local), form(connection.names.peer))
+    (connection.namespace, Place::of(connection.names.local), Place::of(connection.names.peer))
 }
 
 /// All ports from `first` to `last`, beginning with `start` where it is one of them.
@@ -375,12 +432,13 @@ fn ring(start: u16, first: u16, last: u16) -> impl Iterator<Item = u16> + Clone 
 }
 
 /// How well a listener fits a destination, if it does.
-fn score(listener: &Listener, ip: IpAddr) -> Option<u8> {
+fn score(listener: &Listener, to: Place) -> Option<u8> {
     let own = listener.name.ip();
-    if own.to_canonical() == ip && !own.is_unspecified() {
+    let place = Place::of(listener.name);
+    if (place.ip, place.scope) == (to.ip, to.scope) && !own.is_unspecified() {
         return Some(3);
     }
-    match (own, ip) {
+    match (own, to.ip) {
         (IpAddr::V4(own), IpAddr::V4(_)) if own.is_unspecified() => Some(2),
         (IpAddr::V6(own), IpAddr::V6(_)) if own.is_unspecified() => Some(2),
         (IpAddr::V6(own), IpAddr::V4(_)) if own.is_unspecified() && !listener.only_ipv6 => Some(1),

@@ -55,6 +55,28 @@ fn an_ipv6_wildcard_takes_ipv4_unless_it_says_otherwise() {
 }
 
 #[test]
+fn one_link_local_address_on_two_interfaces_is_two() {
+    let mut table = Table::default();
+    let scoped = |scope, port| SocketAddrV6::new("fe80::1".parse().unwrap(), port, 0, scope).into();
+    let any = table.listen(listener(1, "[::]:80")).unwrap();
+    let second = table.listen(Listener { name: scoped(2, 80), ..listener(1, "[::]:80") }).unwrap();
+    assert_eq!(table.find(1, scoped(2, 80)), Some(second));
+    assert_eq!(table.find(1, scoped(3, 80)), Some(any));
+    let from = Some(address("[::]:5000"));
+    for (scope, listener) in [(2, second), (3, any)] {
+        let id = table.connect(application(2), listener, from, scoped(scope, 80)).unwrap();
+        let Connection { names, accepted, .. } = table.connection(id).unwrap().clone();
+        assert_eq!(names, Names { local: scoped(scope, 5000), peer: scoped(scope, 80) });
+        assert_eq!(accepted, Names { local: names.peer, peer: names.local });
+        let again = table.connect(application(2), listener, from, scoped(scope, 80));
+        assert_eq!(again, Err(Full::Taken));
+    }
+    // What is bound on one interface does not reach another.
+    let other = table.connect(application(2), any, Some(scoped(2, 5001)), scoped(3, 80));
+    assert_eq!(other, Err(Full::Ports));
+}
+
+#[test]
 fn listeners_of_one_name_take_turns() {
     let mut table = Table::default();
     let ids = [1, 2, 3].map(|number| table.listen(listener(number, "127.0.0.1:80")).unwrap());
@@ -124,7 +146,7 @@ fn act() -> impl Strategy<Value = Act> {
 fn best(listeners: &[(ListenerId, Listener)], namespace: u64, to: SocketAddr) -> Option<u8> {
     let fits = |listener: &Listener| listener.namespace == namespace && listener.name.port() == to.port();
     let found = listeners.iter().filter(|(_, listener)| fits(listener));
-    found.filter_map(|(_, listener)| score(listener, to.ip().to_canonical())).max()
+    found.filter_map(|(_, listener)| score(listener, Place::of(to))).max()
 }
 
 proptest! {
@@ -149,7 +171,7 @@ proptest! {
                     let to = address(TARGETS[target]);
                     let found = table.find(namespace, to);
                     let best = best(&listeners, namespace, to);
-                    let found_score = found.and_then(|id| score(table.listener(id).unwrap(), to.ip().to_canonical()));
+                    let found_score = found.and_then(|id| score(table.listener(id).unwrap(), Place::of(to)));
                     prop_assert_eq!(found_score, best);
                     let Some(id) = found else { continue };
                     let local = (port != 0).then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
