@@ -1,7 +1,8 @@
 //! Descriptors that came from elsewhere: over exec, or in a message.
 //!
 //! 1. A placeholder is a Unix socket without a name whose other end has none either. Whoever has one may ask the service what it is; to have it is
-//!    all the right that it takes. Other descriptors need nothing: a kernel's TCP socket stays the kernel's.
+//!    all the right that it takes. A TCP socket of the kernel that was bound at most is one that may listen or connect still, and is
+//!    treated as one that this program made; one that listens or is connected stays the kernel's.
 //! 2. The constructor looks at everything in `/proc/self/fd`, read with system calls into the stack. After an exec two descriptors of one socket become two
 //!    descriptions; what they have in common is in the end's private page.
 //! 3. Streams at 0, 1 and 2 are read by the C library's `stdin` and so on without a call that could be interposed: those are replaced
@@ -16,7 +17,7 @@ use libc::msghdr;
 use crate::context;
 use crate::renewal;
 use crate::service::{self, Adopted};
-use crate::socket::set_listener_name;
+use crate::socket::{self, set_listener_name};
 use crate::stdio;
 use crate::sys::{self, address, address_mut, signed};
 use crate::table::{self, Kind};
@@ -44,6 +45,23 @@ fn nameless(fd: c_int, call: libc::c_long) -> bool {
     unsafe { sys::ask(call, [signed(fd), to, size, 0, 0, 0]) }.is_ok() && length == 2
 }
 
+/// Takes a TCP socket of the kernel into the table if it neither listens nor is connected, nor about to be.
+fn adopt_unused(fd: c_int) {
+    /// `TCP_CLOSE` of `struct tcp_info`.
+    const CLOSED: u8 = 7;
+    let option = |level, name| sys::socket_option(fd, level, name);
+    let is = |name, value| option(libc::SOL_SOCKET, name) == Ok(value);
+    let Ok(domain @ (libc::AF_INET | libc::AF_INET6)) = option(libc::SOL_SOCKET, libc::SO_DOMAIN) else {
+        return;
+    };
+    let tcp = is(libc::SO_TYPE, libc::SOCK_STREAM) && is(libc::SO_PROTOCOL, libc::IPPROTO_TCP);
+    // The first of its bytes is the state.
+    let state = option(libc::IPPROTO_TCP, libc::TCP_INFO).map(|word| word.to_ne_bytes()[0]);
+    if tcp && is(libc::SO_ACCEPTCONN, 0) && state == Ok(CLOSED) {
+        socket::remember_inherited(fd, domain);
+    }
+}
+
 /// Asks about a descriptor, and takes it into the table if it is ours.
 pub fn adopt(fd: c_int) -> bool {
     if table::is_ours(fd) {
@@ -51,6 +69,7 @@ pub fn adopt(fd: c_int) -> bool {
     }
     let Some(context) = context::get() else { return false };
     if !may_be_ours(fd) {
+        adopt_unused(fd);
         return false;
     }
     let held = match service::adopt(context, fd) {

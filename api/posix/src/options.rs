@@ -693,15 +693,32 @@ fn information(held: &Held) -> [u8; 104] {
 pub fn remember(kernel: c_int, held: &Held) {
     let set = held.facts.set.load(Relaxed);
     for (place, known) in KNOWN.iter().enumerate().filter(|(place, _)| set >> place & 1 != 0) {
-        let encoded = match known.shape {
-            Shape::Time | Shape::Linger => wide(kernel, known),
-            Shape::Word => kernel_word(kernel, known),
-            _ => sys::socket_option(kernel, known.level, known.name)
-                .ok()
-                .map(|value| u64::from(value.cast_unsigned())),
-        };
-        if let Some(encoded) = encoded {
+        if let Some(encoded) = of_kernel(kernel, known) {
             held.facts.options[place].store(SET | encoded & !SET, Relaxed);
+        }
+    }
+}
+
+/// Notes what the program that made a socket has set on it: what is different on a fresh one.
+pub fn inherit(fd: c_int, held: &Held) {
+    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let Ok(fresh) = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) else { return };
+    for (place, known) in KNOWN.iter().enumerate() {
+        if of_kernel(fd, known) != of_kernel(fresh as c_int, known) {
+            held.facts.set.fetch_or(1 << place, Relaxed);
+        }
+    }
+    let _ = sys::close(fresh as c_int);
+}
+
+/// An option of a kernel's socket, encoded.
+fn of_kernel(kernel: c_int, known: &Known) -> Option<u64> {
+    match known.shape {
+        Shape::Time | Shape::Linger => wide(kernel, known),
+        Shape::Word => kernel_word(kernel, known),
+        _ => {
+            let value = sys::socket_option(kernel, known.level, known.name).ok();
+            value.map(|value| u64::from(value.cast_unsigned()))
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::socket::{
     hand_over, kernel_nonblocking, listener_name, publish_on_host, put_in_place, replace, replaced,
     set_nonblocking,
 };
-use crate::sys::{self, Errno, Outcome};
+use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{confined, options, service};
 
@@ -171,6 +171,9 @@ fn listening(held: &Held) -> Option<c_int> {
 /// Gives a listening socket to the service, or lets the listener fall to the kernel. `kernel` stays open.
 fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     let backlog = held.facts.backlog.load(Relaxed);
+    // A service leaves the kernel a part of it, which is all there is until another one is back.
+    // SAFETY: touches no memory.
+    let _ = unsafe { sys::ask(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) };
     let published = published(context, kernel, held);
     match service::listen(context, Some(kernel), listener_name(held), backlog, 0, &published) {
         Ok(placeholder) => {

@@ -45,6 +45,15 @@ fn remember(fd: c_int, domain: c_int) {
     }
 }
 
+/// The same with a socket that another program made, and may have bound.
+pub fn remember_inherited(fd: c_int, domain: c_int) {
+    remember(fd, domain);
+    if let Some(held) = table::find(fd) {
+        options::inherit(fd, &held);
+        note_name(fd, &held);
+    }
+}
+
 /// The kernel gave out a number that the table thinks is ours: it was closed in a way that we did not see.
 pub fn forget_stale(fd: c_int) {
     if table::is_ours(fd) {
