@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod brief;
+mod compared;
 mod dovecot;
 mod hostile;
 mod iperf;

@@ -27,7 +27,7 @@ fn publish(place: &Place, published: &[&str]) -> (Reply, Option<OwnedFd>, Vec<So
     let others: Vec<_> = published.iter().map(|address| bound(address)).collect();
     let names = std::iter::once(name).chain(others.iter().map(|(_, name)| *name)).collect();
     let mut asked = request(RequestKind::Listen);
-    asked.backlog = 8;
+    asked.backlog = 200;
     let sent: Vec<_> =
         std::iter::once(&own).chain(others.iter().map(|(other, _)| other)).map(|fd| fd.as_fd()).collect();
     let (reply, mut received) = place.call(&asked, &sent).expect("an answer");

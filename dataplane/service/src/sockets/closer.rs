@@ -42,6 +42,14 @@ struct Job {
     then: Option<Outgoing>,
 }
 
+impl Outgoing {
+    fn send(self) {
+        let sent: Vec<_> = self.descriptors.iter().map(|sent| sent.as_fd()).collect();
+        // An answer that nobody takes is lost.
+        let _ = send_message(self.socket.as_fd(), self.reply.as_bytes(), &sent, SendFlags::DONTWAIT);
+    }
+}
+
 impl Job {
     /// How many descriptors it holds.
     fn size(&self) -> usize {
@@ -50,10 +58,8 @@ impl Job {
 
     fn run(self) {
         drop(self.close);
-        if let Some(Outgoing { socket, reply, descriptors }) = self.then {
-            let sent: Vec<_> = descriptors.iter().map(|sent| sent.as_fd()).collect();
-            // An answer that nobody takes is lost.
-            let _ = send_message(socket.as_fd(), reply.as_bytes(), &sent, SendFlags::DONTWAIT);
+        if let Some(answer) = self.then {
+            answer.send();
         }
     }
 }
@@ -169,9 +175,16 @@ impl Closer {
         queue.threads += 1;
         let own = self.clone();
         if std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(move || own.work()).is_err() {
-            // One that is there, or the next one, finds it waiting.
+            // One that is there, or the next one, finds it waiting. The answer does not wait for that.
             queue.threads -= 1;
+            let first = queue.threads == 0;
+            let job = queue.users.get_mut(&uid).and_then(|user| user.waiting.back_mut());
+            let answer = job.and_then(|job| job.then.take_if(|_| first));
+            drop(queue);
             self.0.work.notify_one();
+            if let Some(answer) = answer {
+                answer.send();
+            }
         }
     }
 

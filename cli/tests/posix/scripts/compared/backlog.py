@@ -1,0 +1,38 @@
+# How many connections a listener takes that nobody accepts.
+import select, socket
+
+def fill(backlog, close):
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(backlog)
+    kept = []
+    while True:
+        client = socket.socket()
+        client.setblocking(False)
+        client.connect_ex(listener.getsockname())
+        # One that fits is there at once. The first that does not may take as long as it likes.
+        if not select.select([], [client], [], 0.5)[1]:
+            client.close()
+            break
+        if close:
+            client.close()
+        else:
+            kept.append(client)
+        kept.append(None)
+    taken = sum(1 for one in kept if one is None)
+    for _ in range(taken):
+        connection, _ = listener.accept()
+        if close:
+            assert connection.recv(1) == b""
+        connection.close()
+    listener.setblocking(False)
+    try:
+        listener.accept()
+        more = True
+    except BlockingIOError:
+        more = False
+    print("backlog", backlog, "closed" if close else "open", taken, more)
+
+for backlog in (1, 5, 64, 128):
+    for close in (False, True):
+        fill(backlog, close)
