@@ -140,6 +140,7 @@ impl Core {
                             connection.detached(grant)?;
                         }
                         Event::Reshaped(grant) => connection.reshaped(grant)?,
+                        Event::Broken { volume, cause } => panic!("{volume}: {cause}"),
                     }
                 }
                 std::thread::sleep(Duration::from_millis(1));
