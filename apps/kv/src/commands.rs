@@ -28,6 +28,7 @@ use crate::client::{Client, TimeoutReply};
 use crate::keyspace::{Data, Random};
 use crate::resp::Reply;
 use crate::shard::Peers;
+use crate::value;
 
 pub mod collection;
 pub mod connection;
@@ -287,12 +288,25 @@ const FAMILIES: &[&[Command]] = &[
     transaction::COMMANDS,
 ];
 
-/// Whether a command's effects hold values that are stored already under the keys that it names.
-fn writes_what_is_stored(name: &str) -> bool {
-    matches!(name, "rename" | "renamenx" | "copy" | "move" | "bitop" | "sort" | "zrangestore")
-        || name.ends_with("unionstore")
-        || name.ends_with("interstore")
-        || name.ends_with("diffstore")
+/// Whether what a command brings may stay in the data set.
+fn grows(command: &Command) -> bool {
+    let shrinks = matches!(
+        command.name,
+        "del" | "unlink" | "getdel" | "persist" | "srem" | "hdel" | "lrem" | "ltrim" | "spop" | "flushall" | "flushdb" | "swapdb"
+    );
+    let takes = command.name.contains("pop") && !command.name.ends_with("push");
+    command.flags.has(flag::WRITE) && !shrinks && !takes && !command.name.starts_with("zrem")
+}
+
+/// Bytes by which a command makes the data set grow at most by what it brings: as if each argument were a key, or an element, of its own.
+pub fn brought(data: &Data<'_>, command: &Command, arguments: &[&[u8]]) -> usize {
+    let given: usize =
+        arguments[1..].iter().map(|argument| value::argument(argument.len()) + value::EFFECT_HEAD).sum();
+    // What a string is set to takes the place of what it was.
+    match command.name {
+        "set" | "getset" | "setex" | "psetex" => given.saturating_sub(data.dumped(arguments[1])),
+        _ => given,
+    }
 }
 
 /// What a handler sees of the shard while it runs.

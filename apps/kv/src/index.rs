@@ -371,7 +371,8 @@ impl<T: Keyed> Index<T> {
     fn shrink(&mut self, number: usize) {
         let seed = self.seed;
         let table = &mut self.segments[number].table;
-        if table.capacity() > 8 && table.capacity() > 8 * table.len() {
+        // Its capacity does not count what removed elements leave behind.
+        if table.num_buckets() > 8 && table.num_buckets() > 8 * table.len() {
             self.table_bytes -= table.allocation_size();
             table.shrink_to(2 * table.len(), |other| in_table(hash_bytes(seed, other.key())));
             self.table_bytes += table.allocation_size();

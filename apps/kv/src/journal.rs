@@ -16,6 +16,10 @@
 pub const EFFECTS: u8 = 1;
 /// First byte of a record of a snapshot.
 pub const SNAPSHOT: u8 = 2;
+/// First byte of a record of a snapshot that is a part of one that would be too large, and is continued by the next.
+pub const PART: u8 = 4;
+/// First byte of the last part.
+pub const LAST_PART: u8 = 5;
 
 /// Most arguments that are written in one effect: a limit of older readers, and of the memory that decoding one takes. Even, so that
 /// pairs of arguments stay together. [`Reader`] takes as many as there are.

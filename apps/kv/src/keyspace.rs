@@ -71,6 +71,23 @@ impl Random {
     }
 }
 
+/// What entries take.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Weight {
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Bytes in a snapshot, at most.
+    pub dumped: usize,
+}
+
+impl Weight {
+    /// Counts one entry instead of another.
+    fn exchange(&mut self, old: Self, new: Self) {
+        self.memory = self.memory - old.memory + new.memory;
+        self.dumped = self.dumped - old.dumped + new.dumped;
+    }
+}
+
 /// A key and what belongs to it.
 pub struct Entry {
     key: Key,
@@ -78,7 +95,7 @@ pub struct Entry {
     pub value: Value,
     /// Unix time in milliseconds, or [`NEVER`].
     expire_at: u64,
-    charged: usize,
+    charged: Weight,
     ticket: u32,
     /// See `eviction.rs`.
     access: u32,
@@ -96,22 +113,31 @@ impl Entry {
         self.expire_at
     }
 
-    /// Bytes it is charged with.
+    /// Bytes of memory it is charged with.
     pub fn charged(&self) -> usize {
-        self.charged
+        self.charged.memory
+    }
+
+    /// Bytes that it takes in a snapshot, at most.
+    pub fn dumped(&self) -> usize {
+        self.charged.dumped
     }
 
     /// Counts its bytes again, in its database and in all.
-    fn reweigh(&mut self, database: &mut usize, all: &mut usize) {
+    fn reweigh(&mut self, database: &mut Weight, all: &mut Weight) {
         let charged = self.weigh();
-        *database = *database - self.charged + charged;
-        *all = *all - self.charged + charged;
+        database.exchange(self.charged, charged);
+        all.exchange(self.charged, charged);
         self.charged = charged;
     }
 
-    fn weigh(&self) -> usize {
+    fn weigh(&self) -> Weight {
+        // An expiry is one effect more, with 13 digits.
         let expiry = if self.expire_at == NEVER { 0 } else { EXPIRY_OVERHEAD + self.key.len() };
-        ENTRY_OVERHEAD + self.key.memory() + self.value.memory() + expiry
+        Weight {
+            memory: ENTRY_OVERHEAD + self.key.memory() + self.value.memory() + expiry,
+            dumped: self.value.dumped(self.key.len()) + expiry,
+        }
     }
 }
 
@@ -119,8 +145,8 @@ impl Entry {
 pub struct Database {
     index: Index<Entry>,
     expires: Expires,
-    /// Bytes of its entries.
-    bytes: usize,
+    /// What its entries take.
+    weight: Weight,
 }
 
 /// Keys by (deadline, ticket).
@@ -128,7 +154,7 @@ type Expires = BTreeMap<(u64, u32), Box<[u8]>>;
 
 impl Database {
     fn new(seed: u64) -> Self {
-        Self { index: Index::new(seed), expires: Expires::new(), bytes: 0 }
+        Self { index: Index::new(seed), expires: Expires::new(), weight: Weight::default() }
     }
 
     /// Its entries.
@@ -138,7 +164,7 @@ impl Database {
 
     /// Bytes of an entry on the average.
     pub fn average(&self) -> usize {
-        self.bytes / self.index.len().max(1)
+        self.weight.memory / self.index.len().max(1)
     }
 
     /// Keys with an expiry.
@@ -173,8 +199,10 @@ pub struct Store {
     pub replaying: bool,
     /// Whether a value is being built that is recorded as a whole when it is there: nothing is recorded meanwhile.
     pub building: bool,
-    /// Bytes of all entries.
-    pub data_bytes: usize,
+    /// What all entries take.
+    pub weight: Weight,
+    /// Bytes that all entries may take in a snapshot: what the log's area has room for.
+    pub most_dumped: u64,
     /// Bytes of the clients' buffers.
     pub client_bytes: usize,
     /// What is known of the log.
@@ -215,7 +243,8 @@ impl Store {
             journal: Journal::default(),
             replaying: false,
             building: false,
-            data_bytes: 0,
+            weight: Weight::default(),
+            most_dumped: u64::MAX,
             client_bytes: 0,
             persistence: Persistence::default(),
             compaction_requested: false,
@@ -244,7 +273,7 @@ impl Store {
 
     /// Bytes in use, as `maxmemory` counts them.
     pub fn used_memory(&self) -> u64 {
-        (self.data_bytes + self.client_bytes) as u64
+        (self.weight.memory + self.client_bytes) as u64
     }
 
     /// Notes that a key was changed.
@@ -295,7 +324,7 @@ impl Store {
 
     fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
         let ticket = self.ticket.wrapping_add(1);
-        let Database { index, expires, bytes } = &mut self.databases[database];
+        let Database { index, expires, weight } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
             return false;
         };
@@ -312,13 +341,13 @@ impl Store {
             entry.ticket = ticket;
             self.ticket = ticket;
         }
-        entry.reweigh(bytes, &mut self.data_bytes);
+        entry.reweigh(weight, &mut self.weight);
         true
     }
 
     /// Counts an entry's memory again, or removes a collection that is empty: whether it did.
     fn reweigh(&mut self, database: usize, key: &[u8]) -> bool {
-        let Database { index, bytes, .. } = &mut self.databases[database];
+        let Database { index, weight, .. } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
             return false;
         };
@@ -326,26 +355,26 @@ impl Store {
             self.take(database, key);
             return true;
         }
-        entry.reweigh(bytes, &mut self.data_bytes);
+        entry.reweigh(weight, &mut self.weight);
         false
     }
 
     /// Removes an entry, without signal or effect.
     fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
-        let Database { index, expires, bytes } = &mut self.databases[database];
+        let Database { index, expires, weight } = &mut self.databases[database];
         let entry = index.remove(key)?;
         if entry.expire_at != NEVER {
             expires.remove(&(entry.expire_at, entry.ticket));
         }
-        *bytes -= entry.charged;
-        self.data_bytes -= entry.charged;
+        weight.exchange(entry.charged, Weight::default());
+        self.weight.exchange(entry.charged, Weight::default());
         Some(entry)
     }
 
     /// Puts a value in the place of whatever was there and drops its expiry unless `keep_expiry`.
     fn put(&mut self, database: usize, key: &[u8], value: Value, keep_expiry: bool, now: Now) {
         let access = self.fresh_access(now);
-        let Database { index, expires, bytes } = &mut self.databases[database];
+        let Database { index, expires, weight } = &mut self.databases[database];
         if let Some(entry) = index.get_mut(key) {
             if !self.settings.policy.counts_frequency() {
                 entry.access = access;
@@ -358,11 +387,11 @@ impl Store {
                 expires.remove(&(entry.expire_at, entry.ticket));
                 entry.expire_at = NEVER;
             }
-            entry.reweigh(bytes, &mut self.data_bytes);
+            entry.reweigh(weight, &mut self.weight);
             return;
         }
-        let mut entry = Entry { key: key.into(), value, expire_at: NEVER, charged: 0, ticket: 0, access };
-        entry.reweigh(bytes, &mut self.data_bytes);
+        let mut entry = Entry { key: key.into(), value, expire_at: NEVER, charged: Weight::default(), ticket: 0, access };
+        entry.reweigh(weight, &mut self.weight);
         index.insert(entry);
     }
 
@@ -452,7 +481,7 @@ impl Store {
             self.signal_database(number);
             let seed = self.seeds.next();
             let old = std::mem::replace(&mut self.databases[number], Database::new(seed));
-            self.data_bytes -= old.bytes;
+            self.weight.exchange(old.weight, Weight::default());
             if !old.index.is_empty() {
                 self.graveyard.push(old.index);
                 self.dead_expires.push(old.expires);

@@ -55,6 +55,11 @@ pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
+/// Decimal digits of a number.
+pub fn digits(value: u64) -> usize {
+    value.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
 /// A double as `%.17g` writes it: every double reads back as itself. Infinities are `inf` and `-inf`.
 pub fn format_double(value: f64) -> String {
     if value.is_infinite() {

@@ -80,12 +80,14 @@ pub struct Shard {
     failed: Option<String>,
     /// Why commands that need room are refused, while the log's area is full.
     full: Option<String>,
-    /// Bytes that one log record may have now.
-    log_room: u64,
     snapshot: Option<Snapshot>,
     snapshot_aborted: bool,
     guards: Guards,
     suspects: Suspects,
+    /// The parts, so far, of a snapshot record that came in parts.
+    parts: Vec<u8>,
+    /// Bytes that a snapshot record may have.
+    largest_record: usize,
     next_idle_check: u64,
     /// Whether the last tick left keys to expire.
     behind: bool,
@@ -107,11 +109,12 @@ impl Shard {
             durable: 0,
             failed: None,
             full: None,
-            log_room: u64::MAX,
             snapshot: None,
             snapshot_aborted: false,
             guards,
             suspects: Suspects::default(),
+            parts: Vec::new(),
+            largest_record: sietch::persist::MAX_RECORD,
             next_idle_check: 0,
             behind: false,
         }
@@ -215,10 +218,10 @@ impl Shard {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
     }
 
-    /// How many bytes of effects the log takes for the next batch. A command that brings more is refused before it runs:
-    /// what has run must be logged.
-    pub fn set_log_room(&mut self, bytes: u64) {
-        self.log_room = bytes;
+    /// How many bytes all entries may take in a snapshot. A command that would make them take more is refused before it changes anything:
+    /// what has run must be logged, and in the end by a snapshot.
+    pub fn limit_snapshot(&mut self, bytes: u64) {
+        self.store.most_dumped = bytes;
     }
 
     /// The addresses that CONFIG GET bind shows, and the directory of CONFIG GET dir.

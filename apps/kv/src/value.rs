@@ -45,6 +45,15 @@ pub(crate) fn allocation(length: usize) -> usize {
     if length == 0 { 0 } else { (length + 8).next_multiple_of(16).max(32) }
 }
 
+/// Bytes that an argument of this length takes in an effect: its length as LEB128 and itself.
+pub(crate) fn argument(length: usize) -> usize {
+    let bits = (usize::BITS - (length | 1).leading_zeros()) as usize;
+    length + bits.div_ceil(7)
+}
+
+/// Bytes of an effect beside its key and its elements: database, count, the name of the command.
+pub(crate) const EFFECT_HEAD: usize = 12;
+
 /// The value of a key.
 #[derive(Clone, Debug)]
 pub enum Value {
@@ -126,6 +135,21 @@ impl Value {
             Self::Hash(hash) => allocation(size_of::<Hash>()) + hash.memory(),
             Self::SortedSet(zset) => allocation(size_of::<SortedSet>()) + zset.memory(),
         }
+    }
+
+    /// Bytes that [`Value::commands`] takes at most in effects, under a key of `key` bytes. Costs nothing.
+    pub fn dumped(&self, key: usize) -> usize {
+        let (elements, content) = match self {
+            Self::String(string) => (1, argument(string.len())),
+            Self::List(list) => (list.len(), list.content()),
+            Self::Set(set) => (set.len(), set.content()),
+            Self::Hash(hash) => (2 * hash.len(), hash.content()),
+            Self::SortedSet(sorted_set) => (2 * sorted_set.len(), sorted_set.content()),
+        };
+        let commands = elements / COMMAND_ELEMENTS + 1;
+        // A command but the last has as many bytes of elements as of key.
+        let keys = (commands * argument(key)).min(content + 2 * argument(key));
+        content + keys + commands * EFFECT_HEAD
     }
 
     /// Elements that dropping this value frees one by one: what decides whether to free it in slices.

@@ -116,11 +116,19 @@ fn put(data: &mut Data<'_>, key: &[u8], value: Value, expire_at: u64) {
     data.effect_rebuild(key);
 }
 
+/// Refuses a new name with which a value would outgrow the log's area: it is repeated in a snapshot.
+fn admit_name(context: &mut Context<'_>, from: &[u8], to: &[u8]) -> Outcome {
+    let old = context.data.dumped(from);
+    let new = context.data.peek(from).map_or(0, |entry| entry.value.dumped(to.len()));
+    context.data.admit(new.saturating_sub(old))
+}
+
 fn rename(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (from, to) = (arguments[1], arguments[2]);
     if !context.data.exists(from) {
         return Err(Fault::NO_SUCH_KEY);
     }
+    admit_name(context, from, to)?;
     if from != to
         && let Some((value, expire_at)) = context.data.remove_entry(from)
     {
@@ -140,6 +148,7 @@ fn renamenx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.integer(0);
         return Ok(());
     }
+    admit_name(context, from, to)?;
     if let Some((value, expire_at)) = context.data.remove_entry(from) {
         context.data.effect_delete(from);
         put(&mut context.data, to, value, expire_at);
@@ -182,6 +191,11 @@ fn copy(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     context.data.select(there);
     let copied = match found {
         Some((value, expire_at)) if replace || !context.data.exists(to) => {
+            let admitted = context.data.admit_value(to, &value);
+            if admitted.is_err() {
+                context.data.select(here);
+                return admitted;
+            }
             put(&mut context.data, to, value, expire_at);
             true
         }

@@ -317,7 +317,9 @@ fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -
         for member in &members {
             set.insert(member);
         }
-        context.data.insert(destination, set.into_value());
+        let value = set.into_value();
+        context.data.admit_value(destination, &value)?;
+        context.data.insert(destination, value);
         context.data.effect_rebuild(destination);
     }
     context.reply.count(members.len());

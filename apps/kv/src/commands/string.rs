@@ -349,7 +349,9 @@ fn setrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.count(length);
         return Ok(());
     }
-    check_length(context, offset.saturating_add(patch.len() as u64))?;
+    let end = offset.saturating_add(patch.len() as u64);
+    check_length(context, end)?;
+    context.data.admit(usize::try_from(end).unwrap_or(usize::MAX).saturating_sub(length))?;
     let start = usize::try_from(offset).map_err(|_| Fault::TOO_LONG)?;
     let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
     let bytes = string_mut(value)?.grow();

@@ -6,7 +6,7 @@
 
 use hashbrown::HashTable;
 
-use super::{Command, FAMILIES, writes_what_is_stored};
+use super::{Command, FAMILIES, grows};
 
 /// Longest name of a command, in bytes. Anything longer is unknown.
 const LONGEST_NAME: usize = 32;
@@ -30,8 +30,8 @@ pub struct Table {
     short: Box<[Place; PLACES]>,
     long: HashTable<u16>,
     commands: Vec<&'static Command>,
-    /// By number: whether the effects hold what is stored already.
-    copies: Vec<bool>,
+    /// By number: whether what the command brings may stay in the data set.
+    grows: Vec<bool>,
 }
 
 impl Table {
@@ -57,8 +57,8 @@ impl Table {
                 }
             }
         }
-        let copies = commands.iter().map(|command| writes_what_is_stored(command.name)).collect();
-        Self { short, long, commands, copies }
+        let grows = commands.iter().map(|command| grows(command)).collect();
+        Self { short, long, commands, grows }
     }
 
     /// The number and the row of this name, in whatever case.
@@ -96,9 +96,9 @@ impl Table {
         &self.commands
     }
 
-    /// Whether the effects of this row hold values that are stored already under the keys that it names.
-    pub fn copies(&self, number: u16) -> bool {
-        self.copies[number as usize]
+    /// Whether what a command of this row brings may stay in the data set.
+    pub fn grows(&self, number: u16) -> bool {
+        self.grows[number as usize]
     }
 }
 

@@ -1,6 +1,7 @@
 //! One database as a command sees it.
 
 use super::{Entry, NEVER, Now, Store};
+use crate::commands::Fault;
 use crate::settings::Settings;
 use crate::value::Value;
 
@@ -189,6 +190,34 @@ impl<'a> Data<'a> {
             return self.store.record(self.database, &[b"DEL", key]);
         }
         self.store.record(self.database, arguments);
+    }
+
+    /// Refuses what would let the data set outgrow the log's area: a state that no snapshot has room for could never be compacted.
+    ///
+    /// # Errors
+    /// It would, with `growth` bytes more.
+    pub fn admit(&self, growth: usize) -> Result<(), Fault> {
+        let (there, limit) = (self.store.weight.dumped, self.store.most_dumped);
+        if there.saturating_add(growth) as u64 <= limit || !self.store.records() {
+            return Ok(());
+        }
+        Err(Fault::new(format!(
+            "MISCONF the storage area is full: it has room for {limit} bytes of data, {there} are there, and this needs {growth} more; delete data, or make the area larger"
+        )))
+    }
+
+    /// The same for a value that is to take the place of whatever is at `key`.
+    ///
+    /// # Errors
+    /// As [`Data::admit`].
+    pub fn admit_value(&self, key: &[u8], value: &Value) -> Result<(), Fault> {
+        let old = self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped);
+        self.admit(value.dumped(key.len()).saturating_sub(old))
+    }
+
+    /// Bytes that a key takes in a snapshot.
+    pub fn dumped(&self, key: &[u8]) -> usize {
+        self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped)
     }
 
     /// Whether effects are recorded: when not, a handler need not build them.

@@ -13,8 +13,11 @@
 //! What can go wrong:
 //!
 //! - The disk is slower than the clients: the log is *blocked*; the loop runs no further command until it is not.
-//! - The area is full even after compaction: commands that need room are refused with the reason, the record
-//!   at hand goes into the log's reserve, deletions go on, and a compaction lets writes in again.
+//! - The area is full: the record at hand goes into the log's reserve, and the loop waits for a compaction. If that makes no room,
+//!   commands that need room are refused with the reason, deletions go on, and a later compaction lets writes in again.
+//! - The record at hand has no room in the reserve either, or is larger than any record may be (the effects of a batch, of expiry and of
+//!   eviction have no bound): the log is blocked, and a snapshot *covers* the record: it holds the state with it, and takes its place. The
+//!   shard refuses whatever would make its state larger than a snapshot may be, so that this never fails.
 //! - The log has failed: writes are refused for good, and nothing that waits for durability is acknowledged.
 
 use sietch::disk::DiskQueue;
@@ -39,6 +42,9 @@ const LAZY_INTERVAL: u64 = 20_000_000;
 
 /// Nanoseconds to wait before a compaction is tried again that found no room.
 const RETRY: u64 = 5_000_000_000;
+
+/// Of this many parts of what log and snapshot may take, one is kept for the log: the state may have the others.
+const LOG_SHARE: u64 = 8;
 
 /// After a compaction, a full area takes growth again when this part of it is free: with less it would be full at once.
 const ROOMY: u64 = 16;
@@ -75,8 +81,14 @@ pub struct Ledger<D: DiskQueue> {
     futile: Option<(u64, u64)>,
     /// The record at hand is not in the log yet.
     blocked: bool,
-    /// The area is full: the shard refuses commands that need room.
+    /// The record at hand has no room in the log: a snapshot is to take its place.
+    overflow: bool,
+    /// The snapshot that is being taken holds the record at hand.
+    covering: bool,
+    /// The area is full: only the reserve is left.
     full: bool,
+    /// A compaction has not changed that: the shard refuses commands that need room.
+    refusing: bool,
     failed: bool,
     flush_due: Option<u64>,
     /// When what gathers is to be written.
@@ -107,7 +119,10 @@ impl<D: DiskQueue> Ledger<D> {
             abandoned: false,
             futile: None,
             blocked: false,
+            overflow: false,
+            covering: false,
             full: false,
+            refusing: false,
             failed: false,
             flush_due: None,
             write_due: None,
@@ -130,6 +145,11 @@ impl<D: DiskQueue> Ledger<D> {
         self.blocked
     }
 
+    /// Whether the area is full and a compaction is on its way that may change that: until then nothing is run that needs room.
+    pub fn is_compacting_for_room(&self) -> bool {
+        self.full && !self.refusing && !self.failed
+    }
+
     /// Whether replies wait for the disk, or commands for room in the log.
     pub fn is_awaited(&self) -> bool {
         !self.failed
@@ -147,9 +167,10 @@ impl<D: DiskQueue> Ledger<D> {
         self.failed || (!self.blocked && durable)
     }
 
-    /// When to turn even if nothing happens, in monotonic nanoseconds. A blocked log waits for the disk alone.
+    /// When to turn even if nothing happens, in monotonic nanoseconds. A log that is blocked waits for the disk alone, unless a snapshot
+    /// is to be taken.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.failed || self.blocked {
+        if self.failed || (self.blocked && !self.overflow) {
             return None;
         }
         let wanted = self.requested || (self.full && self.is_useful());
@@ -183,13 +204,17 @@ impl<D: DiskQueue> Ledger<D> {
         let mut busy = self.append(shard, now)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
         self.log.tend(now.monotonic_ns).map_err(|cause| cause.to_string())?;
-        shard.set_log_room(self.log.room());
+        shard.limit_snapshot(self.most_dumped());
         if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
             self.tell(shard, durable, now);
         }
         if self.blocked {
             // Replies to what is not in the log must not leave: they are sealed once it is.
-            return Ok(shard_durable(shard, durable));
+            busy |= shard_durable(shard, durable);
+            if self.overflow {
+                busy |= self.cover(shard, now)?;
+            }
+            return Ok(busy);
         }
         if self.durability == Durability::Always {
             shard.seal(self.last);
@@ -202,8 +227,55 @@ impl<D: DiskQueue> Ledger<D> {
         Ok(busy)
     }
 
-    /// Tells INFO persistence how things stand before the first turn.
+    /// Bytes of a snapshot that leave the log room to go on.
+    fn most_dumped(&self) -> u64 {
+        self.log.capacity() - self.log.capacity() / LOG_SHARE
+    }
+
+    /// Moves on the snapshot that takes the place of the record at hand.
+    fn cover(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
+        match self.compaction {
+            Compaction::Idle => {
+                self.covering = true;
+                self.requested = true;
+                self.retry_at = 0;
+                let moved = self.compact(shard, now)?;
+                if self.compaction == Compaction::Idle {
+                    return Err(self.uncovered());
+                }
+                Ok(moved)
+            }
+            Compaction::Dumping | Compaction::Draining if !self.covering => {
+                // What it has of the keys that the record changes is older than the record.
+                self.abandon(shard, now, 0);
+                Ok(true)
+            }
+            _ => {
+                let moved = self.compact(shard, now)?;
+                if self.compaction == Compaction::Idle && self.covering {
+                    self.covering = false;
+                    if self.given_up {
+                        return Err(self.uncovered());
+                    }
+                    if !self.abandoned {
+                        shard.journal().clear();
+                        self.blocked = false;
+                        self.overflow = false;
+                    }
+                }
+                Ok(moved)
+            }
+        }
+    }
+
+    /// Why the log has failed, where there is room neither for a record nor for a snapshot.
+    fn uncovered(&self) -> String {
+        format!("{}; what was run last cannot be logged", self.full_reason())
+    }
+
+    /// Tells INFO persistence how things stand before the first turn, and the shard how much it may hold.
     pub fn introduce(&self, shard: &mut Shard) {
+        shard.limit_snapshot(self.most_dumped());
         self.tell(shard, self.log.durable(), Now::default());
         shard.persistence_mut().base_bytes = self.log.used();
     }
@@ -217,7 +289,7 @@ impl<D: DiskQueue> Ledger<D> {
         told.queued_bytes = self.log.queued() as u64;
         told.last_sequence = self.last;
         told.durable_sequence = durable;
-        told.full = self.full;
+        told.full = self.refusing;
         told.compaction_wanted = self.requested;
         told.committed(durable, now.monotonic_ns);
     }
@@ -228,10 +300,14 @@ impl<D: DiskQueue> Ledger<D> {
             self.blocked = false;
             return Ok(false);
         };
+        if self.covering {
+            return Ok(false);
+        }
         let outcome = match self.log.append(record) {
             Err(AppendError::Full { .. }) => {
-                self.full = true;
-                self.log.append_shrinking(record)
+                let appended = self.log.append_shrinking(record);
+                self.full |= appended.is_ok();
+                appended
             }
             other => other,
         };
@@ -239,18 +315,24 @@ impl<D: DiskQueue> Ledger<D> {
             Ok(sequence) => {
                 self.last = sequence;
                 self.blocked = false;
+                self.overflow = false;
                 shard.journal().clear();
                 shard.persistence_mut().appended(sequence, now.monotonic_ns);
                 if self.durability == Durability::Always {
                     self.log.submit().map_err(|cause| cause.to_string())?;
                 }
-                if self.full {
+                if self.refusing {
                     shard.refuse_growth(Some(&self.full_reason()));
                 }
                 Ok(true)
             }
             Err(AppendError::Busy { .. }) => {
                 self.blocked = true;
+                Ok(false)
+            }
+            Err(AppendError::Full { .. } | AppendError::TooLarge { .. }) => {
+                self.blocked = true;
+                self.overflow = true;
                 Ok(false)
             }
             Err(cause) => Err(cause.to_string()),
@@ -299,7 +381,8 @@ impl<D: DiskQueue> Ledger<D> {
                 shard.persistence_mut().compaction_wanted = self.requested;
                 let due = self.requested || (self.is_useful() && (self.full || self.log.should_compact()));
                 // With deletions the reserve is used up: then there is no time for a pause.
-                let urgent = self.futile.is_some_and(|(_, used)| self.log.used() > used);
+                let urgent = self.is_compacting_for_room()
+                    || self.futile.is_some_and(|(_, used)| self.log.used() > used);
                 if !due || (now.monotonic_ns < self.retry_at && !urgent) {
                     return Ok(false);
                 }
@@ -316,6 +399,7 @@ impl<D: DiskQueue> Ledger<D> {
                     Err(_) => {
                         shard.persistence_mut().abandon_compaction(true);
                         self.futile = Some((self.last, self.log.used()));
+                        self.refuse(shard);
                         self.retry_at = now.monotonic_ns.saturating_add(RETRY);
                     }
                 }
@@ -351,13 +435,23 @@ impl<D: DiskQueue> Ledger<D> {
                 let roomy = free >= self.log.capacity() / ROOMY;
                 if self.full && !self.given_up && roomy {
                     self.full = false;
+                    self.refusing = false;
                     shard.refuse_growth(None);
-                } else if self.full {
+                } else if self.full && (self.given_up || !self.abandoned) {
+                    self.refuse(shard);
                     self.retry_at = self.retry_at.max(now.monotonic_ns.saturating_add(RETRY));
                     self.futile = Some((self.last, self.log.used()));
                 }
                 Ok(true)
             }
+        }
+    }
+
+    /// Has the shard refuse commands that need room, if there is none.
+    fn refuse(&mut self, shard: &mut Shard) {
+        if self.full {
+            self.refusing = true;
+            shard.refuse_growth(Some(&self.full_reason()));
         }
     }
 

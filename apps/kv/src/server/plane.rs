@@ -55,7 +55,6 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         sockets: Option<SocketQueue>,
     ) -> Self {
         if let Some(ledger) = &ledger {
-            shard.set_log_room(ledger.log().room());
             ledger.introduce(&mut shard);
         }
         Self {
@@ -237,13 +236,13 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
 
     /// Whether the log cannot take what was already run.
     fn is_held(&self) -> bool {
-        self.ledger.as_ref().is_some_and(Ledger::is_blocked)
+        self.ledger.as_ref().is_some_and(|ledger| ledger.is_blocked() || ledger.is_compacting_for_room())
     }
 
     fn next_deadline(&self) -> Option<u64> {
         if self.is_held() {
-            // Whatever else is due cannot be done before the disk has moved.
-            return None;
+            // Whatever else is due cannot be done before the log has moved.
+            return self.ledger.as_ref().and_then(Ledger::next_deadline);
         }
         let door = self.door.as_ref().and_then(Door::next_deadline);
         let ledger = self.ledger.as_ref().and_then(Ledger::next_deadline);

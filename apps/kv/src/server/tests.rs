@@ -215,21 +215,99 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
 }
 
 #[test]
-fn a_copy_that_the_log_cannot_hold_is_refused_and_nothing_else_is() {
+fn a_copy_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
     assert_eq!(scene.ask(client, &set("large", 20 << 20)), "+OK\r\n");
-    for command in ["COPY large other", "RENAME large other", "BITOP NOT other large"] {
+    for command in ["COPY large other", "BITOP NOT other large", "SETRANGE other 20000000 x", "SETBIT large 400000000 1"] {
         let reply = scene.ask(client, format!("{command}\r\n").as_bytes());
         assert!(reply.starts_with("-MISCONF"), "{command}: {reply}");
         assert_eq!(scene.ask(client, b"SET small 1\r\n"), "+OK\r\n");
     }
+    // What makes the data set no larger has room after a compaction, and waits for it.
+    assert_eq!(scene.ask(client, b"RENAME large other\r\n"), "+OK\r\n");
+    assert_eq!(scene.ask(client, &set("other", 20 << 20)), "+OK\r\n");
     scene.ask(client, b"MULTI\r\n");
-    let queued = scene.ask(client, b"SET small 2\r\n");
-    assert_eq!(queued, "+QUEUED\r\n");
-    scene.ask(client, b"RENAME large other\r\n");
+    assert_eq!(scene.ask(client, b"SET small 2\r\n"), "+QUEUED\r\n");
+    scene.ask(client, &set("huge", 20 << 20));
     assert!(scene.ask(client, b"EXEC\r\n").starts_with("-EXECABORT"));
     assert_eq!(scene.ask(client, b"GET small\r\n"), "$1\r\n1\r\n");
+    assert_eq!(told(&mut scene, client, "log_failed"), "0");
+}
+
+#[test]
+fn a_field_far_away_does_not_end_the_log() {
+    let mut scene = Scene::new(Settings::default(), 64 << 20);
+    let client = scene.join();
+    let reply = scene.ask(client, b"BITFIELD x SET u8 #536870911 1\r\n");
+    assert!(reply.starts_with("-MISCONF"), "{reply}");
+    assert_eq!(scene.ask(client, b"BITFIELD x SET u8 #10000000 1\r\n"), "*1\r\n:0\r\n");
+    assert_eq!(scene.ask(client, b"DEL x\r\n"), ":1\r\n");
+    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
+}
+
+#[test]
+fn what_a_transaction_makes_of_its_own_values_does_not_end_the_log() {
+    let mut scene = Scene::new(Settings::default(), 64 << 20);
+    let client = scene.join();
+    scene.ask(client, b"MULTI\r\n");
+    scene.ask(client, &set("a", 12 << 20));
+    scene.ask(client, b"COPY a b\r\n");
+    scene.ask(client, b"COPY a c\r\n");
+    let reply = scene.ask(client, b"EXEC\r\n");
+    assert!(reply.starts_with("*3\r\n+OK\r\n:1\r\n-MISCONF"), "{reply}");
+    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
+    assert_eq!(scene.ask(client, b"EXISTS a b c small\r\n"), ":3\r\n");
+}
+
+/// Starts again from what is on the disk now.
+fn restarted(scene: Scene) -> Shard {
+    let disk = scene.plane.into_ledger().expect("there is a log").into_log().into_disk();
+    let mut shard = Shard::new(Settings::default(), 43);
+    super::recover("kv", disk, &mut shard, Durability::Always, 7, scene.now).expect("nothing is damaged");
+    shard
+}
+
+#[test]
+fn deletions_without_room_in_the_log_are_in_a_snapshot() {
+    // Expiry, eviction, and commands: each deletes keys that together are larger than what is left of the area.
+    for case in ["expiry", "eviction", "DEL", "UNLINK in EXEC"] {
+        let mut scene = Scene::new(Settings::default(), 64 << 20);
+        let client = scene.join();
+        let count = if case == "expiry" { 12 } else { 20 };
+        let keys: Vec<String> = (0..count).map(|number| format!("{number:02}{}", "k".repeat(999_998))).collect();
+        for key in &keys {
+            let command = format!("*3\r\n$3\r\nSET\r\n$1000000\r\n{key}\r\n$1\r\nv\r\n");
+            assert_eq!(scene.ask(client, command.as_bytes()), "+OK\r\n");
+            if case == "expiry" {
+                let command = format!("*3\r\n$7\r\nPEXPIRE\r\n$1000000\r\n{key}\r\n$5\r\n60000\r\n");
+                assert_eq!(scene.ask(client, command.as_bytes()), ":1\r\n");
+            }
+        }
+        match case {
+            "expiry" => scene.now.unix_ms += 100_000,
+            "eviction" => {
+                scene.ask(client, b"CONFIG SET maxmemory-policy allkeys-random maxmemory 1mb\r\n");
+            }
+            _ => {
+                let mut command = format!("*{}\r\n$3\r\nDEL\r\n", keys.len() + 1);
+                keys.iter().for_each(|key| command += &format!("$1000000\r\n{key}\r\n"));
+                if case == "DEL" {
+                    assert_eq!(scene.ask(client, command.as_bytes()), ":20\r\n");
+                } else {
+                    scene.ask(client, b"MULTI\r\n");
+                    scene.ask(client, command.as_bytes());
+                    assert_eq!(scene.ask(client, b"EXEC\r\n"), "*1\r\n:20\r\n");
+                }
+            }
+        }
+        assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n", "{case}");
+        assert_eq!(told(&mut scene, client, "log_failed"), "0", "{case}");
+        assert_ne!(told(&mut scene, client, "rdb_saves"), "0", "{case}");
+        let left = scene.plane.shard().keys();
+        assert!(left <= 2, "{case}: {left} keys");
+        assert_eq!(restarted(scene).keys(), left, "{case}");
+    }
 }
 
 /// The value of a field of INFO persistence.

@@ -12,7 +12,7 @@
 use super::Shard;
 use crate::client::{Client, Closing, ReplyMode};
 use crate::commands::{
-    Command, Context, Fault, flag, full_name, refuse_subcommand, text_before_zero, transaction,
+    Command, Context, Fault, Outcome, brought, flag, full_name, refuse_subcommand, text_before_zero, transaction,
 };
 use crate::keyspace::Data;
 use crate::resp::{Ahead, Limits, Parser, Progress, ProtocolError, Reply};
@@ -209,7 +209,7 @@ impl Shard {
             }
             return self.reject(client, Some(number), &fault);
         }
-        if let Err(fault) = self.admit(client, number, command, arguments) {
+        if let Err(fault) = self.admit(client, command, arguments) {
             // As in Redis, outside a transaction, too.
             if command.name == "exec" {
                 let fault = self.abort_transaction(client, &fault);
@@ -240,7 +240,6 @@ impl Shard {
     fn admit(
         &mut self,
         client: &Client,
-        number: u16,
         command: &Command,
         arguments: &[&[u8]],
     ) -> Result<(), Fault> {
@@ -261,8 +260,8 @@ impl Shard {
         {
             return Err(Fault::new(format!("MISCONF {reason}")));
         }
-        if self.log_room != u64::MAX {
-            self.check_log_room(client, number, command, arguments)?;
+        if command.name == "exec" && self.store.most_dumped != u64::MAX {
+            self.admit_transaction(client)?;
         }
         if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
             return Err(refuse_subcommand(command, arguments).unwrap_or_else(|| {
@@ -275,46 +274,16 @@ impl Shard {
         Ok(())
     }
 
-    /// About how many bytes of effects a command makes, and rather more than less.
-    fn bytes_to_log(&self, database: usize, number: u16, command: &Command, arguments: &[&[u8]]) -> usize {
-        if !command.flags.has(flag::WRITE) {
-            return 0;
-        }
-        let given = arguments.iter().map(|argument| argument.len() + 16).sum();
-        if !self.table.copies(number) {
-            return given;
-        }
-        let Some(database) = self.store.databases().get(database) else { return given };
-        let stored = |key: &&[u8]| database.index().get(key).map_or(0, |entry| entry.value.memory());
-        arguments[1..].iter().map(stored).fold(given, usize::saturating_add)
-    }
-
-    /// Refuses what brings more bytes than the log takes for this batch: once run, it could neither be logged nor undone.
-    fn check_log_room(
-        &self,
-        client: &Client,
-        number: u16,
-        command: &Command,
-        arguments: &[&[u8]],
-    ) -> Result<(), Fault> {
-        let bytes = match &client.transaction {
-            Some(transaction) if command.name == "exec" => {
-                let queued = transaction.queue.iter().filter_map(|queued| {
-                    let borrowed: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
-                    let (number, command) = self.table.find(borrowed.first()?)?;
-                    Some(self.bytes_to_log(client.database, number, command, &borrowed))
-                });
-                queued.sum()
-            }
-            _ => self.bytes_to_log(client.database, number, command, arguments),
-        };
-        if bytes == 0 || (bytes + self.store.journal.len()) as u64 <= self.log_room {
-            return Ok(());
-        }
-        Err(Fault::new(format!(
-            "MISCONF the storage area takes {} bytes before it is compacted, and this needs {bytes}; try again, delete data, or make the area larger",
-            self.log_room
-        )))
+    /// Refuses a transaction that brings more than the log's area has room for. What a command alone brings is looked at when it runs.
+    fn admit_transaction(&mut self, client: &Client) -> Result<(), Fault> {
+        let Some(transaction) = &client.transaction else { return Ok(()) };
+        let data = Data::new(&mut self.store, client.database, self.now);
+        let brought = transaction.queue.iter().map(|queued| {
+            let arguments: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
+            let found = self.table.find(arguments[0]).filter(|(number, _)| self.table.grows(*number));
+            found.map_or(0, |(_, command)| brought(&data, command, &arguments))
+        });
+        data.admit(brought.fold(0, usize::saturating_add))
     }
 
     /// Whether this is an EXEC of a transaction with a command that memory forbids.
@@ -401,7 +370,7 @@ impl Context<'_> {
     /// Runs the handler of `self.command`, counts it, and turns a fault into the reply.
     pub(crate) fn run(&mut self, number: u16, arguments: &[&[u8]]) {
         let start = self.reply.bytes.len();
-        let outcome = (self.command.handler)(self, arguments);
+        let outcome = self.admit(number, arguments).and_then(|()| (self.command.handler)(self, arguments));
         let metrics = &mut self.data.store().metrics;
         metrics.commands += 1;
         let count = &mut metrics.by_command[number as usize];
@@ -412,6 +381,15 @@ impl Context<'_> {
             self.reply.bytes.truncate(start);
             self.reply.error(&fault);
         }
+    }
+
+    /// Refuses what the log's area has no room for.
+    #[inline]
+    fn admit(&self, number: u16, arguments: &[&[u8]]) -> Outcome {
+        if self.data.store_ref().most_dumped == u64::MAX || !self.table.grows(number) {
+            return Ok(());
+        }
+        self.data.admit(brought(&self.data, self.command, arguments))
     }
 }
 

@@ -24,7 +24,7 @@ use super::Shard;
 use crate::client::{Client, ClientId};
 use crate::commands::{Command, Context, Fault, Table, flag};
 use crate::index::SEGMENT_LIMIT;
-use crate::journal::{self, EFFECTS, Reader, ReplayError, SNAPSHOT};
+use crate::journal::{self, EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
 use crate::keyspace::{Data, Entry, Now, Place};
 use crate::resp::Reply;
 
@@ -145,6 +145,22 @@ impl Shard {
     /// # Errors
     /// As [`Shard::replay`].
     pub fn replay_snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        match record {
+            [PART, part @ ..] => {
+                self.parts.extend_from_slice(part);
+                Ok(())
+            }
+            [LAST_PART, part @ ..] => {
+                let mut whole = std::mem::take(&mut self.parts);
+                whole.extend_from_slice(part);
+                self.replay_dumped(&whole)
+            }
+            _ if !self.parts.is_empty() => Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() }),
+            _ => self.replay_dumped(record),
+        }
+    }
+
+    fn replay_dumped(&mut self, record: &[u8]) -> Result<(), ReplayError> {
         let mut reader = Reader::new(record, SNAPSHOT, 0)?;
         let as_of = reader.number()?;
         self.replay_effects(reader, as_of, false)
@@ -266,6 +282,9 @@ impl Shard {
         self.store.replaying = false;
         self.guards.table = HashTable::new();
         self.store.ready.clear();
+        if !self.parts.is_empty() {
+            return Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() });
+        }
         let suspects = std::mem::take(&mut self.suspects.0);
         self.store.metrics.replay_skipped += suspects.len() as u64;
         let here = |(database, key): &Place| self.store.databases()[*database].index().contains(key);
@@ -281,9 +300,8 @@ impl Shard {
 
     /// Dumps about `budget_bytes` more as records to `out`; true when the snapshot is complete (or was aborted, see
     /// [`Shard::snapshot_aborted`]). `as_of` is the sequence of the last record of the log; the journal
-    /// must be empty.
+    /// must be empty, or what it holds must never be appended: the dump has it.
     pub fn snapshot_slice(&mut self, as_of: u64, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
-        debug_assert!(self.store.journal.is_empty(), "effects without a sequence");
         let Some(mut snapshot) = self.snapshot.take() else {
             return true;
         };
@@ -291,7 +309,8 @@ impl Shard {
             self.snapshot_aborted = true;
             return true;
         }
-        let mut record = Dump { bytes: Vec::new(), as_of, total: 0, out };
+        let most = self.largest_record;
+        let mut record = Dump { bytes: Vec::new(), as_of, total: 0, most, out };
         while snapshot.database < self.store.databases().len() {
             let database = snapshot.database;
             let index = self.store.databases()[database].index();
@@ -333,6 +352,8 @@ struct Dump<'a> {
     bytes: Vec<u8>,
     as_of: u64,
     total: usize,
+    /// Bytes that a record may have.
+    most: usize,
     out: &'a mut dyn FnMut(&[u8]),
 }
 
@@ -349,10 +370,21 @@ impl Dump<'_> {
     }
 
     fn flush(&mut self) {
-        if !self.bytes.is_empty() {
+        if self.bytes.len() > self.most {
+            self.flush_parts();
+        } else if !self.bytes.is_empty() {
             (self.out)(&self.bytes);
-            self.total += self.bytes.len();
-            self.bytes.clear();
+        }
+        self.total += self.bytes.len();
+        self.bytes.clear();
+    }
+
+    /// Hands a record out in parts: it holds an effect that is larger than a record may be.
+    fn flush_parts(&mut self) {
+        let mut parts = self.bytes.chunks(self.most - 1).peekable();
+        while let Some(part) = parts.next() {
+            let kind = if parts.peek().is_some() { PART } else { LAST_PART };
+            (self.out)(&[&[kind], part].concat());
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Redis keeps more fields in a listpack than are searched one by one here. What OBJECT ENCODING says is therefore kept apart from what there is.
 
-use super::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES, allocation};
+use super::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES, allocation, argument};
 use crate::index::{Index, Keyed};
 
 /// One field.
@@ -24,6 +24,10 @@ impl Field {
     fn bytes(&self) -> usize {
         allocation(self.name.len()) + allocation(self.value.len())
     }
+
+    fn content(&self) -> usize {
+        argument(self.name.len()) + argument(self.value.len())
+    }
 }
 
 /// A hash value.
@@ -32,6 +36,8 @@ pub struct Hash {
     fields: Fields,
     /// Bytes of the fields' allocations.
     bytes: usize,
+    /// Bytes of the fields in effects.
+    content: usize,
     seed: u64,
     /// It never had more fields, or longer ones, than a listpack of Redis may have.
     listpack: bool,
@@ -46,7 +52,7 @@ enum Fields {
 impl Hash {
     /// An empty hash. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self { fields: Fields::Small(Vec::new()), bytes: 0, seed, listpack: true }
+        Self { fields: Fields::Small(Vec::new()), bytes: 0, content: 0, seed, listpack: true }
     }
 
     /// Fields.
@@ -76,6 +82,11 @@ impl Hash {
             }
     }
 
+    /// Bytes of the fields in effects.
+    pub fn content(&self) -> usize {
+        self.content
+    }
+
     /// The value of a field.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         match &self.fields {
@@ -100,6 +111,8 @@ impl Hash {
             if let Some(field) = fields.iter_mut().find(|field| *field.name == *name) {
                 self.bytes += allocation(value.len());
                 self.bytes -= allocation(field.value.len());
+                self.content += argument(value.len());
+                self.content -= argument(field.value.len());
                 field.value = value.into();
                 return false;
             }
@@ -109,6 +122,7 @@ impl Hash {
         }
         let new = Field { name: name.into(), value: value.into() };
         self.bytes += new.bytes();
+        self.content += new.content();
         let old = match &mut self.fields {
             Fields::Small(fields) => {
                 fields.push(new);
@@ -117,6 +131,7 @@ impl Hash {
             Fields::Index(index) => index.insert(new),
         };
         self.bytes -= old.as_ref().map_or(0, Field::bytes);
+        self.content -= old.as_ref().map_or(0, Field::content);
         self.listpack &= self.len() <= LISTPACK_HASH_ENTRIES;
         old.is_none()
     }
@@ -141,6 +156,7 @@ impl Hash {
             Fields::Index(index) => index.remove(name),
         };
         self.bytes -= removed.as_ref().map_or(0, Field::bytes);
+        self.content -= removed.as_ref().map_or(0, Field::content);
         removed.is_some()
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::allocation;
+use super::{allocation, argument};
 
 /// Elements in a chunk: a few kilobytes of pointers, so that a million elements are eight thousand steps.
 const CHUNK: usize = 128;
@@ -20,6 +20,8 @@ pub struct List {
     len: usize,
     /// Bytes of the elements' allocations.
     bytes: usize,
+    /// Bytes of the elements in effects.
+    content: usize,
 }
 
 impl List {
@@ -43,14 +45,21 @@ impl List {
         self.bytes + self.len * size_of::<Element>() + self.chunks.capacity() * size_of::<VecDeque<Element>>()
     }
 
+    /// Bytes of the elements in effects.
+    pub fn content(&self) -> usize {
+        self.content
+    }
+
     fn count_in(&mut self, element: &[u8]) {
         self.len += 1;
         self.bytes += allocation(element.len());
+        self.content += argument(element.len());
     }
 
     fn count_out(&mut self, element: &[u8]) {
         self.len -= 1;
         self.bytes -= allocation(element.len());
+        self.content -= argument(element.len());
     }
 
     /// Puts an element before the first.
@@ -196,6 +205,7 @@ impl List {
         self.chunks.retain(|chunk| !chunk.is_empty());
         self.len -= removed;
         self.bytes -= removed * allocation(element.len());
+        self.content -= removed * argument(element.len());
         removed
     }
 

@@ -1,6 +1,6 @@
 //! A set: sorted integers while all members are integers and few, else an index.
 
-use super::{INTEGER_SET_ENTRIES, allocation};
+use super::{INTEGER_SET_ENTRIES, allocation, argument};
 use crate::index::Index;
 use crate::number::{self, Digits};
 
@@ -10,6 +10,8 @@ pub struct Set {
     members: Members,
     /// Bytes of the members' allocations, in an index.
     bytes: usize,
+    /// Bytes of the members in effects, in an index.
+    content: usize,
     seed: u64,
 }
 
@@ -22,7 +24,7 @@ enum Members {
 impl Set {
     /// An empty set. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self { members: Members::Integers(Vec::new()), bytes: 0, seed }
+        Self { members: Members::Integers(Vec::new()), bytes: 0, content: 0, seed }
     }
 
     /// Members.
@@ -51,6 +53,18 @@ impl Set {
         match &self.members {
             Members::Integers(integers) => allocation(integers.capacity() * size_of::<i64>()),
             Members::Index(index) => index.memory() + self.bytes,
+        }
+    }
+
+    /// Bytes of the members in effects, at most.
+    pub fn content(&self) -> usize {
+        match &self.members {
+            Members::Integers(integers) => {
+                let ends = integers.first().into_iter().chain(integers.last());
+                let largest = ends.map(|end| end.unsigned_abs()).max().unwrap_or_default();
+                integers.len() * argument(number::digits(largest) + 1)
+            }
+            Members::Index(_) => self.content,
         }
     }
 
@@ -87,6 +101,7 @@ impl Set {
         let (_, new) = index.get_or_insert_with(member, || member.into());
         if new {
             self.bytes += allocation(member.len());
+            self.content += argument(member.len());
         }
         new
     }
@@ -116,6 +131,7 @@ impl Set {
                 let removed = index.remove(member).is_some();
                 if removed {
                     self.bytes -= allocation(member.len());
+                    self.content -= argument(member.len());
                 }
                 removed
             }

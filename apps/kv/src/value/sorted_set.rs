@@ -3,8 +3,17 @@
 use std::sync::Arc;
 
 use super::order::{Entry, Order, compare};
-use super::{SMALL_SORTED_SET_BYTES, SMALL_SORTED_SET_ENTRIES, allocation};
+use super::{SMALL_SORTED_SET_BYTES, SMALL_SORTED_SET_ENTRIES, allocation, argument};
 use crate::index::{Index, Keyed};
+
+/// Characters of the longest score: a sign, 17 digits, a point and an exponent.
+const LONGEST_SCORE: usize = 24;
+
+/// Bytes of a score in an effect, at most: whole scores are as long as they are, with a sign.
+fn score_bytes(score: f64) -> usize {
+    let whole = score.trunc() == score && score.abs() < 1e16;
+    argument(if whole { crate::number::digits(score.abs() as u64) + 1 } else { LONGEST_SCORE })
+}
 
 /// A member as the index by name holds it.
 #[derive(Clone, Debug)]
@@ -25,6 +34,8 @@ pub struct SortedSet {
     members: Members,
     /// Bytes of the names' allocations.
     bytes: usize,
+    /// Bytes of the members in effects, at most.
+    content: usize,
     seed: u64,
 }
 
@@ -42,7 +53,7 @@ fn name_bytes(length: usize) -> usize {
 impl SortedSet {
     /// An empty sorted set. `seed`: see [`Index::new`].
     pub fn new(seed: u64) -> Self {
-        Self { members: Members::Small(Vec::new()), bytes: 0, seed }
+        Self { members: Members::Small(Vec::new()), bytes: 0, content: 0, seed }
     }
 
     /// The set of these members, which have different names.
@@ -88,6 +99,11 @@ impl SortedSet {
             }
     }
 
+    /// Bytes of the members in effects, at most.
+    pub fn content(&self) -> usize {
+        self.content
+    }
+
     /// The score of a member.
     pub fn score(&self, name: &[u8]) -> Option<f64> {
         match &self.members {
@@ -104,6 +120,7 @@ impl SortedSet {
         if let Some(old_score) = old {
             // The same score (0 and -0 too) changes nothing.
             if old_score != score {
+                self.content = self.content - score_bytes(old_score) + score_bytes(score);
                 self.move_member(name, old_score, score);
             }
             return old;
@@ -112,6 +129,7 @@ impl SortedSet {
             self.convert();
         }
         self.bytes += name_bytes(name.len());
+        self.content += argument(name.len()) + score_bytes(score);
         self.put(Entry { score, name: name.into() });
         None
     }
@@ -178,6 +196,7 @@ impl SortedSet {
             }
         };
         self.bytes -= name_bytes(name.len());
+        self.content -= argument(name.len()) + score_bytes(score);
         Some(score)
     }
 

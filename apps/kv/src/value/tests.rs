@@ -51,6 +51,19 @@ fn remove_equal(oracle: &mut Vec<Vec<u8>>, element: &[u8], limit: usize, back: b
     places.len()
 }
 
+/// What a value takes in effects is no more than it says, and not much less, under keys of any length.
+fn is_bounded(value: &Value) -> Result<(), TestCaseError> {
+    for length in [0, 10, 5000] {
+        let key = vec![b'k'; length];
+        let mut bytes = Vec::new();
+        value.commands(&key, &mut |command| crate::journal::encode(&mut bytes, 15, command));
+        let bound = value.dumped(length);
+        prop_assert!(bytes.len() <= bound, "{} bytes, {bound} at most", bytes.len());
+        prop_assert!(bound <= 4 * bytes.len() + 2 * length + 2000, "{bound} for {} bytes", bytes.len());
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
@@ -122,6 +135,7 @@ proptest! {
         }
         prop_assert_eq!(seen, oracle.clone());
         prop_assert_eq!(set.to_vec().into_iter().collect::<BTreeSet<_>>(), oracle);
+        is_bounded(&Value::Set(Box::new(set)))?;
     }
 
     #[test]
@@ -138,6 +152,7 @@ proptest! {
         }
         let all: BTreeMap<_, _> = hash.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
         prop_assert_eq!(hash.len(), all.len());
+        is_bounded(&Value::Hash(Box::new(hash)))?;
         prop_assert_eq!(all, oracle);
     }
 
@@ -172,6 +187,7 @@ proptest! {
         let taken = sorted.remove_range(middle, 50);
         prop_assert_eq!(taken.len(), 50.min(order.len() - middle));
         sorted.check();
+        is_bounded(&Value::SortedSet(Box::new(sorted)))?;
     }
 }
 

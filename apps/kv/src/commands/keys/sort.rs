@@ -181,7 +181,9 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], may_store: bool) -> Outco
     } else {
         let mut list = List::new();
         result.iter().for_each(|found| list.push_back(found.as_deref().unwrap_or_default()));
-        context.data.insert(target, Value::List(Box::new(list)));
+        let value = Value::List(Box::new(list));
+        context.data.admit_value(target, &value)?;
+        context.data.insert(target, value);
         context.data.effect_rebuild(target);
     }
     context.reply.count(result.len());

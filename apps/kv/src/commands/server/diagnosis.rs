@@ -27,8 +27,8 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
                 ("total.allocated", store.used_memory()),
                 ("clients.normal", store.client_bytes as u64),
                 ("keys.count", keys as u64),
-                ("keys.bytes-per-key", (store.data_bytes / keys.max(1)) as u64),
-                ("dataset.bytes", store.data_bytes as u64),
+                ("keys.bytes-per-key", (store.weight.memory / keys.max(1)) as u64),
+                ("dataset.bytes", store.weight.memory as u64),
             ];
             context.reply.map(rows.len());
             for (name, value) in rows {

@@ -162,7 +162,7 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     lines.put("used_memory_rss_human", human(used));
     lines.put("used_memory_peak", peak);
     lines.put("used_memory_peak_human", human(peak));
-    lines.put("used_memory_dataset", store.data_bytes);
+    lines.put("used_memory_dataset", store.weight.memory);
     lines.put("mem_clients_normal", store.client_bytes);
     lines.put("maxmemory", store.settings.maxmemory);
     lines.put("maxmemory_human", human(store.settings.maxmemory));

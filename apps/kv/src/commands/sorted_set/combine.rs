@@ -245,6 +245,5 @@ pub fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operatio
     let mut request = Request::parse(context, &arguments[2..], allowed)?;
     let members = request.run(&mut context.data, operation);
     let set = SortedSet::of(context.data.seed(), &members);
-    range::store(context, arguments[1], set);
-    Ok(())
+    range::store(context, arguments[1], set)
 }

@@ -216,20 +216,25 @@ pub fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             chosen.insert(name, score);
         }
     }
-    store(context, destination, chosen);
-    Ok(())
+    store(context, destination, chosen)
 }
 
 /// Puts a result in the place of whatever is at `destination` and answers its length.
-pub fn store(context: &mut Context<'_>, destination: &[u8], result: SortedSet) {
+///
+/// # Errors
+/// The log's area has no room for it.
+pub fn store(context: &mut Context<'_>, destination: &[u8], result: SortedSet) -> Outcome {
     let len = result.len();
     if len > 0 {
-        context.data.insert(destination, result.into_value());
+        let value = result.into_value();
+        context.data.admit_value(destination, &value)?;
+        context.data.insert(destination, value);
         context.data.effect_rebuild(destination);
     } else if context.data.remove(destination).is_some() {
         context.data.effect_delete(destination);
     }
     context.reply.count(len);
+    Ok(())
 }
 
 /// ZCOUNT and ZLEXCOUNT.

@@ -167,9 +167,10 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation])
         operations.iter().for_each(|operation| context.reply.integer(read(bytes, operation)));
         return Ok(());
     };
+    let (needed, length) = (end.div_ceil(8) as usize, current.map_or(0, StringValue::len));
+    context.data.admit(needed.saturating_sub(length))?;
     let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
     let bytes = string_mut(value)?.grow();
-    let needed = end.div_ceil(8) as usize;
     let grown = bytes.len() < needed;
     if grown {
         bytes.resize(needed, 0);

@@ -23,8 +23,9 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         b"1" => true,
         _ => return Err(Fault::of("ERR bit is not an integer or out of range")),
     };
-    string(context.data.read(key))?;
+    let length = string(context.data.read(key))?.map_or(0, StringValue::len);
     check_length(context, byte as u64 + 1)?;
+    context.data.admit((byte + 1).saturating_sub(length))?;
     let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
     let bytes = string_mut(value)?.grow();
     let grown = bytes.len() <= byte;
@@ -205,7 +206,9 @@ pub(super) fn bitop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             context.data.effect_delete(target);
         }
     } else {
-        context.data.insert(target, Value::String(StringValue::Grown(result.clone())));
+        let value = Value::String(StringValue::Grown(result.clone()));
+        context.data.admit_value(target, &value)?;
+        context.data.insert(target, value);
         context.data.effect(&[b"SET", target, &result]);
     }
     context.reply.count(length);

@@ -157,3 +157,26 @@ fn an_effect_that_cannot_be_applied_is_damage_unless_its_key_is_deleted_later() 
     bench.shard.replay_snapshot(&snapshot).expect("it can be applied");
     assert!(bench.shard.replay(3, &record, bench.now).is_err());
 }
+
+#[test]
+fn an_effect_that_no_record_has_room_for_is_dumped_in_parts() {
+    let mut bench = Bench::new();
+    bench.shard.largest_record = 1000;
+    let client = bench.connect();
+    bench.ask(client, &format!("SET long {}", "x".repeat(9000)));
+    bench.ask(client, &format!("HSET {} f v", "k".repeat(5000)));
+    bench.ask(client, "SET short x");
+    let (mut again, mut records) = (Bench::new(), 0);
+    bench.shard.begin_snapshot();
+    bench.shard.snapshot_slice(1, usize::MAX / 2, &mut |record| {
+        assert!(record.len() <= 1000, "{} bytes", record.len());
+        records += 1;
+        again.shard.replay_snapshot(record).expect("its own record");
+    });
+    assert!(records > 14, "{records} records");
+    again.shard.finish_recovery().expect("nothing was refused");
+    assert_eq!(dump(&again.shard), dump(&bench.shard));
+    let mut cut = Bench::new();
+    cut.shard.replay_snapshot(&[journal::PART, journal::SNAPSHOT]).expect("more follows");
+    assert!(cut.shard.finish_recovery().is_err(), "the last part is missing");
+}

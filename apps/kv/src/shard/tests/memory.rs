@@ -61,12 +61,12 @@ fn memory_returns_to_where_it_was() {
         bench.ask(client, &format!("APPEND k{number} more"));
         bench.ask(client, &format!("RENAME k{number} r{number}"));
     }
-    assert!(bench.shard.store.data_bytes > 500 * 250);
+    assert!(bench.shard.store.weight.memory > 500 * 250);
     for number in 0..250 {
         bench.ask(client, &format!("DEL r{number}"));
     }
     bench.ask(client, "FLUSHDB");
-    assert_eq!(bench.shard.store.data_bytes, 0);
+    assert_eq!(bench.shard.store.weight.memory, 0);
     assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns), "graves are emptied");
     bench.pass(1);
     bench.pass(1);

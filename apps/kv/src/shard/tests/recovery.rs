@@ -135,7 +135,7 @@ proptest! {
         again.shard.finish_recovery().expect("nothing was refused");
         prop_assert_eq!(again.shard.metrics().replay_skipped, 0);
         prop_assert_eq!(dump(&again.shard), dump(&logged.bench.shard));
-        prop_assert_eq!(again.shard.store.data_bytes > 0, !dump(&again.shard).is_empty());
+        prop_assert_eq!(again.shard.store.weight.memory > 0, !dump(&again.shard).is_empty());
     }
 
     #[test]
