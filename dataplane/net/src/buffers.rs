@@ -40,6 +40,11 @@ impl Pool {
         self.limit.saturating_sub(self.used)
     }
 
+    /// Bytes that may be lent at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for receiving: two hosts whose
     /// memory is full of what the other cannot receive would wait for each other for ever.
     pub fn may_lend_to_sender(&self, bytes: usize) -> bool {
@@ -176,6 +181,30 @@ impl Ring {
         pool.give(std::mem::replace(&mut self.buffer, buffer));
         self.start = 0;
         true
+    }
+
+    /// The capacity that it has, or would have after [`Ring::reserve`] of so many bytes.
+    pub(crate) fn size_for(&self, needed: usize) -> usize {
+        self.capacity().max(needed.max(SMALLEST_BUFFER).next_power_of_two())
+    }
+
+    /// Moves into the smallest buffer that holds the bytes in use. What was written ahead of time is lost.
+    pub(crate) fn shrink(&mut self, pool: &mut Pool) {
+        if self.is_empty() {
+            return self.release(pool);
+        }
+        let size = self.capacity();
+        if Pool::class(self.len()) == Pool::class(size) {
+            return;
+        }
+        // The smaller one takes the place of the larger in the account: it is there even if the pool is used up.
+        pool.used -= size;
+        let smaller = self.copy_out(pool);
+        pool.used += size;
+        if let Some(smaller) = smaller {
+            pool.give(std::mem::replace(&mut self.buffer, smaller));
+            self.start = 0;
+        }
     }
 
     /// Makes room for `more` bytes behind those in use, in a buffer of at most `most` bytes: where memory is short, a smaller one is

@@ -18,6 +18,7 @@ use std::net::Ipv4Addr;
 use sietch_nic::{Foreign, Frame, NicQueue};
 
 use crate::addresses::{Addresses, Ipv6};
+use crate::ahead::Ahead;
 use crate::buffers::Pool;
 use crate::congestion::Kind;
 use crate::flow::{event, flag, payload_size};
@@ -222,6 +223,7 @@ pub struct Engine {
     pub(crate) directory: Directory,
     pub(crate) flows: Flows,
     pub(crate) pool: Pool,
+    pub(crate) ahead: Ahead,
     pub(crate) embryos: Slab<Embryo>,
     pub(crate) time_waits: Slab<TimeWait>,
     pub(crate) listeners: Vec<Listener>,
@@ -307,6 +309,7 @@ impl Engine {
             directory: Directory::new(secret),
             flows: Flows::new(config.flows),
             pool: Pool::new(config.buffer_memory),
+            ahead: Ahead::default(),
             embryos: Slab::new(config.embryos.max(1)),
             time_waits: Slab::new(config.time_waits.max(1)),
             listeners: Vec::new(),
@@ -586,6 +589,12 @@ impl Engine {
             Malformed::Checksum => self.metrics.bad_checksum += 1,
         }
         Disposition::Release
+    }
+
+    /// The receive buffer with which a flow begins: a part of the free memory at most, for all that it promises may come.
+    pub(crate) fn first_window(&self) -> usize {
+        let share = (self.pool.free() / limits::FIRST_WINDOW_SHARE).max(limits::SMALLEST_BUFFER);
+        self.first_receive_buffer.min(share)
     }
 
     /// Bytes of network and transport headers without options in packets to `remote`.

@@ -1,5 +1,6 @@
 //! The state of a connection: hot (two cache lines, touched by every segment) and cold.
 
+use crate::ahead::Charge;
 use crate::buffers::Ring;
 use crate::congestion::{Algorithm, Kind, Moment};
 use crate::limits::{KEEPALIVE_PROBES, NEVER, SMALLEST_MSS};
@@ -274,6 +275,8 @@ pub(crate) struct Cold {
     pub iss: Seq,
     pub retransmits: u64,
     pub reassembly: Option<Box<Reassembly>>,
+    /// What it is charged with while bytes wait out of order.
+    pub charge: Charge,
     /// When somebody last said that the peer cannot be reached; zero if nobody did.
     pub unreachable_at: u64,
     /// The size of full segments before a black hole was suspected, or zero; and how often that proved right.
@@ -329,6 +332,7 @@ impl Default for Cold {
             iss: Seq(0),
             retransmits: 0,
             reassembly: None,
+            charge: Charge::default(),
             twice: None,
             unreachable_at: 0,
             wide: 0,

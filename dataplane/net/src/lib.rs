@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod ahead;
 pub mod buffers;
 pub mod congestion;
 mod engine;

@@ -44,6 +44,15 @@ pub const REASSEMBLY_RANGES: usize = 64;
 /// Runs of a flow's scoreboard (16 bytes each): a window is some 64 of them, and each range that the peer reports beyond a gap adds two.
 /// Twice as many ranges as honest receivers keep fit; past that, what a peer reports is known more coarsely.
 pub const RUNS: usize = 256;
+/// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With the fourth that is
+/// kept for receiving, half is left for sending, whatever peers do.
+pub const AHEAD_SHARE: usize = 4;
+/// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new windows begin to be
+/// smaller when an eighth of the default memory is left.
+pub const FIRST_WINDOW_SHARE: usize = 64;
+/// The window in an answer with a SYN cookie. It must hold whatever the memory does meanwhile, because nothing is
+/// remembered of it; an initial window of an ordinary Ethernet fits (RFC 6928).
+pub const COOKIE_WINDOW: u16 = 16 << 10;
 /// Listening ports.
 pub const LISTENERS: usize = 1024;
 /// Half-open passive connections of all listeners together, 96 bytes each: a SYN flood costs 1.5 MiB.

@@ -39,6 +39,8 @@ pub(crate) struct Embryo {
     pub ts_recent: u32,
     pub ts_offset: u32,
     pub retransmits: u8,
+    /// The window that our SYN-ACK announces, not scaled.
+    pub window: u16,
     pub sent_at: u64,
     pub challenged_at: u64,
 }

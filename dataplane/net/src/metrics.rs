@@ -156,6 +156,8 @@ counters! {
     out_of_order,
     /// Times that a peer was told of bytes that came twice (RFC 2883).
     duplicates_reported,
+    /// Gaps beyond which everything was dropped, because memory was short and they had stood longest.
+    gaps_pruned,
     /// Segments dropped because buffers or ranges were used up.
     buffer_drops,
     /// Connections in TIME-WAIT forgotten early, to make room or for a new connection.

@@ -8,6 +8,7 @@
 //!    those reported before repeated, so that each is told several times and the loss of an ACK does no harm.
 //!
 //! What it must never do: forget a range before the next expected byte has passed it. The peer has been told that it is here.
+//! Only when memory is short everything beyond a gap is dropped at once (`ahead`).
 
 use crate::limits::REASSEMBLY_RANGES;
 use crate::packet::tcp::SackBlocks;

@@ -237,7 +237,7 @@ impl Engine {
     }
 
     /// The flow is off the fast path while data wait out of order or losses are repaired.
-    fn refresh_slow(&mut self, index: usize) {
+    pub(crate) fn refresh_slow(&mut self, index: usize) {
         // A FIN that came early waits too: the fast path would pass it by when the gap before it is filled.
         let cold = &self.flows.cold[index];
         let waiting = cold.reassembly.is_some() || cold.peer_fin.is_some();
@@ -284,13 +284,16 @@ impl Engine {
 
     /// Puts `payload`, which lies in the window, to its place `offset` bytes beyond the next expected one.
     fn place_payload(&mut self, index: usize, offset: usize, payload: Payload<'_>) {
-        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        let place = flow.rx.len() + offset;
-        if !flow.rx.reserve(&mut self.pool, place + payload.len(), flow.rcv_limit as usize) {
+        let place = self.flows.hot[index].rx.len() + offset;
+        let needed = place + payload.len();
+        let there =
+            if offset > 0 { self.reserve_ahead(index, needed) } else { self.reserve_in_order(index, needed) };
+        if !there {
             self.metrics.buffer_drops += 1;
             self.acknowledge_now(index);
             return;
         }
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let start = flow.rcv_nxt.plus(offset as u32);
         let end = start.plus(payload.len() as u32);
         if let Some(piece) = cold.reassembly.as_ref().and_then(|reassembly| reassembly.duplicate(start, end))
@@ -327,12 +330,28 @@ impl Engine {
             // Filling a gap is acknowledged at once (RFC 5681 section 4.2).
             flow.flags |= flag::ACK_NOW;
             if cold.reassembly.as_ref().is_some_and(|reassembly| reassembly.is_empty()) {
-                cold.reassembly = None;
+                self.settle_ahead(index);
+            } else {
+                self.renew_gap(index);
             }
             self.touch(index);
         }
         self.refresh_slow(index);
         self.note_payload(index);
+    }
+
+    /// Makes the ring of a flow reach up to `needed` bytes, all in order. What waits out of order gives way.
+    fn reserve_in_order(&mut self, index: usize, needed: usize) -> bool {
+        loop {
+            let flow = &mut self.flows.hot[index];
+            let most = flow.rcv_limit as usize;
+            if flow.rx.reserve(&mut self.pool, needed, most) {
+                return true;
+            }
+            if needed > most || !self.prune_oldest(None) {
+                return false;
+            }
+        }
     }
 
     fn take_fin(&mut self, index: usize, segment: &Segment<'_>) {
@@ -360,7 +379,7 @@ impl Engine {
         flow.rcv_nxt = flow.rcv_nxt.plus(1);
         flow.flags |= flag::PEER_CLOSED;
         // Whatever lies beyond a FIN was never sent.
-        cold.reassembly = None;
+        self.drop_ahead(index);
         self.refresh_slow(index);
         self.acknowledge_now(index);
         self.raise(index, event::PEER_CLOSED);

@@ -375,7 +375,7 @@ impl Engine {
             timestamps: (!answering || flow.has(flag::TIMESTAMPS)).then_some(stamp),
         };
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
-        let window = self.receive_buffer.min(0xffff) as u16;
+        let window = self.flows.hot[index].rcv_limit.min(0xffff) as u16;
         let flags = match (answering, flow.has(flag::ECN)) {
             (true, false) => SYN | ACK,
             (true, true) => SYN | ACK | ECE,

@@ -119,6 +119,7 @@ impl Engine {
         let index = self.flows.allocate().ok_or(ConnectError::NoFlow)?;
         let (iss, ts_offset) = self.initial_sequence(&name);
         let asks = self.asks_for_marks(self.congestion);
+        let first_window = self.first_window();
         self.flows.path[index as usize] = self.template(&name, [0; 6]);
         let flow = &mut self.flows.hot[index as usize];
         flow.state = State::SynSent;
@@ -127,7 +128,7 @@ impl Engine {
         flow.nxt = iss;
         flow.max = iss;
         flow.rcv_shift = self.own_shift;
-        flow.rcv_limit = self.first_receive_buffer as u32;
+        flow.rcv_limit = first_window as u32;
         flow.flags |= flag::SYN_DUE;
         if asks {
             flow.flags |= flag::ECN;

@@ -182,11 +182,11 @@ impl Engine {
 
     /// Cancels everything that the flow waits for.
     fn silence(&mut self, index: usize) {
+        self.drop_ahead(index);
         let cold = &mut self.flows.cold[index];
         cold.retransmit_at = NEVER;
         cold.ack_at = NEVER;
         cold.idle_at = NEVER;
-        cold.reassembly = None;
         cold.repair = None;
         self.flow_timers.set(index as u32, NEVER);
     }

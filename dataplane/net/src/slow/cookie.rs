@@ -6,12 +6,18 @@
 //!    *and* a cookie. Whichever of the two it acknowledges counts.
 
 use crate::engine::{Ecn, Engine, Origin};
+use crate::limits::COOKIE_WINDOW;
 use crate::listener::Embryo;
 use crate::packet::tcp::{ACK, ECE, Fields, Options, SYN, Segment};
 use crate::syn_cookie::{self, EPOCH, Kept, Verdict};
 use crate::transmit::Reply;
 
 impl Engine {
+    /// What the answer to a SYN announces if nothing is kept of it.
+    fn cookie_window(&self) -> u16 {
+        u16::try_from(self.receive_buffer).map_or(COOKIE_WINDOW, |most| most.min(COOKIE_WINDOW))
+    }
+
     /// Answers a SYN and keeps nothing of it.
     pub(super) fn answer_with_cookie(&mut self, origin: &Origin, segment: &Segment<'_>) {
         let ecn = self.agrees_to_marks(segment, origin.is_marked());
@@ -31,7 +37,7 @@ impl Engine {
             sack: kept.is_some_and(|(kept, ..)| kept.sack),
             timestamps: kept.map(|(_, stamp, value)| (stamp, value)),
         };
-        let window = self.receive_buffer.min(0xffff) as u16;
+        let window = self.cookie_window();
         let echo = if kept.is_some_and(|(kept, ..)| kept.ecn) { ECE } else { 0 };
         let fields = Fields { seq, ack: segment.seq.plus(1), flags: SYN | ACK | echo, window, options };
         self.cookies_until = self.now + 2 * EPOCH;
@@ -86,6 +92,7 @@ impl Engine {
             ts_offset,
             // When the SYN-ACK left is not known: nothing is measured.
             retransmits: 1,
+            window: self.cookie_window(),
             sent_at: self.now,
             challenged_at: 0,
         };

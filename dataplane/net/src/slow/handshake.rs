@@ -77,6 +77,7 @@ impl Engine {
             ts_recent: segment.options.timestamps.map_or(0, |stamps| stamps.0),
             ts_offset,
             retransmits: 0,
+            window: self.first_window().min(0xffff) as u16,
             sent_at: self.now,
             challenged_at: 0,
         });
@@ -110,7 +111,7 @@ impl Engine {
             seq: embryo.iss,
             ack: embryo.irs.plus(1),
             flags: if embryo.ecn { SYN | ACK | ECE } else { SYN | ACK },
-            window: self.receive_buffer.min(0xffff) as u16,
+            window: embryo.window,
             options,
         };
         self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
@@ -120,7 +121,7 @@ impl Engine {
     pub(crate) fn embryo_receive(&mut self, index: u32, origin: &Origin, segment: &Segment<'_>) {
         let Some(&embryo) = self.embryos.get(index) else { return };
         let next = embryo.irs.plus(1);
-        let window = self.receive_buffer.min(0xffff) as u32;
+        let window = u32::from(embryo.window);
         if segment.has(SYN) && segment.seq == embryo.irs && !segment.has(ACK | RST) {
             // Our answer was lost, or is late.
             self.answer_syn(index);
@@ -169,7 +170,7 @@ impl Engine {
         } else {
             Options::None
         };
-        let window = self.receive_buffer.min(0xffff) as u16 >> embryo.shift.map_or(0, |_| self.own_shift);
+        let window = embryo.window >> embryo.shift.map_or(0, |_| self.own_shift);
         let fields = Fields { seq: embryo.iss.plus(1), ack: embryo.irs.plus(1), flags: ACK, window, options };
         self.metrics.challenge_acks += 1;
         self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
@@ -200,6 +201,7 @@ impl Engine {
         let Some(index) = self.flows.allocate() else { return };
         self.directory.insert(embryo.name, Entry::Flow(index));
         self.flows.path[index as usize] = self.template(&embryo.name, embryo.mac);
+        let first_window = self.first_window();
         let flow = &mut self.flows.hot[index as usize];
         flow.ts_offset = embryo.ts_offset;
         flow.ts_recent = embryo.ts_recent;
@@ -212,8 +214,9 @@ impl Engine {
             flow.snd_shift = shift;
             flow.rcv_shift = self.own_shift;
         }
-        flow.rcv_limit = self.first_receive_buffer as u32;
-        flow.rcv_edge = flow.rcv_nxt.plus(self.receive_buffer.min(0xffff) as u32);
+        // At least what was announced.
+        flow.rcv_limit = (first_window as u32).max(embryo.window.into());
+        flow.rcv_edge = flow.rcv_nxt.plus(embryo.window.into());
         flow.state = State::SynReceived;
         if embryo.ecn {
             flow.flags |= flag::ECN;
@@ -315,7 +318,6 @@ impl Engine {
             return;
         }
         let own_shift = self.own_shift;
-        let window = self.receive_buffer.min(0xffff) as u32;
         let ecn = if acknowledged {
             // One that repeats both flags comes from a peer that repeats whatever it gets (RFC 3168 section 6.1.1).
             segment.flags & (ECE | CWR) == ECE
@@ -330,7 +332,7 @@ impl Engine {
         }
         flow.rcv_nxt = segment.seq.plus(1);
         flow.last_ack = flow.rcv_nxt;
-        flow.rcv_edge = flow.rcv_nxt.plus(window);
+        flow.rcv_edge = flow.rcv_nxt.plus(flow.rcv_limit.min(0xffff));
         (flow.snd_shift, flow.rcv_shift) = segment.options.shift.map_or((0, 0), |shift| (shift, own_shift));
         flow.ts_recent = segment.options.timestamps.map_or(0, |stamps| stamps.0);
         self.flows.cold[index].ts_recent_at = self.now;

@@ -474,3 +474,136 @@ mod guessed {
         assert_eq!(wire.host.read_all(flow), b"alive");
     }
 }
+
+/// Peers that make a connection hold memory: a byte far beyond the next one, and nothing before it.
+mod gaps {
+    use super::*;
+
+    const MEMORY: usize = 32 << 20;
+    const WINDOW: u32 = 65_535;
+
+    fn wire(memory: usize) -> Wire {
+        let mut host = Host::new(2, |config| config.buffer_memory = memory);
+        host.engine.listen(SERVER_PORT, 4096).expect("the port is free");
+        let peer = "10.0.0.1:5555".parse().expect("legal");
+        let local = SocketAddr::from(([10, 0, 0, 2], SERVER_PORT));
+        Wire { host, now: SECOND, peer, local, irs: 0, iss: 1_000_000, window: 8000 }
+    }
+
+    impl Wire {
+        /// A connection from this port, which is the present one from now on; and the window that it announces.
+        fn enter(&mut self, port: u16) -> (FlowId, u16) {
+            self.peer.set_port(port);
+            self.put(SYN, self.iss, 0, &Options { mss: Some(1000), ..Options::default() }, &[]);
+            let frames = self.frames();
+            let answer = Segment::decode(frames.last().expect("a SYN is answered")).expect("it is legal");
+            self.irs = answer.seq;
+            self.say(0, 0, ACK, &[]);
+            (*self.host.accepted().last().expect("the handshake is complete"), answer.window)
+        }
+
+        /// So many connections, each with one byte at the end of its window.
+        fn stretch(&mut self, from: u16, count: u16) -> Vec<FlowId> {
+            let mut flows = Vec::new();
+            for port in from..from + count {
+                flows.push(self.enter(port).0);
+                self.say(WINDOW - 1, 0, ACK, &[7]);
+                self.frames();
+            }
+            flows
+        }
+
+        fn memory(&self) -> usize {
+            self.host.engine.population().3
+        }
+    }
+
+    #[test]
+    fn a_byte_at_the_end_of_each_window_leaves_memory_for_others() {
+        let mut wire = wire(MEMORY);
+        wire.stretch(1000, 600);
+        assert!(wire.memory() <= MEMORY / 4, "{} bytes are held", wire.memory());
+        assert!(wire.host.engine.metrics().gaps_pruned > 0);
+        // Others send, and receive what comes out of order.
+        let (flow, _) = wire.enter(5555);
+        assert_eq!(wire.host.engine.send(flow, &[1; 300_000]), 300_000);
+        wire.say(1000, 0, ACK, &[2; 1000]);
+        wire.say(0, 0, ACK, &[1; 1000]);
+        assert_eq!(wire.host.read_all(flow), [[1; 1000], [2; 1000]].concat());
+    }
+
+    #[test]
+    fn gaps_that_stand_longest_go_first_and_their_bytes_can_come_again() {
+        let mut wire = wire(MEMORY);
+        let (first, _) = wire.enter(999);
+        let irs = wire.irs;
+        wire.say(1000, 0, ACK, &[2; 1000]);
+        // Half of the quota and a little less: it is kept.
+        wire.stretch(1000, 60);
+        wire.peer.set_port(999);
+        wire.irs = irs;
+        assert_eq!(wire.host.engine.flow_info(first).map(|info| info.out_of_order), Some(1000));
+        wire.stretch(2000, 100);
+        assert_eq!(wire.host.engine.flow_info(first).map(|info| info.out_of_order), Some(0), "the oldest");
+        wire.peer.set_port(999);
+        wire.irs = irs;
+        wire.say(0, 0, ACK, &[1; 1000]);
+        assert_eq!(wire.host.read_all(first), [1; 1000]);
+        wire.say(1000, 0, ACK, &[2; 1000]);
+        assert_eq!(wire.host.read_all(first), [2; 1000]);
+    }
+
+    #[test]
+    fn bytes_in_order_have_what_bytes_out_of_order_hold() {
+        let mut wire = wire(1 << 20);
+        let window = wire.enter(998).1;
+        assert!(window < 65_535, "a first window is a part of what is free");
+        // Full of bytes that nobody reads, but for what the gaps hold.
+        wire.say(4096, 0, ACK, &[7; 1000]);
+        for port in 1000..1250 {
+            let (_, window) = wire.enter(port);
+            let mut at = 0;
+            while at < u32::from(window) && wire.memory() + 8192 <= 1 << 20 {
+                wire.say(at, 0, ACK, &[1; 1000]);
+                at += 1000;
+            }
+            wire.frames();
+        }
+        let before = wire.host.engine.metrics().clone();
+        let (last, _) = wire.enter(2000);
+        wire.say(0, 0, ACK, &[3; 4000][..1000]);
+        let (next, _) = wire.enter(2001);
+        wire.say(0, 0, ACK, &[4; 1000]);
+        let after = wire.host.engine.metrics();
+        assert_eq!(after.buffer_drops, before.buffer_drops);
+        assert!(after.gaps_pruned > before.gaps_pruned);
+        assert_eq!(wire.host.read_all(last), [3; 1000]);
+        assert_eq!(wire.host.read_all(next), [4; 1000]);
+    }
+
+    /// Whatever order the bytes come in, and whoever ends: nothing stays charged.
+    #[test]
+    fn what_is_over_is_charged_no_more() {
+        let mut wire = wire(MEMORY);
+        let flows = wire.stretch(1000, 64);
+        for (number, flow) in flows.iter().enumerate() {
+            match number % 3 {
+                0 => wire.host.engine.abort(*flow),
+                1 => wire.host.engine.close(*flow),
+                _ => {}
+            }
+        }
+        for round in 0..4 {
+            wire.stretch(2000 + round * 1000, 128);
+        }
+        assert!(wire.memory() <= MEMORY / 4, "{} bytes are held", wire.memory());
+        for flow in wire.host.accepted() {
+            wire.host.engine.abort(flow);
+        }
+        while wire.host.poll(wire.now) {}
+        assert_eq!(wire.memory(), 0);
+        wire.frames();
+        wire.stretch(10_000, 128);
+        assert_eq!(wire.memory(), MEMORY / 4, "all of the quota is free again");
+    }
+}
