@@ -31,6 +31,7 @@ use crate::limits::{
     TIME_WAITS,
 };
 use crate::listener::{Embryo, Listener, Slab};
+use crate::local_ports::PortSet;
 use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
@@ -227,6 +228,8 @@ pub struct Engine {
     pub(crate) embryos: Slab<Embryo>,
     pub(crate) time_waits: Slab<TimeWait>,
     pub(crate) listeners: Vec<Listener>,
+    /// Their ports.
+    pub(crate) listening: PortSet,
     pub(crate) flow_timers: Timers,
     pub(crate) embryo_timers: Timers,
     /// Paced flows that wait for their time to send.
@@ -313,6 +316,7 @@ impl Engine {
             embryos: Slab::new(config.embryos.max(1)),
             time_waits: Slab::new(config.time_waits.max(1)),
             listeners: Vec::new(),
+            listening: PortSet::default(),
             flow_timers: Timers::default(),
             embryo_timers: Timers::default(),
             paced: TimingWheel::default(),

@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 
 use crate::buffers::Pool;
 use crate::flow::{Cold, Flow, FlowId, flag};
+use crate::local_ports::LocalPorts;
 use crate::packet::{Address, Template};
 use crate::siphash::Key;
 
@@ -74,6 +75,8 @@ pub(crate) struct Directory {
     table: HashTable<(Name, Entry)>,
     outgrown: Option<Outgrown>,
     secret: Key,
+    /// Our ends of all names.
+    pub ports: LocalPorts,
     /// What was found last: the next segment is often of the same flow.
     last: Option<(Name, Entry)>,
     /// The full flow of IPv4 that was found last. The name of none is that of no packet for us, and its flow does not exist.
@@ -87,7 +90,8 @@ const _: () = assert!(size_of::<(Name, Entry)>() == 32);
 
 impl Directory {
     pub fn new(secret: Key) -> Self {
-        Self { table: HashTable::new(), outgrown: None, secret, last: None, expected: NOBODY }
+        let ports = LocalPorts::default();
+        Self { table: HashTable::new(), outgrown: None, secret, ports, last: None, expected: NOBODY }
     }
 
     #[inline]
@@ -141,6 +145,7 @@ impl Directory {
             return;
         }
         self.make_room();
+        self.ports.enter(name.local_port);
         let secret = self.secret;
         self.table.insert_unique(hash, (name, entry), |entry| entry.0.hash(&secret));
     }
@@ -180,8 +185,10 @@ impl Directory {
         let (hash, is) = (name.hash(&self.secret), |found: &(Name, Entry)| *found == (*name, entry));
         if let Ok(found) = self.table.find_entry(hash, is) {
             found.remove();
+            self.ports.leave(name.local_port);
         } else if let Some(Ok(found)) = self.outgrown.as_mut().map(|old| old.table.find_entry(hash, is)) {
             found.remove();
+            self.ports.leave(name.local_port);
         }
     }
 }

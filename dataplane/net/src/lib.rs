@@ -34,6 +34,7 @@ mod fragments;
 mod groups;
 pub mod limits;
 mod listener;
+mod local_ports;
 mod metrics;
 mod neighbour;
 mod owned;

@@ -9,7 +9,7 @@ use crate::congestion::{Algorithm, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, Name};
-use crate::limits::{LISTENERS, NEVER};
+use crate::limits::{LISTENERS, NEVER, PORT_DRAWS, PORT_SEARCH};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
 use crate::packet::{Address, Payload, Template, ipv4};
@@ -26,8 +26,8 @@ pub enum ConnectError {
         "{0} is this end's own address: an engine has no loopback; use a kernel socket, or call within the program"
     )]
     Ourselves(SocketAddr),
-    /// All source ports are in use towards this peer.
-    #[error("every source port towards {0} is in use: close connections, or allow more ports")]
+    /// No source port is free towards this peer, or so few that none was found.
+    #[error("no source port towards {0} was found free: close connections, or allow more ports")]
     NoPort(SocketAddr),
     /// All flows are in use.
     #[error("all flows are in use: close some, or raise the engine's limit")]
@@ -54,18 +54,20 @@ impl Engine {
     /// # Errors
     /// The port is in use, or too many are.
     pub fn listen(&mut self, port: u16, backlog: u32) -> Result<(), ListenError> {
-        if self.listeners.iter().any(|listener| listener.port == port) {
+        if self.listening.contains(port) {
             return Err(ListenError::InUse(port));
         }
         if self.listeners.len() >= LISTENERS {
             return Err(ListenError::Full);
         }
+        self.listening.insert(port);
         self.listeners.push(Listener { port, backlog: backlog.max(1), waiting: 0 });
         Ok(())
     }
 
     /// Accepts no more connections to `port`. Those that exist go on.
     pub fn unlisten(&mut self, port: u16) {
+        self.listening.remove(port);
         self.listeners.retain(|listener| listener.port != port);
     }
 
@@ -158,21 +160,34 @@ impl Engine {
         template
     }
 
-    /// A port that makes `name` free: a keyed hash of the peer says where to begin, a counter moves on (RFC 6056 algorithm 3).
+    /// A port that makes `name` free, drawn at random: who has seen the ports of other connections cannot tell which
+    /// comes next (RFC 6056 section 3.3.1). Where most are taken, one that no connection has; where each has one, a
+    /// bounded number of neighbours.
     fn choose_port(&mut self, name: Name) -> Option<u16> {
         let (first, last) = self.source_ports;
-        let count = u64::from(last.checked_sub(first)?) + 1;
+        let count = last.checked_sub(first)?.saturating_add(1);
+        let is_free = |engine: &Self, port: &u16| {
+            !engine.listening.contains(*port)
+                && engine.directory.find(&Name { local_port: *port, ..name }).is_none()
+        };
         let bits = name.remote.bits();
-        let begin = self.secret.hash_triple([(bits >> 64) as u64, bits as u64, u64::from(name.remote_port)]);
-        for _ in 0..count {
+        let (high, low) = ((bits >> 64) as u64, bits as u64);
+        let mut port = first;
+        for _ in 0..PORT_DRAWS {
             self.connects += 1;
-            let port = first + (begin.wrapping_add(self.connects) % count) as u16;
-            let listening = self.listeners.iter().any(|listener| listener.port == port);
-            if !listening && self.directory.find(&Name { local_port: port, ..name }).is_none() {
+            let drawn = self.secret.hash_words(&[high, low, name.remote_port.into(), self.connects]);
+            port = first + (drawn % u64::from(count)) as u16;
+            if is_free(self, &port) {
                 return Some(port);
             }
         }
-        None
+        if let Some(unused) = self.directory.ports.unused(&self.listening, (first, last), port) {
+            return Some(unused);
+        }
+        let begin = u32::from(port - first);
+        (0..count.min(PORT_SEARCH))
+            .map(|step| first + ((begin + u32::from(step)) % u32::from(count)) as u16)
+            .find(|port| is_free(self, port))
     }
 
     /// The initial sequence number of a connection (RFC 6528) and the offset of its timestamps (RFC 7323 section 5.4): a keyed hash of its name,

@@ -27,7 +27,7 @@ impl Engine {
         if segment.has(RST) {
             return;
         }
-        let listens = self.listeners.iter().any(|listener| listener.port == segment.destination);
+        let listens = self.listening.contains(segment.destination);
         if listens && segment.flags & (SYN | ACK | FIN) == SYN {
             self.conceive(origin, segment, None);
             return;
@@ -362,7 +362,7 @@ impl Engine {
         if segment.flags & (SYN | ACK) == SYN && waiting.may_be_reused(segment.seq, stamp) {
             self.metrics.time_wait_recycled += 1;
             self.forget_time_wait(index);
-            if self.listeners.iter().any(|listener| listener.port == segment.destination) {
+            if self.listening.contains(segment.destination) {
                 self.conceive(origin, segment, Some(waiting.snd_nxt));
             } else {
                 self.stranger_receive(origin, segment);

@@ -612,3 +612,57 @@ mod announced {
         assert_eq!((receiver.edge, receiver.sent), (edge, edge));
     }
 }
+
+/// Ports of outgoing connections.
+mod source_ports {
+    use std::net::SocketAddrV4;
+
+    use sietch_net::ConnectError;
+
+    use super::*;
+
+    fn peer(last: u8, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new([10, 0, 0, last].into(), port)
+    }
+
+    fn port_of(peer: &Peer, flow: sietch_net::FlowId) -> u16 {
+        peer.host.engine.flow_info(flow).expect("it lives").local.port()
+    }
+
+    #[test]
+    fn each_of_the_range_is_found_once_and_none_is_listened_on() {
+        const FIRST: u16 = 40_000;
+        const LAST: u16 = 49_999;
+        let mut own = Peer::new(|config| config.source_ports = (FIRST, LAST));
+        for port in (FIRST..=LAST).step_by(10) {
+            own.host.engine.listen(port, 1).expect("it is free");
+        }
+        let mut seen = HashSet::new();
+        for _ in 0..9000 {
+            let flow = own.host.engine.connect(peer(1, 80), own.now).expect("there is a port");
+            let port = port_of(&own, flow);
+            assert!((FIRST..=LAST).contains(&port) && !port.is_multiple_of(10), "{port}");
+            assert!(seen.insert(port), "{port} twice");
+        }
+        let refused = own.host.engine.connect(peer(1, 80), own.now);
+        assert_eq!(refused, Err(ConnectError::NoPort(peer(1, 80).into())));
+        // The same ports serve another peer.
+        for _ in 0..1000 {
+            own.host.engine.connect(peer(3, 80), own.now).expect("there is a port");
+        }
+    }
+
+    #[test]
+    fn the_next_cannot_be_told_from_those_before() {
+        let mut own = Peer::new(|_| {});
+        let mut ports = Vec::new();
+        for _ in 0..200 {
+            let flow = own.host.engine.connect(peer(1, 80), own.now).expect("there is a port");
+            ports.push(port_of(&own, flow));
+        }
+        let steps: HashSet<u16> = ports.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect();
+        assert!(steps.len() > 150, "ports follow a pattern: {ports:?}");
+        let near = ports.windows(2).filter(|two| two[0].abs_diff(two[1]) < 16).count();
+        assert!(near < 10, "{near} of 199 are neighbours of the one before");
+    }
+}

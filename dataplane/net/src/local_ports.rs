@@ -1,0 +1,123 @@
+//! Which of our ports are in use, a bit each: nothing is looked for port by port.
+//!
+//! 1. Ports that are listened on, and ports that any connection has (a full one, a half-open one, one in TIME-WAIT).
+//! 2. A port that no connection has is free towards every peer. It is found by looking at 64 ports at a time.
+
+/// Words of 64 bits for all ports.
+const WORDS: usize = 1024;
+/// Ports.
+const ALL: usize = 65_536;
+
+/// A set of ports.
+#[derive(Debug)]
+pub(crate) struct PortSet(Box<[u64; WORDS]>);
+
+impl Default for PortSet {
+    fn default() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+}
+
+impl PortSet {
+    const fn place(port: u16) -> (usize, u64) {
+        (port as usize / 64, 1 << (port % 64))
+    }
+
+    #[inline]
+    pub fn contains(&self, port: u16) -> bool {
+        let (word, bit) = Self::place(port);
+        self.0[word] & bit != 0
+    }
+
+    pub fn insert(&mut self, port: u16) {
+        let (word, bit) = Self::place(port);
+        self.0[word] |= bit;
+    }
+
+    pub fn remove(&mut self, port: u16) {
+        let (word, bit) = Self::place(port);
+        self.0[word] &= !bit;
+    }
+
+    /// The first port from `first` to `last` that is neither in this set nor in `other`.
+    fn first_missing(&self, other: &Self, first: u16, last: u16) -> Option<u16> {
+        let (begin, end) = (usize::from(first) / 64, usize::from(last) / 64);
+        for word in begin..=end {
+            let mut free = !(self.0[word] | other.0[word]);
+            if word == begin {
+                free &= u64::MAX << (first % 64);
+            }
+            if word == end {
+                free &= u64::MAX >> (63 - last % 64);
+            }
+            if free != 0 {
+                // Below 65,536.
+                return Some((word * 64) as u16 + free.trailing_zeros() as u16);
+            }
+        }
+        None
+    }
+}
+
+/// The ports that connections have.
+#[derive(Debug, Default)]
+pub(crate) struct LocalPorts {
+    used: PortSet,
+    /// Connections of each port; nothing before the first.
+    connections: Vec<u32>,
+}
+
+impl LocalPorts {
+    /// One connection more.
+    pub fn enter(&mut self, port: u16) {
+        if self.connections.is_empty() {
+            self.connections = vec![0; ALL];
+        }
+        self.connections[usize::from(port)] += 1;
+        self.used.insert(port);
+    }
+
+    /// One connection less.
+    pub fn leave(&mut self, port: u16) {
+        let left = self.connections[usize::from(port)].saturating_sub(1);
+        self.connections[usize::from(port)] = left;
+        if left == 0 {
+            self.used.remove(port);
+        }
+    }
+
+    /// A port from `first` to `last` that no connection has and nobody listens on: the next one from `begin` on.
+    pub fn unused(&self, listening: &PortSet, (first, last): (u16, u16), begin: u16) -> Option<u16> {
+        self.used
+            .first_missing(listening, begin, last)
+            .or_else(|| self.used.first_missing(listening, first, begin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_next_unused_port_is_found(
+            used in proptest::collection::vec(1000u16..1300, 0..600),
+            listened in proptest::collection::vec(1000u16..1300, 0..20),
+            range in (1000u16..1300, 1000u16..1300),
+            begin in 0u16..300,
+        ) {
+            let (first, last) = (range.0.min(range.1), range.0.max(range.1));
+            let begin = first + begin % (last - first + 1);
+            let (mut ports, mut listening) = (LocalPorts::default(), PortSet::default());
+            used.iter().for_each(|port| ports.enter(*port));
+            // Each comes and goes once more.
+            used.iter().step_by(2).for_each(|port| { ports.enter(*port); ports.leave(*port); });
+            listened.iter().for_each(|port| listening.insert(*port));
+            let is_free = |port: &u16| !used.contains(port) && !listened.contains(port);
+            let expected = (begin..=last).find(is_free).or_else(|| (first..=begin).find(is_free));
+            prop_assert_eq!(ports.unused(&listening, (first, last), begin), expected);
+        }
+    }
+}
