@@ -7,12 +7,14 @@
 //! 2. An environment that names `SIETCH_SOCKETS` is left as it is, empty value included: whoever wrote it knew what he did (`sietch run` in a
 //!    program under Sietch; or one that wants out). One without it was made anew: it gets the variables, and the library before whatever
 //!    its `LD_PRELOAD` names.
-//! 3. What is started may be for another C library, which would refuse to start with this one: musl's loader ends it with status 127. So the
-//!    target's loader decides ([`target`]). Where it cannot load the library, the environment goes there without it; other libraries stay.
-//! 4. The other list lies in pages of its own, so that no allocator's lock is taken between fork and exec. If exec fails, they are given back.
+//! 3. What is started may be for another C library, which would refuse to start with this one:
+//!    musl's loader ends it with status 127. So the target's loader decides ([`target`]). Where it
+//!    cannot load the library, the environment goes there without it; other libraries stay.
+//! 4. The other list lies in pages of its own, so that no allocator's lock is taken between fork
+//!    and exec. If exec fails, they are given back.
 //!
-//! `execl` and `execle` are not seen: their arguments cannot be passed on without being counted. They take the process's own environment, or a list that
-//! the program wrote out.
+//! `execl`, `execle` and `execlp` have their arguments where a caller puts those of a variadic
+//! function; the exported functions make lists of them (`api/posix/preload/src/list.rs`).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -95,7 +97,8 @@ pub fn begin() {
     let Some(library) = own_file() else { return };
     let _ = KEPT.get_or_init(|| {
         let mut kept = Kept { carried: [const { Text::new() }; CARRIED.len()], library: Text::new() };
-        // Without a service the library does nothing, but is in the way of other C libraries all the same.
+        // Without a service the library does nothing, but is in the way of other C libraries all
+        // the same.
         if context::get().is_some() {
             for (text, name) in kept.carried.iter_mut().zip(CARRIED) {
                 if let Some(value) = context::variable(name) {
@@ -240,7 +243,8 @@ impl Environment {
         let bytes = bytes + room * size_of::<*const c_char>();
         let Ok(pages) = map(bytes) else { return Self::same(given) };
         let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
-        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and begin at a page.
+        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and
+        // begin at a page.
         let (list, mut left) = unsafe {
             let text = list.add(room).cast::<u8>();
             (
@@ -275,7 +279,8 @@ impl Environment {
     }
 }
 
-/// Writes `LD_PRELOAD=` and what a list names beside `own` into zeros that are one longer than `text`. False: nothing else is in it.
+/// Writes `LD_PRELOAD=` and what a list names beside `own` into zeros that are one longer than
+/// `text`. False: nothing else is in it.
 fn write_others(to: &mut [u8], text: &[u8], own: &[u8]) -> bool {
     let name = PRELOAD.len() + 1;
     to[..name].copy_from_slice(&text[..name]);
@@ -358,6 +363,39 @@ pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) ->
 pub unsafe fn execv(path: *const c_char, arguments: List) -> c_int {
     // SAFETY: the caller's; the C library's own list.
     unsafe { execve(path, arguments, environ) }
+}
+
+/// `execl(3)`, whose arguments are a list by now.
+///
+/// # Safety
+/// As `execl(3)`.
+pub unsafe extern "C" fn execl(path: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execv(path, arguments) }
+}
+
+/// `execlp(3)`, whose arguments are a list by now.
+///
+/// # Safety
+/// As `execlp(3)`.
+pub unsafe extern "C" fn execlp(file: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execvp(file, arguments) }
+}
+
+/// `execle(3)`, whose arguments are a list by now: behind its end stands the environment.
+///
+/// # Safety
+/// As `execle(3)`.
+pub unsafe extern "C" fn execle(path: *const c_char, arguments: List) -> c_int {
+    let mut end = arguments;
+    // SAFETY: the caller's: the arguments end with a null pointer, and one more follows.
+    unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, arguments, (*end.add(1)).cast())
+    }
 }
 
 /// `execveat(2)`, and with `AT_EMPTY_PATH` and an empty path `fexecve(3)`.

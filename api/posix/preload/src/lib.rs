@@ -9,6 +9,7 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use sietch_posix::build::{Build, MAGIC};
 use sietch_posix::{accept, data, descriptor, file, message, options_of, process, raw, socket, stdio};
 
+mod list;
 mod load;
 mod start;
 mod wait;
