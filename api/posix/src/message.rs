@@ -122,11 +122,14 @@ pub unsafe fn recvmmsg(
         return sys::give_int(Err(errno));
     }
     // SAFETY: the caller's.
-    let until = unsafe { timeout.as_ref() }.map(|time| {
-        let nanoseconds =
-            time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000) + time.tv_nsec.cast_unsigned();
-        sys::now().saturating_add(nanoseconds)
-    });
+    let until = match unsafe { timeout.as_ref() } {
+        None => None,
+        Some(time) if time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec) => {
+            let seconds = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
+            Some(sys::now().saturating_add(seconds).saturating_add(time.tv_nsec.cast_unsigned()))
+        }
+        Some(_) => return sys::give_int(Err(libc::EINVAL)),
+    };
     let receive = |index: usize| {
         // SAFETY: the caller's: `count` messages.
         let message = unsafe { &mut *messages.add(index) };
@@ -144,11 +147,19 @@ pub unsafe fn recvmmsg(
     {
         end.private().error.store(errno.cast_unsigned(), Release);
     }
+    if let (Ok(1..), Some(until)) = (answer, until) {
+        let left = until.saturating_sub(sys::now());
+        // SAFETY: the caller's: there is a time.
+        unsafe {
+            (*timeout).tv_sec = (left / 1_000_000_000).cast_signed();
+            (*timeout).tv_nsec = (left % 1_000_000_000).cast_signed();
+        }
+    }
     sys::give_int(answer)
 }
 
-/// Goes through messages until `act` says that it is enough, or one fails: how many were done, or the error of the first; and the error of a
-/// later one.
+/// Goes through messages until `act` says that it is enough, or one fails: how many were done, or
+/// the error of the first; and the error of a later one.
 fn each(count: c_uint, mut act: impl FnMut(usize) -> Result<bool, Errno>) -> (Outcome, Option<Errno>) {
     let before = sys::errno();
     let mut done = 0;
