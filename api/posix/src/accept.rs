@@ -2,8 +2,9 @@
 //!
 //! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping, polling and sharing is the kernel's. What arrives is an end of
 //!    a connection, or a kernel's socket (of a client that is not under Sietch), which is none of ours afterwards.
-//! 2. A message whose descriptors do not fit would be lost with its connection. So there is room for them before it is taken, or the answer is
-//!    EMFILE, and the connection waits on, as with the kernel.
+//! 2. A message whose descriptors do not fit would be lost with its connection. So there is room
+//!    for them before it is taken, or the answer is EMFILE, and the connection waits on, as with
+//!    the kernel.
 //! 3. The service's end of the placeholder closes if the service dies: [`renewal`].
 
 use std::ffi::c_int;
@@ -100,7 +101,8 @@ unsafe fn accept(
     }
 }
 
-/// What comes next, and the room that it needed. Whoever sleeps for it has set the lowest free number aside before, as Linux does.
+/// What comes next, and the room that it needed. Whoever sleeps for it has set the lowest free
+/// number aside before, as Linux does.
 fn arrival(
     fd: c_int,
     received: &mut Descriptors,
@@ -112,7 +114,8 @@ fn arrival(
         let room = match room::make(room::CONNECTION) {
             Some(room) => room,
             None => {
-                // One number is what the program has to have, as on Linux; the others are beyond its limit.
+                // One number is what the program has to have, as on Linux; the others are beyond
+                // its limit.
                 if reserved.is_none() {
                     *reserved = Borrowed::lowest()?;
                 }
@@ -173,7 +176,10 @@ fn settle(
             };
             let new = place(new);
             stream.facts.domain.store(held.facts.domain.load(Relaxed), Relaxed);
-            table::put(new, &stream);
+            if !table::put(new, &stream) {
+                let _ = sys::close(new);
+                return Err(libc::EMFILE);
+            }
             if let Some(end) = stream.end() {
                 options::announce_inherited(new, end);
             }

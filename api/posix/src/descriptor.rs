@@ -96,9 +96,11 @@ fn follow(old: c_int, new: Outcome) -> Outcome {
     if let Ok(number) = new {
         let fd = number as c_int;
         match table::find(old) {
-            Some(held) => {
-                table::put(fd, &held);
-                wait::duplicated(old, fd, &held);
+            Some(held) if table::put(fd, &held) => wait::duplicated(old, fd, &held),
+            // Beyond the table it would be a placeholder that nobody knows.
+            Some(_) => {
+                let _ = sys::close(fd);
+                return Err(libc::EMFILE);
             }
             None => forget_stale(fd),
         }

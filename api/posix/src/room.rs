@@ -1,10 +1,14 @@
-//! Room for the descriptors that a call of the library needs for a moment, where the kernel's own call needs one or none.
+//! Room for the descriptors that a call of the library needs for a moment, where the kernel's own
+//! call needs one or none.
 //!
-//! 1. A connection comes as three descriptors, of which one stays; a request to the service takes a socket. In a process that has nearly as many as it
-//!    may have, what arrives would be lost: the kernel closes what does not fit. So it is made sure *before* that there is room ([`make`]).
-//! 2. Where there is none, the soft limit is raised for the time of the call ([`raise`]), as far as the hard limit or the process's privileges allow.
-//!    What stays is put at a number that the program may use. So a program has as many connections as on the kernel.
-//! 3. Any number of threads may have raised it; the last of them lowers it. A child of fork lowers its own.
+//! 1. A connection comes as three descriptors, of which one stays; a request to the service takes a
+//!    socket. In a process that has nearly as many as it may have, what arrives would be lost: the
+//!    kernel closes what does not fit. So it is made sure *before* that there is room ([`make`]).
+//! 2. Where there is none, the soft limit is raised for the time of the call ([`raise`]), as far as
+//!    the hard limit or the process's privileges allow. What stays is put at a number that the
+//!    program may use. So a program has as many connections as on the kernel.
+//! 3. Any number of threads may have raised it; the last of them lowers it. A child of fork lowers
+//!    its own.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -25,7 +29,8 @@ const MORE: u64 = 16;
 /// Most descriptors that are asked for at once.
 const MOST: usize = 8;
 
-/// Times that the processor is given away to a thread that is changing the limit. A signal handler may have interrupted that very thread.
+/// Times that the processor is given away to a thread that is changing the limit. A signal handler
+/// may have interrupted that very thread.
 const PATIENCE: u32 = 100;
 
 const NORMAL: u8 = 0;
@@ -60,7 +65,8 @@ pub fn make(count: usize) -> Option<Room> {
     if confined::is_confined() {
         return room;
     }
-    let [soft, _] = limits(None)?;
+    // A sandbox that answers neither is not to cost a program its connections.
+    let Some([soft, _]) = limits(None) else { return room };
     // Nearly always nobody uses the highest numbers.
     let highest =
         (1..=count as u64).map(|below| soft.checked_sub(below).and_then(|fd| c_int::try_from(fd).ok()));
