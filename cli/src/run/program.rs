@@ -27,6 +27,13 @@ const SCRIPT_DEPTH: usize = 5;
 /// Bytes of a script's first line that the kernel looks at.
 const SCRIPT_LINE: usize = 256;
 
+/// Where glibc's loader has the names of its versions: in the string table near its start.
+const LOADER_START: usize = 1 << 14;
+
+/// The version of glibc that Sietch's library needs, as its loader names it (also in
+/// `api/posix/src/exec/target.rs`, which must not use the heap).
+const VERSION: &[u8] = b"\0GLIBC_2.34\0";
+
 /// Why Sietch cannot serve a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
@@ -44,6 +51,9 @@ pub enum Unfit {
     /// musl, bionic, ...
     #[error("is made for another C library (its loader is {0}), and Sietch's library for glibc")]
     OtherLibrary(String),
+    /// A glibc that lacks what Sietch's library needs of it.
+    #[error("is made for a glibc before 2.34 (its loader is {0}), and Sietch's library for a newer one")]
+    OldLibrary(String),
     /// ELFCLASS32.
     #[error("is a 32-bit program, and Sietch's library is of 64 bits")]
     Narrow,
@@ -56,7 +66,7 @@ impl Unfit {
     /// Whether the library is left out if the program is to run all the same: its loader would complain or refuse. In the others' case
     /// programs that they start in turn may use it.
     pub fn refuses_the_library(&self) -> bool {
-        matches!(self, Self::OtherLibrary(_) | Self::Narrow | Self::OtherMachine)
+        matches!(self, Self::OtherLibrary(_) | Self::OldLibrary(_) | Self::Narrow | Self::OtherMachine)
     }
 }
 
@@ -113,12 +123,14 @@ pub fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unfit>, RunErro
     }
 }
 
-/// The program that starting `file` starts, if it names liburing among its libraries, whose system calls are its own.
+/// The program that starting `file` starts, if it names liburing among its libraries, whose system
+/// calls are its own.
 pub fn imports_liburing(file: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     target(file, path).filter(|(_, open)| elf::needs(open, "liburing")).map(|(file, _)| file)
 }
 
-/// The file itself, or the interpreter of a script. None: it cannot be read, or nothing can be said of it.
+/// The file itself, or the interpreter of a script. None: it cannot be read, or nothing can be said
+/// of it.
 fn target(file: &Path, path: Option<&OsStr>) -> Option<(PathBuf, File)> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPT_DEPTH {
@@ -145,10 +157,19 @@ fn unfit(facts: &elf::Facts) -> Option<Unfit> {
     }
     let Some(loader) = &facts.loader else { return Some(Unfit::Static) };
     let name = loader.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    if name.starts_with(b"ld-linux") {
-        return None;
+    let shown = || String::from_utf8_lossy(loader).into_owned();
+    if !name.starts_with(b"ld-linux") {
+        return Some(Unfit::OtherLibrary(shown()));
     }
-    Some(Unfit::OtherLibrary(String::from_utf8_lossy(loader).into_owned()))
+    is_old(Path::new(OsStr::from_bytes(loader))).then(|| Unfit::OldLibrary(shown()))
+}
+
+/// Whether a loader of glibc has not the version that the library's calls need. Of one that cannot
+/// be read nothing is known.
+fn is_old(loader: &Path) -> bool {
+    let Ok(open) = File::open(loader) else { return false };
+    let start = open.read(0, LOADER_START);
+    !start.is_empty() && !start.windows(VERSION.len()).any(|window| window == VERSION)
 }
 
 /// What a script's first line names: the interpreter, or the program that `env` would start.

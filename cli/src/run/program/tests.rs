@@ -118,6 +118,19 @@ fn loaders_decide() {
 }
 
 #[test]
+fn a_loader_of_an_old_glibc_is_seen() {
+    let folder = Folder::new("loader");
+    let of = |content: &[u8]| {
+        let loader = folder.file("ld-linux-x86-64.so.2", content, 0o755);
+        let name = Some(loader.into_os_string().into_vec());
+        unfit(&elf::Facts { own_machine: true, narrow: false, loader: name, go: false })
+    };
+    assert!(matches!(of(b"\0GLIBC_2.31\0GLIBC_2.33\0"), Some(Unfit::OldLibrary(_))));
+    assert_eq!(of(b"\0GLIBC_2.33\0GLIBC_2.34\0"), None);
+    assert_eq!(of(b""), None, "nothing is known of it");
+}
+
+#[test]
 fn a_program_that_becomes_another_user_is_seen() {
     let name = "a_program_that_becomes_another_user_is_seen";
     if !rustix::process::geteuid().is_root() {
