@@ -2,7 +2,7 @@
 //!
 //! 1. The header is fixed; what comes after it must be TCP, UDP or ICMPv6. Extension headers could hide a port or a fragment.
 //! 2. The VNIC's side is one of its addresses. What goes to a group, or comes from nobody's address, is neighbour discovery or nothing;
-//!    [`REST`] remembers that until the protocol is known.
+//!    [`REST`] remembers that until the protocol is known. From nobody's address a VNIC asks for its own addresses alone.
 //! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, is with anybody: the router on the way may be no peer.
 //! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and what a VNIC says of itself in it is
 //!    true: its own MAC, and its own addresses.
@@ -285,6 +285,10 @@ impl FrameProgram {
         self.code.load(Size::Double, R1, R10, REST);
         self.jump_if(Condition::NotEqual, R1, TRIAL, with_option);
         self.drop_if(Condition::NotEqual, R2, 24, Reason::Icmp);
+        // Whoever has an address gives it up when somebody else tries it out: only the VNIC's own may be tried.
+        self.require_or_drop(IPV6_END + 24);
+        self.if_own_address6(TARGET, done);
+        self.drop(Reason::Icmp);
         self.code.bind(with_option);
         self.link_address_option(0x0101, done);
     }

@@ -124,6 +124,8 @@ pub(super) fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
     let option = match kind {
         135 => {
             ensure(packet.hop_limit == 255 && (rest != Rest::Trial || packet.payload == 24), Reason::Icmp)?;
+            let own = || address(head, HEADER + 8, Reason::Short).map(|target| is_own(spec, target));
+            ensure(rest != Rest::Trial || own()?, Reason::Icmp)?;
             [1, 1]
         }
         136 => {

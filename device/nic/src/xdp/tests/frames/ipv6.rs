@@ -193,6 +193,11 @@ pub fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reason)> {
                 Reason::Icmp,
             ),
             (
+                "a trial of another's address",
+                message(Ipv6Addr::UNSPECIFIED, ASKED_PEER, &discovery(135, PEER, None)),
+                Reason::Icmp,
+            ),
+            (
                 "an advertisement from nobody",
                 message(Ipv6Addr::UNSPECIFIED, ALL_NODES, &discovery(136, ADDRESS, Some(MAC))),
                 Reason::Address,

@@ -111,6 +111,7 @@ fn sent(
         135 => {
             ensure(hops == 255, Reason::Icmp)?;
             ensure(!from_nobody || message.len() == 24, Reason::Icmp)?;
+            ensure(!from_nobody || own(spec).contains(&address(message, 8)), Reason::Icmp)?;
             ensure(option_is(1), Reason::Icmp)
         }
         136 => {
