@@ -36,6 +36,7 @@ pub fn give_up(account: Account) -> Result<(), Error> {
         let source = io::Error::other(format!("{threads} threads run; it must be the first thing done"));
         return Err(Error::Privilege { step: "counting threads", source });
     }
+    needs_root()?;
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
     for capability in CapabilitySet::all().iter() {
         match thread::remove_capability_from_bounding_set(capability) {
@@ -53,6 +54,25 @@ pub fn give_up(account: Account) -> Result<(), Error> {
     thread::set_capabilities(None, none).map_err(at("clearing capabilities"))?;
     thread::set_no_new_privs(true).map_err(at("refusing new privileges"))?;
     verify(uid, gid)
+}
+
+/// Says it by name, before anything is half done, where the kernel would only say that something is not permitted.
+fn needs_root() -> Result<(), Error> {
+    const WANTED: [(CapabilitySet, &str); 3] = [
+        (CapabilitySet::SETPCAP, "CAP_SETPCAP"),
+        (CapabilitySet::SETUID, "CAP_SETUID"),
+        (CapabilitySet::SETGID, "CAP_SETGID"),
+    ];
+    let held = thread::capabilities(None).map_err(at("reading capabilities"))?.effective;
+    let lacking: Vec<&str> =
+        WANTED.iter().filter(|(one, _)| !held.contains(*one)).map(|(_, name)| *name).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let cause =
+        format!("it needs root ({} missing); start it as root, or leave `--run-as` out", lacking.join(", "));
+    let source = io::Error::new(io::ErrorKind::PermissionDenied, cause);
+    Err(Error::Privilege { step: "becoming another user", source })
 }
 
 fn verify(uid: Uid, gid: Gid) -> Result<(), Error> {

@@ -102,7 +102,7 @@ pub fn descriptors(pid: i64) -> usize {
 pub struct Place {
     pub folder: PathBuf,
     pub port: u16,
-    /// The ordinary user who runs everything; without one, root.
+    /// The ordinary user who runs everything; without one, whoever runs the test.
     user: Option<u32>,
 }
 
@@ -126,7 +126,10 @@ impl Place {
 
     /// What sietch.toml says unless a test says something else.
     pub fn configuration(&self) -> String {
-        let (uid, port) = (self.user.unwrap_or(STORE_USER), self.port);
+        // An ordinary user's store runs as that user.
+        let own = rustix::process::geteuid();
+        let store = if own.is_root() { STORE_USER } else { own.as_raw() };
+        let (uid, port) = (self.user.unwrap_or(store), self.port);
         format!(
             "[[vnic]]\nname = \"kv\"\nuid = {uid}\naddress = \"{VNIC}/24\"\nhost_address = \"10.84.0.1\"\n\
              address6 = \"{VNIC6}/64\"\nhost_address6 = \"fd84::1\"\ntcp_ports = [\"{port}\"]\n\n\
