@@ -3,9 +3,11 @@
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
 //! 3. every test of the workspace, with the same seeds each time: a landing fails for what it changes (fresh ones are for `cargo xtask soak`),
+//!    those that depend on privileges once more as an ordinary user ([`crate::ordinary`]),
 //! 4. the rings and doorbells under loom,
 //! 5. instructions of the network's fast path, of durable appends and of the store's commands within their limits, under valgrind,
-//! 6. generated files are what the program would generate.
+//! 6. a guest with Debian's own kernel, where there is QEMU ([`crate::guest`]),
+//! 7. generated files are what the program would generate.
 //!
 //! A step that fails ends the run at once, with its name.
 
@@ -13,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{generate, instructions, tidy};
+use crate::{generate, guest, instructions, ordinary, tidy};
 
 /// Runs every step from the folder `root`.
 pub fn run(root: &Path) -> Result<(), String> {
@@ -23,6 +25,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
     step("tests", || cargo(root, &["test", "--workspace", "--locked"], &[]))?;
+    step("tests as an ordinary user", || ordinary::run(root))?;
     step("loom", || {
         let target = root.join("target/loom");
         cargo(
@@ -32,6 +35,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         )
     })?;
     step("instructions", || instructions::run(root))?;
+    step("guest", || guest::run(root, None))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
 }
 

@@ -1,10 +1,12 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | mutations | instructions | generate`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | instructions | generate`.
 #![forbid(unsafe_code)]
 
 mod ci;
 mod generate;
+mod guest;
 mod instructions;
 mod mutations;
+mod ordinary;
 mod soak;
 mod tidy;
 
@@ -16,21 +18,29 @@ usage: cargo xtask COMMAND
 
   ci               everything that must hold before a change lands (what .ci/run runs)
   tidy             the rules of the house that no compiler checks
+  guest [PACKAGE]  Sietch on Debian's own kernel, or another of its packages, in a guest under QEMU
   generate         write the generated files again (man pages, shell completions)
   instructions     count the instructions of the network's fast path (needs valgrind)
+  ordinary         the tests of what depends on privileges, as an ordinary user (root)
   mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
   soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, posix, or all of them";
 
 fn main() -> ExitCode {
+    if guest::inside::is_this() {
+        guest::inside::run();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["ci"] => ci::run(&root()),
         ["tidy"] => tidy::run(&root()),
         ["generate"] => generate::run(&root(), generate::Mode::Write),
+        ["guest"] => guest::run(&root(), None),
+        ["guest", package] => guest::run(&root(), Some(package)),
         ["instructions"] => instructions::run(&root()),
         ["mutations"] => mutations::run(&root(), ""),
         ["mutations", filter] => mutations::run(&root(), filter),
+        ["ordinary"] => ordinary::run(&root()),
         ["soak"] => soak::run(&root(), "all"),
         ["soak", suite] => soak::run(&root(), suite),
         _ => Err(USAGE.to_owned()),

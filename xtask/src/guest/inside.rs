@@ -1,0 +1,268 @@
+//! What happens in the guest: this program is its process 1.
+//!
+//! Each step is a thing that the README promises. It says what it does, then does it; the first that fails ends the guest, with its name.
+//! Waiting is for an event, with a limit that turns a hang into a failure: an emulated machine on a busy one is slow.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Said at the end, if all went well.
+pub const PASSED: &str = "GUEST PASSED";
+/// Said before what went wrong.
+pub const FAILED: &str = "GUEST FAILED";
+
+/// The limit of every single wait.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks at something that no event tells of.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The VNIC's address.
+const VNIC: &str = "10.83.0.2";
+/// Where the configuration is.
+const CONFIGURATION: &str = "/run/sietch.toml";
+
+/// A small area: it lies in the guest's memory.
+const TEXT: &str = "\
+[[vnic]]
+name = \"kv\"
+uid = 61870
+address = \"10.83.0.2/24\"
+host_address = \"10.83.0.1\"
+tcp_ports = [\"6379\"]
+
+[[vsa]]
+name = \"kv\"
+uid = 61870
+size = \"64MiB\"
+";
+
+/// Whether this process is the guest's first.
+pub fn is_this() -> bool {
+    std::process::id() == 1
+}
+
+/// Does everything, and switches the guest off.
+pub fn run() -> ! {
+    match steps() {
+        Ok(()) => println!("{PASSED}"),
+        Err(why) => println!("{FAILED} {}", why.replace('\n', " / ")),
+    }
+    // The console is read by whoever started the guest, who ends it; this is for a guest that nobody reads.
+    let _ = std::fs::write("/proc/sysrq-trigger", "o");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn steps() -> Result<(), String> {
+    prepare()?;
+    println!("kernel {}", text("/proc/sys/kernel/osrelease"));
+    step("doctor tries a grant", doctor)?;
+    let up = step("up gives the store a VNIC", up)?;
+    step("requests over the VNIC and over loopback", requests)?;
+    step("unmodified programs", programs)?;
+    step("the daemon is killed, and the VNIC goes on", kill_daemon)?;
+    step("the store is killed, and gets its VNIC again", kill_store)?;
+    step("revoked and restored", revoke)?;
+    step("down", || down(up))
+}
+
+fn step<T>(name: &str, action: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    println!("== {name}");
+    action().map_err(|why| format!("{name}: {why}"))
+}
+
+fn prepare() -> Result<(), String> {
+    for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/tmp"), ("tmpfs", "/run")] {
+        done(&mut command("mount", &["-t", kind, kind, place]))?;
+    }
+    done(&mut command("mount", &["-t", "tmpfs", "-o", "size=80%", "tmpfs", "/var/lib"]))?;
+    done(&mut command("insmod", &["/veth.ko"]))?;
+    done(&mut command("ip", &["link", "set", "lo", "up"]))?;
+    std::fs::write(CONFIGURATION, TEXT).map_err(|cause| format!("cannot write {CONFIGURATION}: {cause}"))
+}
+
+fn command(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(format!("/bin/{program}"));
+    command.args(arguments).env("PATH", "/bin").env("HOME", "/tmp").stdin(Stdio::null());
+    command
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Both outputs of a command.
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Runs a command that must succeed; what it says.
+fn done(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|cause| format!("{command:?}: {cause}"))?;
+    if output.status.success() { Ok(said(&output)) } else { Err(format!("{command:?}: {}", said(&output))) }
+}
+
+fn sietch(arguments: &[&str]) -> Result<String, String> {
+    done(&mut command("sietch", arguments))
+}
+
+/// Repeats `look` until it finds what it looks for.
+fn wait<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return Ok(found),
+            Err(why) if Instant::now() > end => return Err(format!("waited for {what}: {why}")),
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn holds(text: &str, wanted: &str) -> Result<(), String> {
+    if text.contains(wanted) { Ok(()) } else { Err(format!("no {wanted:?} in: {text}")) }
+}
+
+/// Asks the store at `address`; an answer that does not come within five seconds is none.
+fn ask(address: &str, words: &[&str]) -> Result<String, String> {
+    let mut asked = command("redis-cli", &["-h", address]);
+    let mut child = asked
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|cause| format!("redis-cli: {cause}"))?;
+    let end = Instant::now() + Duration::from_secs(5);
+    while child.try_wait().map_err(|cause| cause.to_string())?.is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("no answer".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().map_err(|cause| cause.to_string())?;
+    Ok(said(&output).trim().to_owned())
+}
+
+fn pong(address: &str) -> Result<(), String> {
+    ask(address, &["ping"]).and_then(|answer| holds(&answer, "PONG"))
+}
+
+fn doctor() -> Result<(), String> {
+    let report = sietch(&["doctor", "--data", "/var/lib/sietch"])?;
+    println!("{report}");
+    holds(&report, "`sietch up` can give the store a VNIC over AF_XDP here")
+}
+
+fn up() -> Result<Child, String> {
+    let log = std::fs::File::create("/run/up").map_err(|cause| cause.to_string())?;
+    let errors = log.try_clone().map_err(|cause| cause.to_string())?;
+    let mut up = command("sietch", &["up", "--config", CONFIGURATION, "--data", "/var/lib/sietch"]);
+    let up = up.stdout(log).stderr(errors).spawn().map_err(|cause| format!("sietch up: {cause}"))?;
+    let banner = wait("sietch up", || holds(&text("/run/up"), "daemon:"));
+    println!("{}", text("/run/up"));
+    banner.and_then(|()| holds(&text("/run/up"), "af_xdp VNIC kv"))?;
+    wait("the VNIC", || pong(VNIC))?;
+    Ok(up)
+}
+
+fn benchmark(address: &str) -> Result<(), String> {
+    let arguments = ["-h", address, "-n", "300", "-c", "5", "-t", "set,get", "-q"];
+    let report = done(&mut command("redis-benchmark", &arguments))?;
+    println!("{address}: {}", report.replace(['\r', '\n'], " ").trim());
+    holds(&report, "GET: ")
+}
+
+fn requests() -> Result<(), String> {
+    benchmark(VNIC)?;
+    benchmark("127.0.0.1")?;
+    let status = sietch(&["status"])?;
+    println!("{status}");
+    holds(&status, "held")?;
+    if status.contains("no frame passes") || status.contains("nobody watches") {
+        return Err("status knows of a trouble".to_owned());
+    }
+    Ok(())
+}
+
+/// A server and a client of Debian's, both with the library: their bytes go through memory.
+fn programs() -> Result<(), String> {
+    let server = ["run", "--", "/bin/redis-server", "--port", "7000", "--save", "", "--daemonize", "no"];
+    let mut server = command("sietch", &server)
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|cause| format!("sietch run: {cause}"))?;
+    let outcome = wait("redis-server", || {
+        let answer = ask("127.0.0.1", &["-p", "7000", "ping"])?;
+        holds(&answer, "PONG")
+    })
+    .and_then(|()| {
+        let client = ["-p", "7000", "-n", "1000", "-c", "2", "-t", "get", "-q"];
+        let report = done(command("sietch", &["run", "--", "/bin/redis-benchmark"]).args(client))?;
+        println!("sietch run: {}", report.replace(['\r', '\n'], " ").trim());
+        let listeners = sietch(&["sockets"])?;
+        holds(&report, "GET: ").and_then(|()| holds(&listeners, "7000"))
+    });
+    let _ = server.kill();
+    let _ = server.wait();
+    outcome
+}
+
+/// The number of the process of which `status` says that it is `what`.
+fn process(what: &str) -> Result<u32, String> {
+    let banner = text("/run/up");
+    let line = banner.lines().rev().find(|line| line.starts_with(what));
+    let number = line.and_then(|line| line.split_once("pid ")?.1.split([',', ' ']).next()?.parse().ok());
+    number.ok_or_else(|| format!("no {what} in: {banner}"))
+}
+
+/// The store's process, as the daemon knows it.
+fn holder() -> Result<String, String> {
+    let status = sietch(&["status"])?;
+    let line = status.lines().find(|line| line.contains("VNIC kv") && line.contains("pid "));
+    let number = line.and_then(|line| line.split_once("pid ")?.1.split(',').next());
+    number.map(str::to_owned).ok_or_else(|| format!("nobody holds the VNIC: {status}"))
+}
+
+fn kill(pid: &str) -> Result<(), String> {
+    done(&mut command("sh", &["-c", &format!("kill -9 {pid}")])).map(|_| ())
+}
+
+fn kill_daemon() -> Result<(), String> {
+    let (before, daemon) = (holder()?, process("daemon:")?);
+    kill(&daemon.to_string())?;
+    pong(VNIC)?;
+    let after = wait("the daemon's successor", holder)?;
+    if after != before {
+        return Err(format!("the holder was {before} and is {after}"));
+    }
+    pong(VNIC)
+}
+
+fn kill_store() -> Result<(), String> {
+    ask(VNIC, &["set", "kept", "yes"])?;
+    let before = holder()?;
+    kill(&before)?;
+    wait("another store", || holder().and_then(|pid| if pid == before { Err(pid) } else { Ok(()) }))?;
+    wait("the VNIC", || pong(VNIC))?;
+    ask(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
+}
+
+fn revoke() -> Result<(), String> {
+    println!("{}", sietch(&["revoke", "kv"])?);
+    if ask(VNIC, &["ping"]).is_ok_and(|answer| answer.contains("PONG")) {
+        return Err("it still answers".to_owned());
+    }
+    sietch(&["restore", "kv"])?;
+    wait("the VNIC", || pong(VNIC))
+}
+
+fn down(mut up: Child) -> Result<(), String> {
+    sietch(&["down"])?;
+    let ended = up.wait().map_err(|cause| cause.to_string())?;
+    let links = done(&mut command("ip", &["-o", "link"]))?;
+    if ended.success() && !links.contains("sv-kv") {
+        return Ok(());
+    }
+    Err(format!("{ended}; {links}; {}", text("/run/up")))
+}
