@@ -98,6 +98,10 @@ fn grants(daemon: &Status) -> Table {
             vnic.revoked,
             vnic.holder.as_ref(),
         ));
+        if let Some(trouble) = vnic.trouble.as_deref().filter(|_| vnic.holder.is_some()) {
+            let name = format!("VNIC {}", vnic.name);
+            table.row(vec![Cell::text(name), Cell::text(trouble).tone(Tone::Warning)]);
+        }
     }
     for vsa in &daemon.vsas {
         table.row(row(

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use sietch_protocol::connection::DEFAULT_TIMEOUT;
-use sietch_protocol::{AreaStatus, Connection, HeldGrant, VnicDescriptors, VnicGrant, Welcome};
+use sietch_protocol::{AreaStatus, Connection, HeldGrant, VnicDescriptors, VnicGrant, VnicKind, Welcome};
 
 use crate::error::Error;
 use crate::grant::Grant;
@@ -20,7 +20,7 @@ pub struct VnicParts {
     pub grant: Grant,
     /// Addresses, ports, peers, rate and geometry.
     pub description: VnicGrant,
-    /// A bound AF_XDP socket and its memory, or one side of shared memory.
+    /// An AF_XDP socket and its memory, or one side of shared memory.
     pub descriptors: VnicDescriptors,
 }
 
@@ -54,7 +54,7 @@ impl Client {
         self.parts.connection.welcome()
     }
 
-    /// Opens the VNIC `name` without touching its rings.
+    /// Opens the VNIC `name` without touching its rings. Frames pass after [`Client::bind_vnic`].
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.
@@ -66,12 +66,34 @@ impl Client {
         Ok(VnicParts { grant, description, descriptors })
     }
 
-    /// Opens the VNIC `name` and maps its queue.
+    /// Says that the rings of the veth VNIC of `grant` are mapped: from now on frames pass.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: refused, which ends the grant, or the daemon is gone.
+    pub fn bind_vnic(&mut self, grant: &Grant) -> Result<(), Error> {
+        Ok(self.parts.connection.bind_vnic(grant.id())?)
+    }
+
+    /// Opens the VNIC `name`, maps its queue, and has frames pass. What cannot be used is given back.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Queue`]: its memory cannot be mapped.
     pub fn acquire_vnic(&mut self, name: &str) -> Result<Vnic, Error> {
-        Vnic::open(self.acquire_vnic_parts(name)?)
+        let parts = self.acquire_vnic_parts(name)?;
+        let (grant, kind) = (parts.grant.clone(), parts.description.kind);
+        let opened = Vnic::open(parts).and_then(|vnic| {
+            if kind == VnicKind::Veth {
+                self.bind_vnic(&grant)?;
+            }
+            Ok(vnic)
+        });
+        if opened.is_err() {
+            // A daemon that is gone, or has ended the grant already, has nothing to give back.
+            let _ = self.release(&grant);
+            grant.revoke();
+            self.parts.grants.retain(|held| held.id() != grant.id());
+        }
+        opened
     }
 
     /// Opens the storage area `name` with a queue over it.

@@ -84,5 +84,5 @@ pub use runtime::{
 };
 pub use sietch_ring::spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;
-pub use vnic::{Vnic, VnicQueue};
+pub use vnic::{Vnic, VnicQueue, socket_geometry};
 pub use vsa::{Vsa, VsaParts};

@@ -68,7 +68,9 @@ impl Vnic {
     }
 }
 
-fn socket_geometry(shape: sietch_protocol::Geometry) -> af_xdp::Geometry {
+/// The shape of an AF_XDP queue as the daemon says it, in the words of the queue itself.
+#[must_use]
+pub fn socket_geometry(shape: sietch_protocol::Geometry) -> af_xdp::Geometry {
     af_xdp::Geometry {
         ifindex: shape.ifindex,
         queue: shape.queue,

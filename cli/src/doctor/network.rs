@@ -5,6 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket};
 
+use sietch::nic::af_xdp::{Granted, Queue};
+use sietch::socket_geometry;
+use sietch_daemon::device::{KernelDevices, OpenedVnic, VnicDevices as _, VnicPlan};
+use sietch_protocol::{Mac, Network};
+
 use super::machine::read;
 use super::{Check, Verdict};
 use crate::arguments::DEFAULT_PORT;
@@ -33,7 +38,7 @@ fn in_own_namespace() -> Vec<Check> {
     #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
     let own = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET);
     match own {
-        Ok(()) => vec![socket_family(), veth()],
+        Ok(()) => vec![socket_family(), veth(), vnic()],
         Err(cause) => {
             vec![Check::not(Verdict::Missing, name, format!("refused ({cause})"), AS_ROOT), socket_family()]
         }
@@ -51,6 +56,66 @@ fn socket_family() -> Check {
             "use a kernel with CONFIG_XDP_SOCKETS=y, or `--net linux`",
         ),
         Err(cause) => Check::not(Verdict::Missing, name, format!("no socket ({cause})"), AS_ROOT),
+    }
+}
+
+/// The address of the VNIC that is tried; it exists in the probe's namespace alone.
+const TRIED: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(192, 0, 2, 2), Ipv4Addr::new(192, 0, 2, 1));
+
+/// Tries what the daemon and a holder do for a grant, by the daemon's own code.
+fn vnic() -> Check {
+    let name = "VNIC";
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(cause) => {
+            let mend = "raise the limits of threads and open files";
+            return Check::not(Verdict::Missing, name, format!("not tried ({cause})"), mend);
+        }
+    };
+    match runtime.block_on(grant()) {
+        Ok(()) => Check::ok(name, "a grant was made, mapped, bound and taken back"),
+        Err(cause) => Check::not(Verdict::Missing, name, format!("a grant fails: {cause}"), AS_ROOT),
+    }
+}
+
+/// Makes a VNIC in the calling thread's namespace, opens it as a holder would, binds it, and takes it down.
+async fn grant() -> Result<(), String> {
+    let mut devices = KernelDevices::new("doctor", false, None);
+    let plan = plan();
+    let opened = devices.open(&plan).await.map_err(|error| error.to_string())?;
+    let outcome = hold(&mut devices, &plan, opened).await;
+    let closed = devices.close(&plan).await.map_err(|error| error.to_string());
+    outcome.and(closed)
+}
+
+async fn hold(devices: &mut KernelDevices, plan: &VnicPlan, opened: OpenedVnic) -> Result<(), String> {
+    let geometry = socket_geometry(opened.geometry);
+    let granted = Granted { socket: opened.xsk, umem: opened.umem, geometry };
+    let mtu = usize::try_from(opened.mtu).unwrap_or(usize::MAX);
+    let queue = Queue::open(granted, plan.mac.0, mtu).map_err(|error| error.to_string())?;
+    devices.bind(plan).await.map_err(|error| error.to_string())?;
+    devices.examine(plan).await?;
+    if queue.is_alive() { Ok(()) } else { Err("the queue is bound, and no frame passes".to_owned()) }
+}
+
+fn plan() -> VnicPlan {
+    VnicPlan {
+        name: "probe".to_owned(),
+        generation: 1,
+        host_interface: "sv-probe".to_owned(),
+        application_interface: "sv-probe-a".to_owned(),
+        mac: Mac([2, 0, 0, 0, 0, 2]),
+        host_mac: Mac([2, 0, 0, 0, 0, 1]),
+        address: Network { address: TRIED.0, prefix: 24 },
+        host_address: TRIED.1,
+        ipv6: None,
+        mtu: 1500,
+        tcp_ports: Vec::new(),
+        udp_ports: Vec::new(),
+        peers: Vec::new(),
+        peers6: Vec::new(),
+        rate: None,
+        socket: 0,
     }
 }
 

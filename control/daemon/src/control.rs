@@ -25,7 +25,7 @@ mod views;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::configuration::Configuration;
-use crate::device::VnicDevices;
+use crate::device::{VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::metrics::Counters;
 use crate::state::{Device, GrantRecord, Remembered, State};
@@ -50,6 +50,9 @@ use crate::{Error, VERSION};
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// How often areas in use are looked at. A holder can fill at most what it writes in this time.
 pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
+/// How often the rings of VNICs are looked at. A holder can make the kernel walk over wrong entries for that long; an honest one costs
+/// three reads of memory a look.
+pub(crate) const PATROL: Duration = Duration::from_millis(50);
 /// Warnings kept for Status, the newest.
 const MAX_WARNINGS: usize = 32;
 
@@ -90,6 +93,8 @@ pub(crate) enum Event {
     ViewOverdue { question: u64 },
     /// Look at the areas.
     Inspect,
+    /// Look at the rings of VNICs.
+    Patrol,
     /// End.
     Stop(&'static str),
 }
@@ -231,8 +236,9 @@ impl<D: VnicDevices> Control<D> {
                 (_, None) => Err("its process has ended".to_owned()),
                 // The two ends of a link hold all there is of it, as do holder and switch of a port.
                 (Device::Vsa { .. } | Device::Link(_) | Device::Port(_), Some(_)) => Ok(()),
-                (Device::Vnic(plan), Some(_)) => {
-                    self.devices.adopt(plan).await.map_err(|error| error.to_string())
+                (Device::Vnic(plan), Some(pidfd)) => {
+                    let adopted = self.devices.adopt(plan, record.process.pid, pidfd.as_fd());
+                    adopted.await.map_err(|error| error.to_string())
                 }
             };
             match (adopted, pidfd) {
@@ -252,8 +258,8 @@ impl<D: VnicDevices> Control<D> {
             }
         }
         self.drop_lonely_ends();
-        let keep: Vec<String> = self.plans().map(|plan| plan.host_interface.clone()).collect();
-        match self.devices.remove_others(&keep).await {
+        let plans: Vec<VnicPlan> = self.plans().cloned().collect();
+        match self.devices.remove_others(&plans.iter().collect::<Vec<_>>()).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
             Err(error) => self.warn(error.to_string()),
         }
@@ -288,6 +294,7 @@ impl<D: VnicDevices> Control<D> {
             Event::Overdue { question } => self.overdue(question),
             Event::ViewOverdue { question } => self.view_overdue(question),
             Event::Inspect => self.inspect(),
+            Event::Patrol => self.patrol().await,
             Event::Stop(why) => {
                 tracing::info!(why, "ending");
                 self.take_down(why).await;
@@ -374,6 +381,10 @@ impl<D: VnicDevices> Control<D> {
         self.client(connection)?;
         match request {
             Request::AcquireVnic { name } => self.acquire_vnic(connection, &name).await,
+            Request::BindVnic { grant } => {
+                self.bind_vnic(connection, grant).await?;
+                Ok(Reply::Done.into())
+            }
             Request::Serve { ports, storage } => {
                 self.serve(connection, &ports, storage.as_ref()).map(Into::into)
             }

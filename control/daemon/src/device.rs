@@ -3,8 +3,8 @@
 //! 1. A [`VnicPlan`] says everything about one VNIC. It is kept in the state, so that a later daemon can adopt or remove
 //!    the device even if `sietch.toml` says something else by then.
 //! 2. [`VnicDevices::open`] makes the device and returns the two descriptors that are the capability. The daemon passes them
-//!    on and keeps no copy.
-//! 3. [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the device. It is
+//!    on. When the holder has mapped the rings, [`VnicDevices::bind`] lets frames pass, and only a mapping of the rings is kept.
+//! 3. [`VnicDevices::patrol`] finds holders whose rings cost the host time. [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the device. It is
 //!    right for devices that were half made, or are gone already.
 //! 4. [`KernelDevices`] are the real ones; tests have theirs in memory.
 //! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no seam: memory and a pair of sockets.
@@ -17,7 +17,7 @@ mod veth;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 use sietch_protocol::metrics::Metric;
@@ -66,6 +66,10 @@ pub struct VnicPlan {
     pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
+    /// The cookie of the socket that was handed out: by it a later daemon finds the socket among the holder's descriptors. (0 in the
+    /// state of daemons that kept none.)
+    #[serde(default)]
+    pub socket: u64,
 }
 
 impl VnicPlan {
@@ -89,6 +93,7 @@ impl VnicPlan {
             peers: vnic.peers.clone(),
             peers6: vnic.peers6.clone(),
             rate: vnic.rate,
+            socket: 0,
         }
     }
 }
@@ -110,7 +115,7 @@ fn interface_names(name: &str) -> (String, String) {
 /// What is handed to the application, and what the daemon needs to know of it.
 #[derive(Debug)]
 pub struct OpenedVnic {
-    /// The bound AF_XDP socket.
+    /// The AF_XDP socket.
     pub xsk: OwnedFd,
     /// The memfd of its UMEM.
     pub umem: OwnedFd,
@@ -120,6 +125,17 @@ pub struct OpenedVnic {
     pub gateway_mac: Option<Mac>,
     /// The largest IP packet, in bytes: what was planned, or what the kernel and the uplink allow.
     pub mtu: u32,
+    /// The number by which the kernel tells this socket from all others (`SO_COOKIE`), for [`VnicPlan::socket`].
+    pub cookie: u64,
+}
+
+/// A holder whose rings cost the host time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offence {
+    /// [`VnicPlan::host_interface`].
+    pub host_interface: String,
+    /// What it did.
+    pub what: String,
 }
 
 /// Why a device could not be made, adopted or removed.
@@ -145,14 +161,37 @@ pub trait VnicDevices {
     /// Makes the device of `plan`. What an earlier attempt left of it is replaced.
     fn open(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<OpenedVnic, DeviceError>>;
 
-    /// Takes charge of the device of `plan`, made by an earlier daemon and in use since.
-    fn adopt(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
+    /// Lets frames pass: the holder has mapped the rings.
+    fn bind(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
+
+    /// Takes charge of the device of `plan`, made by an earlier daemon and in use since by process `pid`, which `pidfd` is open on.
+    fn adopt(
+        &mut self,
+        plan: &VnicPlan,
+        pid: u32,
+        pidfd: BorrowedFd<'_>,
+    ) -> impl Future<Output = Result<(), DeviceError>>;
+
+    /// Asks whether the device is there and works.
+    ///
+    /// # Errors
+    /// Why no frame passes, or what of its protection is missing, for display.
+    fn examine(&self, plan: &VnicPlan) -> impl Future<Output = Result<(), String>>;
+
+    /// Looks at the rings of all holders. Those named here get no frame any more, and the kernel's walk over their entries has ended;
+    /// their process must be stopped before it begins another.
+    fn patrol(&mut self) -> Vec<Offence>;
+
+    /// Ends the kernel's walk over a holder's entries once more, when the holder is stopped.
+    fn subdue(&mut self, host_interface: &str);
 
     /// Stops the traffic and removes the device. Nothing there is no error.
     fn close(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Removes devices that this daemon instance once made and that are not in `keep` (host interfaces). Returns their names.
-    fn remove_others(&mut self, keep: &[String]) -> impl Future<Output = Result<Vec<String>, DeviceError>>;
+    /// Removes devices that this daemon instance once made and that are not those of `keep`, and what the uplink knows of others. Returns
+    /// their names.
+    fn remove_others(&mut self, keep: &[&VnicPlan])
+    -> impl Future<Output = Result<Vec<String>, DeviceError>>;
 
     /// Lets go of what all VNICs share (the uplink's program), at the daemon's clean end.
     fn finish(&mut self) -> impl Future<Output = ()>;

@@ -48,6 +48,15 @@ impl Process {
         Ok((Self { pid, start, uid, boot: boot().to_owned() }, pidfd))
     }
 
+    /// Kills it, unless it has ended already.
+    pub(crate) fn kill(&self) -> rustix::io::Result<()> {
+        let Some(pidfd) = self.open() else { return Ok(()) };
+        match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            sent => sent,
+        }
+    }
+
     /// A pidfd, if this very process still lives.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
         if self.boot != boot() {

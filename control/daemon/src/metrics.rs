@@ -25,6 +25,8 @@ pub(crate) struct Counters {
     pub grants_adopted: u64,
     /// Grants revoked.
     pub grants_revoked: u64,
+    /// Holders killed because their rings cost the host time.
+    pub ring_offences: u64,
     /// Devices without an owner that were removed.
     pub orphans_removed: u64,
     /// Areas made, resized, trimmed or removed.
@@ -52,6 +54,7 @@ impl Counters {
             ("grants_ended", self.grants_ended),
             ("grants_adopted", self.grants_adopted),
             ("grants_revoked", self.grants_revoked),
+            ("ring_offences", self.ring_offences),
             ("orphans_removed", self.orphans_removed),
             ("areas_changed", self.areas_changed),
             ("view_questions", self.view_questions),

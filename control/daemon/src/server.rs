@@ -162,6 +162,8 @@ async fn control_loop<D: VnicDevices>(
     mut signals: Signals,
 ) -> Result<(), Error> {
     let mut inspection = tokio::time::interval(crate::control::INSPECTION);
+    let mut patrol = tokio::time::interval(crate::control::PATROL);
+    patrol.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let event = tokio::select! {
             event = incoming.recv() => match event {
@@ -169,6 +171,7 @@ async fn control_loop<D: VnicDevices>(
                 None => Event::Stop("its event queue ended"),
             },
             _ = inspection.tick() => Event::Inspect,
+            _ = patrol.tick(), if control.has_vnics() => Event::Patrol,
             _ = signals.interrupt.recv() => Event::Stop("SIGINT"),
             _ = signals.terminate.recv() => Event::Stop("SIGTERM"),
         };

@@ -59,6 +59,11 @@ fn start(scene: &Scene) -> Daemon {
     }
 }
 
+fn offloads() -> String {
+    let output = Command::new("ethtool").args(["-k", "wire"]).output().expect("ethtool");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn links() -> String {
     ip(&["-o", "link"])
 }
@@ -74,11 +79,21 @@ fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
         assert!(!granted.contains("refused"), "{granted}");
         assert!(application.ask("status", "STATUS").contains("no administrator"));
         let shown = links();
-        assert!(shown.contains("sv-kv@") && shown.contains("sv-kv-a@"), "{shown}");
+        assert!(
+            shown.contains("sv-kv@") && !shown.contains("sv-kv-a"),
+            "the other end is elsewhere: {shown}"
+        );
         assert!(ip(&["route"]).contains("10.83.0.2 dev sv-kv"), "{}", ip(&["route"]));
         assert!(ip(&["neigh"]).contains("PERMANENT"), "{}", ip(&["neigh"]));
         assert!(!ip(&["-6", "addr", "show", "sv-kv"]).contains("inet6"));
-        assert!(ip(&["addr", "show", "sv-kv-a"]).matches("inet").count() == 0);
+        let trouble = || scene.status().vnics[0].trouble.clone();
+        assert!(trouble().expect("it is not bound").contains("has not mapped the rings"));
+        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        assert_eq!(trouble(), None);
+        assert!(application.ask("bind", "BOUND").contains("bound already"));
+        scene.wait_for("the grant that could not be bound to end", |status| status.vnics[0].holder.is_none());
+        assert!(!links().contains("sv-kv"), "{}", links());
+        assert!(!application.ask("vnic", "GRANT").contains("refused"));
         application.kill();
         scene.wait_for("the VNIC to end", |status| status.vnics[0].holder.is_none());
         assert!(!links().contains("sv-kv"), "{}", links());
@@ -94,6 +109,7 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         let daemon = start(&scene);
         let mut application = scene.application(Some(NOBODY));
         let held = application.ask("vnic", "GRANT");
+        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         // The frames of this attempt are received by the program and counted, whoever runs the daemon.
         let address = "10.83.0.2:6379".parse().unwrap();
         let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(50));
@@ -112,6 +128,7 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         assert!(!links().contains("sv-orphan"), "{} in {}", links(), data.display());
         assert!(links().contains("sv-foreign"), "what is not ours stays");
         let holder = scene.status().vnics[0].holder.clone().expect("adopted");
+        assert_eq!(scene.status().vnics[0].trouble, None, "the successor watches the rings as well");
         assert_eq!(format!("{} {}", holder.grant, holder.generation), held);
         let groups = scene.connect().stat().unwrap();
         let vnic = groups.iter().find(|group| group.source == "vnic kv").expect("its counters");
@@ -119,6 +136,68 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         assert!(frames.value > 0, "the counters of the programs outlive the daemon");
         scene.connect().revoke(Target::Grant(holder.grant)).unwrap();
         assert!(!links().contains("sv-kv"), "{}", links());
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+    });
+}
+
+#[test]
+fn a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked() {
+    in_own_network("a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked", || {
+        for successor in [false, true] {
+            let scene = Scene::new("walk", NOBODY);
+            let mut daemon = start(&scene);
+            let mut application = scene.application(Some(NOBODY));
+            let granted = application.ask("vnic", "GRANT");
+            assert!(!granted.contains("refused"), "{granted}");
+            assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+            if successor {
+                daemon.crash();
+                daemon = start(&scene);
+            }
+            application.tell("scribble");
+            scene.wait_for("the VNIC to be revoked", |status| status.vnics[0].revoked);
+            application.wait_for_end();
+            let status = scene.status();
+            assert!(status.vnics[0].holder.is_none());
+            let told = status.warnings.iter().any(|line| line.contains("fill ring claims"));
+            assert!(told, "{:?}", status.warnings);
+            assert!(!links().contains("sv-kv"), "{}", links());
+            scene.connect().shutdown().unwrap();
+            daemon.ended().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_successor_refuses_a_holder_that_hides_its_socket() {
+    in_own_network("a_successor_refuses_a_holder_that_hides_its_socket", || {
+        let scene = Scene::new("hidden", NOBODY);
+        let daemon = start(&scene);
+        let mut application = scene.application(Some(NOBODY));
+        application.ask("vnic", "GRANT");
+        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        assert_eq!(application.ask("hide", "HID"), "");
+        daemon.crash();
+        let daemon = start(&scene);
+        assert!(scene.status().vnics[0].holder.is_none(), "its rings could not be watched");
+        assert!(!links().contains("sv-kv"), "{}", links());
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+    });
+}
+
+#[test]
+fn status_says_that_an_interface_is_gone() {
+    in_own_network("status_says_that_an_interface_is_gone", || {
+        let scene = Scene::new("gone", NOBODY);
+        let daemon = start(&scene);
+        let mut application = scene.application(Some(NOBODY));
+        application.ask("vnic", "GRANT");
+        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        ip(&["link", "del", "sv-kv"]);
+        let trouble = scene.status().vnics[0].trouble.clone().expect("nothing passes any more");
+        assert!(trouble.contains("sv-kv is gone"), "{trouble}");
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();
     });
@@ -144,7 +223,6 @@ fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
         let addresses = ip(&["-6", "-o", "addr", "show", "dev", "sv-kv"]);
         assert!(addresses.contains("fd83::1/128") && addresses.lines().count() == 1, "{addresses}");
         assert!(!addresses.contains("tentative"), "{addresses}");
-        assert_eq!(ip(&["-6", "-o", "addr", "show", "dev", "sv-kv-a"]), "");
         let route = ip(&["-6", "route", "get", "fd83::2"]);
         assert!(route.contains("dev sv-kv") && route.contains("src fd83::1"), "{route}");
         assert!(ip(&["-6", "neigh"]).contains("fd83::2 dev sv-kv"), "{}", ip(&["-6", "neigh"]));
@@ -200,6 +278,8 @@ fn a_vnic_joins_an_uplink() {
         let granted = application.ask("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         assert!(ip(&["link", "show", "wire"]).contains("xdp"));
+        // Tags that the device takes off are not seen by XDP.
+        assert!(offloads().contains("rx-vlan-offload: off"), "{}", offloads());
         assert!(!ip(&["route"]).contains("10.83.0.2"), "behind an uplink the host has no route of its own");
         assert!(!ip(&["-6", "route"]).contains("fd83::2") && !ip(&["-6", "addr"]).contains("fd83::1"));
         // Who snoops on the wire hears that the address is asked for here.
@@ -209,6 +289,53 @@ fn a_vnic_joins_an_uplink() {
         daemon.ended().unwrap();
         assert!(!links().contains("sv-kv") && !ip(&["link", "show", "wire"]).contains("xdp"));
         assert!(!groups().contains("ff02::1:ff00:2"), "{}", groups());
+        assert!(offloads().contains("rx-vlan-offload: on"), "as it was: {}", offloads());
+    });
+}
+
+/// The IPv4 addresses that the program on `wire` hands to VNICs.
+fn served() -> Vec<String> {
+    let index = rustix::net::netdevice::name_to_index(
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap(),
+        "wire",
+    );
+    let uplink = sietch_nic::xdp::Uplink::adopt(index.unwrap()).unwrap();
+    uplink.vnics().unwrap().into_iter().map(|(address, _)| address.to_string()).collect()
+}
+
+#[test]
+fn a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others() {
+    in_own_network("a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others", || {
+        let scene = Scene::new("uplink-again", NOBODY);
+        scene.configure(&with_ipv6());
+        ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
+        ip(&["link", "set", "wire", "up"]);
+        ip(&["link", "set", "far", "up"]);
+        let begin = || {
+            scene.start_with(|mut options, _| {
+                options.uplink = Some("wire".to_owned());
+                sietch_daemon::run_async(options)
+            })
+        };
+        let daemon = begin();
+        let mut application = scene.application(Some(NOBODY));
+        assert!(!application.ask("vnic", "GRANT").contains("refused"));
+        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        assert_eq!(served(), ["10.83.0.2"]);
+        // Somebody takes the program off while no daemon runs: a fresh one is told of what is adopted.
+        daemon.crash();
+        ip(&["link", "set", "dev", "wire", "xdp", "off"]);
+        let daemon = begin();
+        assert!(scene.status().vnics[0].holder.is_some(), "adopted");
+        assert_eq!(served(), ["10.83.0.2"]);
+        // The application ends while no daemon runs: the program forgets it.
+        daemon.crash();
+        application.kill();
+        assert_eq!(served(), ["10.83.0.2"], "it outlives both");
+        let daemon = begin();
+        assert_eq!(served(), [""; 0]);
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
     });
 }
 

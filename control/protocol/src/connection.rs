@@ -270,6 +270,14 @@ impl Connection {
         Ok((*grant, made_of))
     }
 
+    /// Says that the rings of the VNIC of `grant` are mapped, so that the daemon can bind it.
+    ///
+    /// # Errors
+    /// See [`CallError`]; refused, the grant has ended.
+    pub fn bind_vnic(&mut self, grant: u64) -> Result<(), CallError> {
+        self.done(&Request::BindVnic { grant }, &[])
+    }
+
     /// Says that this connection reads notices and answers inquiries for `grants`.
     ///
     /// # Errors

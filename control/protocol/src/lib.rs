@@ -48,7 +48,7 @@ pub use types::{
 pub use view::{Ask, FileKind, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion, ViewRefusal};
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Under this name a service core shows what it counts of the sockets of unmodified programs; its other pages are named after grants.
 pub const SOCKETS_PAGE: &str = "sockets";

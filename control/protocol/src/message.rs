@@ -45,11 +45,18 @@ pub enum Request {
         /// A name for display, as in `kv`. Means nothing for access.
         client: String,
     },
-    /// Opens a VNIC. Answer: [`Reply::Vnic`]; of a veth VNIC with two descriptors, the bound XSK and the UMEM's memfd; of a
+    /// Opens a VNIC. Answer: [`Reply::Vnic`]; of a veth VNIC with two descriptors, the XSK and the UMEM's memfd
+    /// (then [`Request::BindVnic`]); of a
     /// shared-memory VNIC with three: its own region, the other side's opened read-only, and its end of the doorbell.
     AcquireVnic {
         /// Its name in `sietch.toml`.
         name: String,
+    },
+    /// Says that the rings of a veth VNIC are mapped: the daemon binds the socket, and frames pass. Kernels before 6.4 map no rings of a
+    /// bound socket. Answer: [`Reply::Done`]; a refusal ends the grant.
+    BindVnic {
+        /// The grant.
+        grant: u64,
     },
     /// Says that this connection reads notices for these grants, which may be none, and answers what is asked about them
     /// ([`Notice::Inquiry`], [`Notice::Capture`]). Answer: [`Reply::Done`].
@@ -544,6 +551,9 @@ pub struct VnicStatus {
     pub revoked: bool,
     /// Who has it.
     pub holder: Option<GrantStatus>,
+    /// Why no frame passes although somebody holds it, or what of its protection is missing.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// A VSA of `sietch.toml`.

@@ -1,12 +1,14 @@
 //! Queues over AF_XDP sockets: the kernel enforces, the application drives.
 //!
-//! 1. The control plane (privileged) calls [`create`]: a socket, a UMEM on a sealed memfd, four rings, bound to one
-//!    queue of one interface. It passes the two descriptors of the [`Granted`] to the application and keeps the
+//! 1. The control plane (privileged) calls [`create`]: a socket, a UMEM on a sealed memfd, four rings, in a network namespace whose one
+//!    interface is the VNIC's. It passes the two descriptors of the [`Granted`] to the application and keeps the
 //!    [`Geometry`] beside them in the message.
 //! 2. The application (no privilege at all) calls [`Queue::open`], which validates what it got, maps UMEM and rings and is
-//!    a [`crate::NicQueue`] from then on.
-//! 3. The socket was bound before it was passed on. Its holder can neither bind it again nor register other memory; all it can
+//!    a [`crate::NicQueue`] from then on. It says so, and the control plane calls [`bind_queue`]: kernels before 6.4 map no rings of a
+//!    bound socket.
+//! 3. Its holder can bind the socket to nothing but that interface, nor register other memory; all it can
 //!    reach is this queue's traffic, and that only as the XDP programs on both ends of the veth pair let it.
+//! 4. The control plane keeps a [`RingWatch`] over the rings that the kernel reads.
 //!
 //! Layout and rules: `docs/spec/vnic.md`.
 
@@ -17,21 +19,23 @@ mod geometry;
 mod queue;
 mod rings;
 mod runs;
+mod watch;
 
-pub use create::create;
+pub use create::{bind_queue, create};
 pub use error::{CreateError, GeometryError, OpenError};
 pub use geometry::{Geometry, MAX_SINGLE_MTU};
 pub use queue::{DeviceDrops, Queue, QueueCounters};
+pub use watch::RingWatch;
 
 use std::os::fd::OwnedFd;
 
 /// A queue as the control plane hands it out: the capability to use it, and nothing else.
 #[derive(Debug)]
 pub struct Granted {
-    /// The bound AF_XDP socket.
+    /// The AF_XDP socket.
     pub socket: OwnedFd,
     /// The sealed memfd that holds the UMEM.
     pub umem: OwnedFd,
-    /// What was registered and bound.
+    /// What was registered, and where the socket is bound.
     pub geometry: Geometry,
 }

@@ -13,6 +13,7 @@
 
 pub mod af_xdp;
 pub mod capture;
+pub mod namespace;
 pub mod queue;
 pub mod shm;
 pub mod wire;

@@ -40,10 +40,14 @@ pub use vnic::{Ipv4Prefix, Ipv6Prefix, VnicPrograms, VnicSpec};
 
 use kernel::{Program, ProgramInfo};
 
-/// The program on `ifindex`, if it has the name `name`.
-fn attached_program(ifindex: u32, name: &'static str) -> Result<(Program, ProgramInfo), XdpError> {
+/// The program on `ifindex`, of this or another namespace, if it has the name `name`.
+fn attached_program(
+    ifindex: u32,
+    namespace: Option<i32>,
+    name: &'static str,
+) -> Result<(Program, ProgramInfo), XdpError> {
     let foreign = |reason| XdpError::Foreign { ifindex, reason };
-    let id = netlink::attached(ifindex)?
+    let id = netlink::attached_in(ifindex, namespace)?
         .ok_or_else(|| foreign(format!("it carries no XDP program, {name} was expected")))?;
     let program = Program::by_id(id)?;
     let info = program.info()?;

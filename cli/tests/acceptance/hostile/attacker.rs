@@ -45,21 +45,11 @@ pub fn run() {
     else {
         panic!("a veth VNIC was asked for");
     };
-    let geometry = Geometry {
-        ifindex: shape.ifindex,
-        queue: shape.queue,
-        chunk_size: shape.chunk_size,
-        chunks: shape.chunks,
-        fill: shape.fill,
-        completion: shape.completion,
-        receive: shape.receive,
-        transmit: shape.transmit,
-        runs: shape.runs,
-        run_chunks: shape.run_chunks,
-    };
+    let geometry = sietch::socket_geometry(shape);
     let second = socket.try_clone().expect("a descriptor to spare");
     let granted = Granted { socket, umem, geometry };
     let queue = Queue::open(granted, own, 1500).expect("a fresh grant");
+    client.bind_vnic(&parts.grant).expect("the rings are mapped");
     let mut attacker = Attacker { queue, socket: second, geometry, link: Link { own, host } };
     println!("HOLDING");
     for line in std::io::stdin().lines() {

@@ -1,6 +1,6 @@
 //! What administrators ask: status, counters, revoke, restore, reload.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use sietch_protocol::{
     ErrorKind, ErrorReply, GrantStatus, MemoryModel, Notice, Protection, Reply, Request, SOCKETS_PAGE, Stat,
@@ -20,7 +20,7 @@ impl<D: VnicDevices> Control<D> {
         match request {
             Request::Status => {
                 self.inspect();
-                Ok(Reply::Status(Box::new(self.status())))
+                Ok(Reply::Status(Box::new(self.status().await)))
             }
             Request::Stat { cursor } => Ok(Reply::Stat(Box::new(self.stat(cursor)))),
             Request::Revoke { target } => self.revoke(target).await.map(Reply::Revoked),
@@ -36,7 +36,19 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    fn status(&self) -> Status {
+    /// Why VNICs that are held pass no frames, by name: what is there counts, not what was recorded.
+    async fn troubles(&self) -> HashMap<String, String> {
+        let mut troubles = HashMap::new();
+        for plan in self.plans() {
+            if let Err(why) = self.devices.examine(plan).await {
+                troubles.insert(plan.name.clone(), why);
+            }
+        }
+        troubles
+    }
+
+    async fn status(&self) -> Status {
+        let mut troubles = self.troubles().await;
         let network = self.devices.support();
         let vnic_protection = match &network {
             Ok(_) => Protection::KernelEnforced,
@@ -61,6 +73,7 @@ impl<D: VnicDevices> Control<D> {
                 rate: vnic.rate,
                 revoked: self.revoked.contains(&key("VNIC", &vnic.name)),
                 holder: record.map(|record| self.grant_status(record)),
+                trouble: troubles.remove(&vnic.name),
             }
         });
         let mut vnics: Vec<VnicStatus> = vnics.chain(self.link_ends()).chain(self.switch_ports()).collect();
@@ -137,6 +150,7 @@ impl<D: VnicDevices> Control<D> {
                 rate: None,
                 revoked: self.revoked.contains(&key("VNIC", &end.name)),
                 holder: self.holder(&end.name, true).map(|record| self.grant_status(record)),
+                trouble: None,
             }
         })
     }
@@ -161,6 +175,7 @@ impl<D: VnicDevices> Control<D> {
             rate: port.rate,
             revoked: self.revoked.contains(&key("VNIC", &port.name)),
             holder: self.holder(&port.name, true).map(|record| self.grant_status(record)),
+            trouble: None,
         })
     }
 

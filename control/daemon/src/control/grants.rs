@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::storage::Pending;
 use super::{Answer, Control, Event, refuse, state_failed};
-use crate::device::{OpenedVnic, VnicDevices, VnicPlan};
+use crate::device::{Offence, OpenedVnic, VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::state::{Device, GrantRecord};
 use crate::volume::{Handed, Place};
@@ -121,7 +121,7 @@ impl<D: VnicDevices> Control<D> {
             Ok(opened) => {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant = record.grant, name, pid = record.process.pid, "VNIC granted");
-                self.settle_mtu(record.grant, opened.mtu);
+                self.settle(record.grant, opened.mtu, opened.cookie);
                 let user = vnic.served.then_some(vnic.uid);
                 Ok(vnic_answer(&record, plan, opened, user))
             }
@@ -132,14 +132,63 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Remembers what frames a VNIC takes, where that is less than was wished for.
-    fn settle_mtu(&mut self, grant: u64, mtu: u32) {
+    /// Lets frames pass to a process that has mapped the rings. What cannot be bound is taken back.
+    pub(super) async fn bind_vnic(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
+        let process = &self.client(connection)?.process;
+        let record = self.grants.get(&grant).filter(|record| record.process == *process).cloned();
+        let Some(GrantRecord { device: Device::Vnic(plan), .. }) = record else {
+            return Err(refuse(
+                ErrorKind::Unknown,
+                format!("grant {grant}"),
+                "this process has no veth VNIC under it",
+                "name one that was given to this process",
+            ));
+        };
+        if let Err(error) = self.devices.bind(&plan).await {
+            self.end(grant, "it could not be bound").await;
+            return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend));
+        }
+        Ok(())
+    }
+
+    /// Whether a VNIC of the kernel is held.
+    pub(crate) fn has_vnics(&self) -> bool {
+        self.plans().next().is_some()
+    }
+
+    /// Looks at the rings of all VNICs. A process that makes the kernel walk over wrong entries is killed, and its VNIC stays revoked:
+    /// started again it would do the same.
+    pub(super) async fn patrol(&mut self) {
+        for Offence { host_interface, what } in self.devices.patrol() {
+            let of = |record: &&GrantRecord| matches!(&record.device, Device::Vnic(plan) if plan.host_interface == host_interface);
+            let Some(record) = self.grants.values().find(of).cloned() else { continue };
+            let killed = record.process.kill();
+            self.devices.subdue(&host_interface);
+            let (name, pid) = (&record.name, record.process.pid);
+            let how = match killed {
+                Ok(()) => "the process was killed".to_owned(),
+                Err(error) => format!("the process could not be killed ({error})"),
+            };
+            self.warn(format!(
+                "VNIC {name}: {what}, which costs the host time; {how} (pid {pid}), and the VNIC is revoked; `sietch restore {name}` lets \
+                 it be used again"
+            ));
+            let revoked = key("VNIC", name);
+            if let Err(error) = self.state.set_revoked(&revoked, true) {
+                self.warn(error.to_string());
+            }
+            self.revoked.insert(revoked);
+            self.counters.borrow_mut().ring_offences += 1;
+            let why = format!("{what}; see `sietch status`");
+            self.revoke_with(&record, &why).await;
+        }
+    }
+
+    /// Remembers what frames a VNIC takes, where that is less than was wished for, and by what its socket is known.
+    fn settle(&mut self, grant: u64, mtu: u32, socket: u64) {
         let Some(record) = self.grants.get_mut(&grant) else { return };
         let Device::Vnic(plan) = &mut record.device else { return };
-        if plan.mtu == mtu {
-            return;
-        }
-        plan.mtu = mtu;
+        (plan.mtu, plan.socket) = (mtu, socket);
         if let Err(error) = self.state.keep(record) {
             self.warn(error.to_string());
         }
@@ -351,6 +400,11 @@ impl<D: VnicDevices> Control<D> {
 
     /// Takes a held device away for good and tells its holder. Says what now stops it.
     pub(super) async fn revoke_held(&mut self, record: &GrantRecord) -> String {
+        self.revoke_with(record, "revoked by an administrator").await
+    }
+
+    /// The same, for this reason.
+    async fn revoke_with(&mut self, record: &GrantRecord, why: &str) -> String {
         let (sort, name, pid) = (record.device.sort(), &record.name, record.process.pid);
         let line = match &record.device {
             Device::Vnic(plan) => match self.devices.close(plan).await {
@@ -385,7 +439,7 @@ impl<D: VnicDevices> Control<D> {
             grant: record.grant,
             generation: record.generation,
             name: name.clone(),
-            reason: "revoked by an administrator".to_owned(),
+            reason: why.to_owned(),
         };
         self.notify(&record.process, &notice);
         self.unwatch(&record.process);

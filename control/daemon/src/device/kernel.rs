@@ -5,13 +5,15 @@
 //! sends frames in several buffers.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 use rtnetlink::Handle;
 use rustix::thread::CapabilitySet;
+use sietch_nic::namespace::Namespace;
 use sietch_protocol::metrics::Metric;
 
 use super::queue::{MAX_SINGLE_MTU, Programs, Uplink};
-use super::{DeviceError, OpenedVnic, VnicDevices, VnicPlan, queue, veth};
+use super::{DeviceError, Offence, OpenedVnic, VnicDevices, VnicPlan, queue, veth};
 
 /// The real devices.
 pub struct KernelDevices {
@@ -62,8 +64,15 @@ impl KernelDevices {
 
     /// Makes the whole device, or nothing.
     async fn make(&mut self, handle: &Handle, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
-        let ends = veth::make(handle, plan, &format!("{}{}", self.owner, plan.name)).await?;
-        let opened = self.open_on(handle, plan, ends).await;
+        let namespace = Namespace::create().map_err(|error| DeviceError {
+            what: format!("VNIC {}", plan.name),
+            cause: format!("cannot make a network namespace for its end: {error}"),
+            mend: "run the daemon with CAP_SYS_ADMIN (as root), raise user.max_net_namespaces, or use `--net linux`"
+                .to_owned(),
+        })?;
+        let alias = format!("{}{}", self.owner, plan.name);
+        let ends = veth::make(handle, plan, &alias, &namespace).await?;
+        let opened = self.open_on(handle, plan, ends, &namespace).await;
         if opened.is_err()
             && let Err(error) = self.close(plan).await
         {
@@ -77,10 +86,11 @@ impl KernelDevices {
         handle: &Handle,
         plan: &VnicPlan,
         ends: veth::Ends,
+        namespace: &Namespace,
     ) -> Result<OpenedVnic, DeviceError> {
         self.join_uplink(handle).await?;
-        veth::bring_up(handle, plan, ends, self.uplink_name.is_none()).await?;
-        let (opened, programs) = queue::open(plan, ends.host, ends.application, self.uplink.as_mut())?;
+        veth::bring_up(handle, plan, ends, namespace, self.uplink_name.is_none()).await?;
+        let (opened, programs) = queue::open(plan, ends, namespace, self.uplink.as_mut())?;
         self.programs.insert(plan.host_interface.clone(), programs);
         Ok(opened)
     }
@@ -111,25 +121,56 @@ impl VnicDevices for KernelDevices {
         }
     }
 
-    async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+    async fn bind(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+        match self.programs.get_mut(&plan.host_interface) {
+            Some(programs) => queue::bind(plan, programs),
+            None => Err(gone(plan)),
+        }
+    }
+
+    async fn adopt(&mut self, plan: &VnicPlan, pid: u32, pidfd: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let handle = self.handle(plan)?;
         self.join_uplink(&handle).await?;
         let Some(ends) = veth::ends(&handle, plan).await else {
-            return Err(DeviceError {
-                what: format!("VNIC {}", plan.name),
-                cause: format!("its veth pair {} is gone", plan.host_interface),
-                mend: "restart its application".to_owned(),
-            });
+            return Err(gone(plan));
         };
-        let programs = queue::adopt(plan, ends.host, ends.application, self.uplink.as_ref())?;
+        let programs = queue::adopt(plan, ends, (pid, pidfd), self.uplink.as_mut())?;
         self.programs.insert(plan.host_interface.clone(), programs);
         Ok(())
+    }
+
+    async fn examine(&self, plan: &VnicPlan) -> Result<(), String> {
+        let there = match &self.netlink {
+            Ok(handle) => veth::ends(handle, plan).await.is_some(),
+            Err(why) => return Err(why.clone()),
+        };
+        match self.programs.get(&plan.host_interface) {
+            Some(programs) if there => queue::trouble(programs).map_or(Ok(()), Err),
+            _ => Err(gone(plan).cause),
+        }
+    }
+
+    fn patrol(&mut self) -> Vec<Offence> {
+        let offence = |(interface, programs): (&String, &mut Programs)| {
+            let what = queue::offence(programs)?;
+            Some(Offence { host_interface: interface.clone(), what })
+        };
+        self.programs.iter_mut().filter_map(offence).collect()
+    }
+
+    fn subdue(&mut self, host_interface: &str) {
+        if let Some(programs) = self.programs.get(host_interface) {
+            queue::subdue(programs);
+        }
     }
 
     async fn close(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
         // Traffic stops with the first line; the pair goes with the last.
         if let Some(programs) = self.programs.remove(&plan.host_interface) {
-            queue::close(plan, programs, self.uplink.as_mut());
+            queue::close(plan, programs);
+            if let Some(uplink) = &mut self.uplink {
+                uplink.forget(plan);
+            }
         }
         match self.handle(plan) {
             Ok(handle) => veth::remove(&handle, plan).await,
@@ -137,11 +178,16 @@ impl VnicDevices for KernelDevices {
         }
     }
 
-    async fn remove_others(&mut self, keep: &[String]) -> Result<Vec<String>, DeviceError> {
-        match &self.netlink {
-            Ok(handle) => veth::remove_others(handle, &self.owner, keep).await,
-            Err(_) => Ok(Vec::new()),
+    async fn remove_others(&mut self, keep: &[&VnicPlan]) -> Result<Vec<String>, DeviceError> {
+        let Ok(handle) = self.netlink.clone() else { return Ok(Vec::new()) };
+        let interfaces: Vec<String> = keep.iter().map(|plan| plan.host_interface.clone()).collect();
+        let removed = veth::remove_others(&handle, &self.owner, &interfaces).await?;
+        // Also without a VNIC: a program that an earlier daemon left there may know some that have ended since.
+        self.join_uplink(&handle).await?;
+        if let Some(uplink) = &mut self.uplink {
+            uplink.retain(keep)?;
         }
+        Ok(removed)
     }
 
     async fn finish(&mut self) {
@@ -152,6 +198,14 @@ impl VnicDevices for KernelDevices {
 
     fn counters(&self, plan: &VnicPlan) -> Vec<Metric> {
         self.programs.get(&plan.host_interface).map(queue::counters).unwrap_or_default()
+    }
+}
+
+fn gone(plan: &VnicPlan) -> DeviceError {
+    DeviceError {
+        what: format!("VNIC {}", plan.name),
+        cause: format!("its veth pair {} is gone", plan.host_interface),
+        mend: "restart its application".to_owned(),
     }
 }
 
@@ -168,13 +222,11 @@ fn missing_capabilities() -> Result<(), String> {
     let have = rustix::thread::capabilities(None)
         .map_err(|error| format!("cannot read this process' capabilities: {error}; {mend}"))?
         .effective;
-    if have.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW) {
-        return Ok(());
-    }
+    // (CAP_SYS_ADMIN makes network namespaces, and stands for CAP_BPF.)
     let wanted = [
+        ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
         ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
         ("CAP_NET_RAW", CapabilitySet::NET_RAW),
-        ("CAP_BPF", CapabilitySet::BPF),
     ];
     let missing: Vec<&str> =
         wanted.iter().filter(|(_, bit)| !have.contains(*bit)).map(|(name, _)| *name).collect();

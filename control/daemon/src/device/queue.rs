@@ -2,25 +2,29 @@
 //!
 //! 1. The MTU decides whether the socket and the filters are made for frames in several buffers.
 //! 2. Opening: with an uplink, checksum offload off on the host's end, for it joins what comes from other machines; without, the application is
-//!    told that the host leaves checksums unfinished. Then the socket bound to the application's end, then the filters on both ends. The
-//!    descriptors leave this process only after the filters stand.
+//!    told that the host leaves checksums unfinished. Then the socket, made in the namespace of the application's end, then the filters on both
+//!    ends. The descriptors leave this process only after the filters stand. The socket is bound when the holder has mapped its rings.
 //! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
 //! 4. Behind an uplink questions for the VNIC's IPv6 address come to a group. A socket of ours is in that group on that interface, so that the card
 //!    takes its frames and switches that snoop (RFC 4541) send them: reports of groups are the kernel's, for a VNIC's filter lets none out.
 //! 5. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
 
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::sockopt::{set_ipv6_add_membership, set_ipv6_drop_membership};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_ipv6_add_membership, set_ipv6_drop_membership, socket_cookie};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use sietch_nic::af_xdp;
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use sietch_nic::af_xdp::{self, RingWatch};
+use sietch_nic::namespace::Namespace;
 use sietch_nic::xdp::{
-    self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec,
+    self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec, offload,
 };
 use sietch_protocol::metrics::{Kind, Metric};
 use sietch_protocol::{Geometry, PortRange};
 
+use super::veth::Ends;
 use super::{DeviceError, OpenedVnic, VnicPlan};
 
 /// A veth of one queue has this one.
@@ -32,18 +36,59 @@ pub(super) const MAX_SINGLE_MTU: u32 = 3498;
 /// The share of a second's bytes that a VNIC may send at once: a millisecond's.
 const BURST_SHARE: u64 = 1000;
 
-/// The programs on both ends of a pair.
-pub(super) struct Programs(VnicPrograms);
+/// What the daemon has of one VNIC.
+pub(super) struct Programs {
+    /// On both ends of the pair.
+    filters: VnicPrograms,
+    /// Over the rings that the kernel reads, or why there is none.
+    watch: Result<RingWatch, String>,
+    /// The socket and where it is to be bound, until it is.
+    unbound: Option<(OwnedFd, af_xdp::Geometry)>,
+}
 
 /// The program on a physical interface.
 pub(super) struct Uplink {
     program: xdp::Uplink,
     ifindex: u32,
+    /// It took VLAN tags off received frames until this daemon said otherwise.
+    stripped: bool,
     /// In the groups of all VNICs with IPv6; none on a kernel without it.
     listener: Option<OwnedFd>,
 }
 
 impl Uplink {
+    /// Hands the VNIC's frames to the host's end of its pair.
+    fn serve(&mut self, plan: &VnicPlan, host: u32) -> Result<(), DeviceError> {
+        self.program
+            .add(plan.address.address, plan.mac.0, host)
+            .and_then(|()| match plan.ipv6 {
+                Some((own, _)) => self.program.add6(own.address, plan.mac.0, plan.address.address),
+                None => Ok(()),
+            })
+            .map_err(|error| fail(of(plan), "join the uplink", error))?;
+        self.listen(plan, true);
+        Ok(())
+    }
+
+    /// Forgets the VNIC, whoever told the uplink of it.
+    pub(super) fn forget(&mut self, plan: &VnicPlan) {
+        self.listen(plan, false);
+        let six = plan.ipv6.map(|(own, _)| self.program.remove6(own.address));
+        let four = self.program.remove(plan.address.address);
+        for error in [Some(four), six].into_iter().flatten().filter_map(Result::err) {
+            tracing::warn!(vnic = plan.name, %error, "the uplink still knows it");
+        }
+    }
+
+    /// Forgets all VNICs but these.
+    pub(super) fn retain(&mut self, plans: &[&VnicPlan]) -> Result<(), DeviceError> {
+        let addresses: Vec<_> = plans.iter().map(|plan| plan.address.address).collect();
+        let addresses6: Vec<_> =
+            plans.iter().filter_map(|plan| plan.ipv6).map(|(own, _)| own.address).collect();
+        let kept = self.program.retain(&addresses, &addresses6);
+        kept.map_err(|error| fail("uplink".to_owned(), "forget VNICs that have ended", error))
+    }
+
     /// Joins or leaves the group in which a VNIC's IPv6 address is asked for (RFC 4291 section 2.7.1).
     fn listen(&self, plan: &VnicPlan, join: bool) {
         let (Some((own, _)), Some(listener)) = (plan.ipv6, &self.listener) else { return };
@@ -68,15 +113,22 @@ fn of(plan: &VnicPlan) -> String {
 
 /// Takes the program that an earlier daemon left on `name`, or attaches one.
 pub(super) fn join_uplink(name: &str, ifindex: u32) -> Result<Uplink, DeviceError> {
+    let stripped = offload::keep_vlan_tags(ifindex)
+        .map_err(|error| fail(format!("uplink {name}"), "see the VLAN tags of its frames", error))?;
     let program = xdp::Uplink::adopt(ifindex)
         .or_else(|_| xdp::Uplink::attach(ifindex))
         .map_err(|error| fail(format!("uplink {name}"), "attach its program", error))?;
     let flags = SocketFlags::CLOEXEC;
     let listener = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok();
-    Ok(Uplink { program, ifindex, listener })
+    Ok(Uplink { program, ifindex, listener, stripped })
 }
 
 pub(super) fn leave_uplink(uplink: Uplink) {
+    if uplink.stripped
+        && let Err(error) = offload::strip_vlan_tags(uplink.ifindex)
+    {
+        tracing::warn!(%error, "the uplink keeps VLAN tags in its frames");
+    }
     if let Err(error) = uplink.program.detach() {
         tracing::warn!(%error, "the uplink keeps its program");
     }
@@ -105,8 +157,8 @@ fn specification(plan: &VnicPlan, uplink: Option<&Uplink>) -> VnicSpec {
 
 pub(super) fn open(
     plan: &VnicPlan,
-    host: u32,
-    application: u32,
+    Ends { host, application, .. }: Ends,
+    namespace: &Namespace,
     uplink: Option<&mut Uplink>,
 ) -> Result<(OpenedVnic, Programs), DeviceError> {
     if uplink.is_some() {
@@ -114,14 +166,22 @@ pub(super) fn open(
             .map_err(|error| fail(of(plan), "switch checksum offload off", error))?;
     }
     let buffers = if plan.mtu > MAX_SINGLE_MTU { Buffers::Several } else { Buffers::One };
-    let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
-    let geometry = af_xdp::Geometry::for_mtu(application, QUEUE, mtu)
-        .map_err(|error| fail(of(plan), "choose the size of its rings", error))?;
-    let granted =
-        af_xdp::create(geometry).map_err(|error| fail(of(plan), "make its AF_XDP socket", error))?;
+    let geometry = geometry(plan, application)?;
+    let granted = namespace
+        .enter(|| af_xdp::create(geometry))
+        .map_err(|error| fail(of(plan), "enter its network namespace", error))?
+        .map_err(|error| fail(of(plan), "make its AF_XDP socket", error))?;
+    let socket = granted.socket.as_fd();
+    let watch = RingWatch::over(socket, &geometry)
+        .map_err(|error| fail(of(plan), "map the rings to watch them", error))?;
+    let cookie =
+        socket_cookie(socket).map_err(|error| fail(of(plan), "ask for its socket's cookie", error))?;
+    let unbound =
+        socket.try_clone_to_owned().map_err(|error| fail(of(plan), "keep its AF_XDP socket", error))?;
     let specification = specification(plan, uplink.as_deref());
     let socket = (granted.socket.as_fd(), QUEUE);
-    let programs = VnicPrograms::install(&specification, application, host, socket, buffers)
+    let inside = (application, Some(namespace));
+    let programs = VnicPrograms::install_in(&specification, inside, host, socket, buffers)
         .map_err(|error| fail(of(plan), "install its filters", error))?;
     if let Some(uplink) = &uplink
         && uplink.ifindex == host
@@ -130,15 +190,7 @@ pub(super) fn open(
     }
     let behind_uplink = uplink.is_some();
     if let Some(uplink) = uplink {
-        uplink
-            .program
-            .add(plan.address.address, plan.mac.0, host)
-            .and_then(|()| match plan.ipv6 {
-                Some((own, _)) => uplink.program.add6(own.address, plan.mac.0, plan.address.address),
-                None => Ok(()),
-            })
-            .map_err(|error| fail(of(plan), "join the uplink", error))?;
-        uplink.listen(plan, true);
+        uplink.serve(plan, host)?;
     }
     let geometry = granted.geometry;
     let opened = OpenedVnic {
@@ -159,46 +211,126 @@ pub(super) fn open(
         },
         mtu: plan.mtu,
         gateway_mac: (!behind_uplink).then_some(plan.host_mac),
+        cookie,
     };
-    Ok((opened, Programs(programs)))
+    Ok((opened, Programs { filters: programs, watch: Ok(watch), unbound: Some((unbound, geometry)) }))
+}
+
+/// Binds the socket, once.
+pub(super) fn bind(plan: &VnicPlan, programs: &mut Programs) -> Result<(), DeviceError> {
+    let Some((socket, geometry)) = &programs.unbound else {
+        return Err(fail(of(plan), "bind its AF_XDP socket", "it is bound already"));
+    };
+    af_xdp::bind_queue(socket.as_fd(), geometry)
+        .map_err(|error| fail(of(plan), "bind its AF_XDP socket", error))?;
+    programs.unbound = None;
+    Ok(())
+}
+
+/// Why no frame passes, or what of the protection is missing.
+pub(super) fn trouble(programs: &Programs) -> Option<String> {
+    if programs.unbound.is_some() {
+        return Some("its holder has not mapped the rings yet: no frame passes".to_owned());
+    }
+    programs.watch.as_ref().err().map(|why| format!("nobody watches its rings: {why}"))
+}
+
+/// What the holder's rings claim beyond their slots. If they do, no frame is let in any more, and the kernel's walk is ended.
+pub(super) fn offence(programs: &mut Programs) -> Option<String> {
+    let (ring, claimed) = programs.watch.as_ref().ok()?.overrun()?;
+    if let Err(error) = programs.filters.set_enabled(false) {
+        tracing::warn!(%error, "the filters of a VNIC whose rings are wrong could not be closed");
+    }
+    subdue(programs);
+    Some(format!("its {ring} ring claims {claimed} entries, more than it has"))
+}
+
+/// Ends the kernel's walk over a holder's entries.
+pub(super) fn subdue(programs: &Programs) {
+    if let Ok(watch) = &programs.watch {
+        watch.repair();
+    }
+}
+
+/// A watch over the socket of `plan`, found among the descriptors of its holder.
+///
+/// # Errors
+/// The outer one: it is not there, although all of them could be seen. The inner one: they could not be seen, or the rings not be mapped.
+fn find_watch(
+    plan: &VnicPlan,
+    pid: u32,
+    pidfd: BorrowedFd<'_>,
+    geometry: &af_xdp::Geometry,
+) -> Result<Result<RingWatch, String>, String> {
+    if plan.socket == 0 {
+        return Ok(Err("an earlier version of the daemon made it; restart its application".to_owned()));
+    }
+    let entries = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(entries) => entries,
+        Err(error) => return Ok(Err(format!("its holder's descriptors cannot be listed ({error})"))),
+    };
+    for entry in entries.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let found = match pidfd_getfd(pidfd, number, PidfdGetfdFlags::empty()) {
+            Ok(found) => found,
+            // Closed since.
+            Err(Errno::BADF) => continue,
+            Err(error) => {
+                let cause = format!("its holder's descriptors cannot be seen ({error}; CAP_SYS_PTRACE)");
+                return Ok(Err(cause));
+            }
+        };
+        if socket_cookie(&found).is_ok_and(|cookie| cookie == plan.socket) {
+            let mapped = RingWatch::over(&found, geometry);
+            return Ok(mapped.map_err(|error| {
+                format!("the kernel maps no rings of a bound socket ({error}); restart its application, or use Linux 6.4")
+            }));
+        }
+    }
+    Err("its holder has hidden the socket".to_owned())
 }
 
 pub(super) fn adopt(
     plan: &VnicPlan,
-    host: u32,
-    application: u32,
-    uplink: Option<&Uplink>,
+    ends: Ends,
+    (pid, pidfd): (u32, BorrowedFd<'_>),
+    uplink: Option<&mut Uplink>,
 ) -> Result<Programs, DeviceError> {
-    let programs =
-        VnicPrograms::adopt(application, host).map_err(|error| fail(of(plan), "find its filters", error))?;
+    let programs = VnicPrograms::adopt((ends.application, ends.namespace), ends.host)
+        .map_err(|error| fail(of(plan), "find its filters", error))?;
     if programs.generation() != plan.generation {
         let cause = format!("they are of generation {}, not {}", programs.generation(), plan.generation);
         return Err(fail(of(plan), "adopt its filters", cause));
     }
-    if let Some(uplink) = uplink {
-        uplink.listen(plan, true);
+    let geometry = geometry(plan, ends.application)?;
+    let watch =
+        find_watch(plan, pid, pidfd, &geometry).map_err(|cause| fail(of(plan), "watch its rings", cause))?;
+    if let Err(why) = &watch {
+        tracing::warn!(vnic = plan.name, why, "its rings are not watched");
     }
-    Ok(Programs(programs))
+    if let Some(uplink) = uplink {
+        // Its program may be a fresh one: what it knows is not what an earlier daemon told another.
+        uplink.serve(plan, ends.host)?;
+    }
+    Ok(Programs { filters: programs, watch, unbound: None })
 }
 
-pub(super) fn close(plan: &VnicPlan, programs: Programs, uplink: Option<&mut Uplink>) {
-    let Programs(mut programs) = programs;
-    if let Err(error) = programs.set_enabled(false) {
+fn geometry(plan: &VnicPlan, application: u32) -> Result<af_xdp::Geometry, DeviceError> {
+    let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
+    af_xdp::Geometry::for_mtu(application, QUEUE, mtu)
+        .map_err(|error| fail(of(plan), "choose the size of its rings", error))
+}
+
+pub(super) fn close(plan: &VnicPlan, programs: Programs) {
+    let Programs { mut filters, watch: _kept, .. } = programs;
+    if let Err(error) = filters.set_enabled(false) {
         // The interface goes next, which stops the traffic too.
         tracing::warn!(vnic = plan.name, %error, "its filters could not be closed");
-    }
-    if let Some(uplink) = uplink {
-        uplink.listen(plan, false);
-        let six = plan.ipv6.map(|(own, _)| uplink.program.remove6(own.address));
-        let four = uplink.program.remove(plan.address.address);
-        for error in [Some(four), six].into_iter().flatten().filter_map(Result::err) {
-            tracing::warn!(vnic = plan.name, %error, "the uplink still knows it");
-        }
     }
 }
 
 pub(super) fn counters(programs: &Programs) -> Vec<Metric> {
-    let Ok(counters) = programs.0.counters() else { return Vec::new() };
+    let Ok(counters) = programs.filters.counters() else { return Vec::new() };
     let mut metrics = Vec::new();
     let directions: [(&str, &DirectionCounters); 2] =
         [("received", &counters.received), ("transmitted", &counters.transmitted)];

@@ -1,6 +1,7 @@
 //! veth pairs over rtnetlink.
 //!
-//! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says whose it is.
+//! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says whose it is. The application's end lies in a
+//!    network namespace of its own, so that the socket made there can be bound to nothing else.
 //! 2. IPv6 is switched off before they come up, or the kernel would send router solicitations from them: on the application's end always, on the
 //!    host's end unless the VNIC has an IPv6 address. Then that end makes up no address, tries out none, and hears no router.
 //! 3. Without transmit checksumming the host's end cannot send a packet that lies in pieces: each would be copied into one. It stays on, so the
@@ -12,6 +13,7 @@
 //! Interfaces are looked up over netlink, not in `/sys`, whose view is that of the namespace it was mounted in.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::pin;
 
 use futures_util::TryStreamExt;
@@ -20,6 +22,9 @@ use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessa
 use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::packet_route::route::RouteScope;
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use sietch_nic::namespace::Namespace;
+use sietch_nic::xdp::netlink;
 
 use super::{DeviceError, VnicPlan};
 
@@ -30,6 +35,8 @@ pub(super) struct Ends {
     pub host: u32,
     /// The application's end.
     pub application: u32,
+    /// The number of the namespace that it lies in, if that is not the host's.
+    pub namespace: Option<i32>,
 }
 
 fn fail(plan: &VnicPlan, action: &str, cause: impl std::fmt::Display) -> DeviceError {
@@ -59,16 +66,28 @@ pub(super) async fn mtu_of(handle: &Handle, name: &str) -> Option<u32> {
     })
 }
 
-/// The two ends, if both are there.
+/// The two ends, if the pair is there: the kernel says of the host's end where the other is.
 pub(super) async fn ends(handle: &Handle, plan: &VnicPlan) -> Option<Ends> {
-    Some(Ends {
-        host: index_of(handle, &plan.host_interface).await?,
-        application: index_of(handle, &plan.application_interface).await?,
-    })
+    let host = find(handle, &plan.host_interface).await?;
+    let attribute = |of: &dyn Fn(&LinkAttribute) -> Option<u32>| host.attributes.iter().find_map(of);
+    let application = attribute(&|attribute| match attribute {
+        LinkAttribute::Link(index) => Some(*index),
+        _ => None,
+    })?;
+    let namespace = host.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkNetNsId(number) => Some(*number),
+        _ => None,
+    });
+    Some(Ends { host: host.header.index, application, namespace })
 }
 
 /// Makes the pair, both ends still down.
-pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Result<Ends, DeviceError> {
+pub(super) async fn make(
+    handle: &Handle,
+    plan: &VnicPlan,
+    alias: &str,
+    namespace: &Namespace,
+) -> Result<Ends, DeviceError> {
     if let Some(found) = find(handle, &plan.host_interface).await {
         if alias_of(&found).is_some_and(|found| found == alias) {
             remove(handle, plan).await?;
@@ -83,6 +102,7 @@ pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Resul
     let single = [LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)];
     let mut peer =
         LinkUnspec::new_with_name(&plan.application_interface).address(plan.mac.0.to_vec()).mtu(plan.mtu);
+    peer = peer.setns_by_fd(namespace.as_fd().as_raw_fd());
     let mut host = LinkVeth::new(&plan.host_interface, &plan.application_interface)
         .address(plan.host_mac.0.to_vec())
         .mtu(plan.mtu);
@@ -93,33 +113,35 @@ pub(super) async fn make(handle: &Handle, plan: &VnicPlan, alias: &str) -> Resul
     let host = host.set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
     handle.link().add(host.build()).execute().await.map_err(|error| fail(plan, "create the pair", error))?;
     let ends = ends(handle, plan).await.ok_or_else(|| fail(plan, "find the pair", "it is not there"))?;
-    for index in [ends.host, ends.application] {
-        let named = LinkUnspec::new_with_index(index).alias(alias).build();
-        handle.link().change(named).execute().await.map_err(|error| fail(plan, "mark the pair", error))?;
-    }
-    prepare_ipv6(plan)?;
+    let named = LinkUnspec::new_with_index(ends.host).alias(alias).build();
+    handle.link().change(named).execute().await.map_err(|error| fail(plan, "mark the pair", error))?;
+    prepare_ipv6(plan, namespace)?;
     Ok(ends)
 }
 
 /// What the kernel is to do of its own accord with IPv6 on both ends: as little as it can be told.
-fn prepare_ipv6(plan: &VnicPlan) -> Result<(), DeviceError> {
+fn prepare_ipv6(plan: &VnicPlan, namespace: &Namespace) -> Result<(), DeviceError> {
     // (Mode 1 makes no link-local address.)
     const QUIET: [(&str, &str); 4] =
         [("disable_ipv6", "0"), ("addr_gen_mode", "1"), ("accept_ra", "0"), ("router_solicitations", "0")];
     const OFF: [(&str, &str); 1] = [("disable_ipv6", "1")];
     let host: &[_] = if plan.ipv6.is_some() { &QUIET } else { &OFF };
-    for (interface, settings) in [(&plan.host_interface, host), (&plan.application_interface, &OFF)] {
-        for (name, value) in settings {
+    let set = |interface: &str, settings: &[(&str, &str)]| {
+        settings.iter().try_for_each(|(name, value)| {
             match std::fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{name}"), value) {
                 // A kernel without IPv6 has nothing to switch off.
                 Err(error) if plan.ipv6.is_some() || error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(fail(plan, "tell it what to do with IPv6", error));
+                    Err(error)
                 }
-                _ => {}
+                _ => Ok(()),
             }
-        }
-    }
-    Ok(())
+        })
+    };
+    // What a thread sees there are the settings of its own namespace.
+    let inside = namespace.enter(|| set(&plan.application_interface, &OFF)).and_then(|set| set);
+    set(&plan.host_interface, host)
+        .and(inside)
+        .map_err(|error| fail(plan, "tell it what to do with IPv6", error))
 }
 
 /// Brings both ends up and lets the host reach the VNIC.
@@ -127,13 +149,15 @@ pub(super) async fn bring_up(
     handle: &Handle,
     plan: &VnicPlan,
     ends: Ends,
+    namespace: &Namespace,
     host_route: bool,
 ) -> Result<(), DeviceError> {
-    let application = LinkUnspec::new_with_index(ends.application).arp(false).up().build();
+    namespace
+        .enter(|| netlink::bring_up_quietly(ends.application))
+        .map_err(|error| fail(plan, "enter its network namespace", error))?
+        .map_err(|error| fail(plan, "bring it up", error))?;
     let host = LinkUnspec::new_with_index(ends.host).up().build();
-    for link in [application, host] {
-        handle.link().change(link).execute().await.map_err(|error| fail(plan, "bring it up", error))?;
-    }
+    handle.link().change(host).execute().await.map_err(|error| fail(plan, "bring it up", error))?;
     if !host_route {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
-use sietch_daemon::device::{DeviceError, OpenedVnic, VnicDevices, VnicPlan};
+use sietch_daemon::device::{DeviceError, Offence, OpenedVnic, VnicDevices, VnicPlan};
 use sietch_daemon::{Error, Options};
 use sietch_protocol::metrics::Metric;
 use sietch_protocol::{Connection, Geometry, SharedDescriptors, Status, VnicDescriptors};
@@ -63,10 +63,25 @@ impl VnicDevices for FileDevices {
             geometry,
             gateway_mac: Some(plan.host_mac),
             mtu: plan.mtu,
+            cookie: 0,
         })
     }
 
-    async fn adopt(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
+    async fn bind(&mut self, _plan: &VnicPlan) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    async fn examine(&self, _plan: &VnicPlan) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn patrol(&mut self) -> Vec<Offence> {
+        Vec::new()
+    }
+
+    fn subdue(&mut self, _host_interface: &str) {}
+
+    async fn adopt(&mut self, plan: &VnicPlan, _pid: u32, _pidfd: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let found = std::fs::read_to_string(self.path(plan)).unwrap_or_default();
         if found == plan.generation.to_string() {
             return Ok(());
@@ -79,11 +94,11 @@ impl VnicDevices for FileDevices {
         Ok(())
     }
 
-    async fn remove_others(&mut self, keep: &[String]) -> Result<Vec<String>, DeviceError> {
+    async fn remove_others(&mut self, keep: &[&VnicPlan]) -> Result<Vec<String>, DeviceError> {
         let mut removed = Vec::new();
         for entry in std::fs::read_dir(&self.directory).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            if !keep.contains(&name) {
+            if !keep.iter().any(|plan| plan.host_interface == name) {
                 std::fs::remove_file(self.directory.join(&name)).unwrap();
                 removed.push(name);
             }
@@ -308,6 +323,17 @@ impl Process {
         self.expect(answer)
     }
 
+    /// Says something that is not answered.
+    pub fn tell(&mut self, command: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
+    }
+
+    /// Waits until somebody has killed it.
+    pub fn wait_for_end(mut self) {
+        let status = self.child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -349,6 +375,8 @@ pub fn be_an_application() {
     let mut connection = scene.connect();
     let mut held = Vec::new();
     let mut kept = Vec::new();
+    let mut vnic = None;
+    let mut rings = None;
     println!("CONNECTED");
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -361,6 +389,7 @@ pub fn be_an_application() {
                     });
                     kept.extend([socket, umem]);
                     println!("GRANT {} {}", grant.grant, grant.generation);
+                    vnic = Some(grant);
                 }
                 Ok((grant, VnicDescriptors::Shared(SharedDescriptors { own, peer, bell }))) => {
                     held.push(sietch_protocol::HeldGrant {
@@ -383,6 +412,20 @@ pub fn be_an_application() {
                 }
                 Err(error) => println!("GRANT refused: {error}"),
             },
+            "open" => {
+                let grant = vnic.as_ref().unwrap();
+                rings = Some(Rings::map(&kept[kept.len() - 2], grant));
+                println!("OPENED {:?}", connection.bind_vnic(grant.grant).map_err(|e| e.to_string()));
+            }
+            "bind" => {
+                let grant = vnic.as_ref().unwrap().grant;
+                println!("BOUND {:?}", connection.bind_vnic(grant).map_err(|e| e.to_string()));
+            }
+            "hide" => {
+                kept.clear();
+                println!("HID");
+            }
+            "scribble" => rings.as_ref().unwrap().scribble(),
             "write" => {
                 let file = kept.last().unwrap().as_fd();
                 println!("WROTE {:?}", rustix::io::pwrite(file, &[7; 4096], 0));
@@ -429,6 +472,40 @@ pub fn be_an_application() {
                 kept.push(file);
             }
             other => println!("DID {}", area_command(&mut connection, other)),
+        }
+    }
+}
+
+/// The fill ring of a VNIC, as its holder has it.
+struct Rings {
+    fill: *mut u32,
+    producer: usize,
+    consumer: usize,
+}
+
+impl Rings {
+    fn map(socket: &OwnedFd, grant: &sietch_protocol::VnicGrant) -> Self {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let sietch_protocol::QueueGeometry::AfXdp(shape) = grant.geometry else { panic!("a veth VNIC") };
+        let offsets = rustix::net::sockopt::xdp_mmap_offsets(socket).unwrap().fr;
+        let length = offsets.desc as usize + shape.fill as usize * 8;
+        let page = rustix::net::xdp::XDP_UMEM_PGOFF_FILL_RING;
+        let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
+        // SAFETY: the kernel chooses a range that is free; it stays mapped until the process ends.
+        let at = unsafe { mmap(std::ptr::null_mut(), length, read | write, MapFlags::SHARED, socket, page) };
+        Self {
+            fill: at.unwrap().cast(),
+            producer: offsets.producer as usize / 4,
+            consumer: offsets.consumer as usize / 4,
+        }
+    }
+
+    /// Puts the producer word as far ahead of the consumer word as it goes, over entries that are all zero.
+    fn scribble(&self) {
+        // SAFETY: both words lie inside the mapping, as the kernel said, and are aligned.
+        unsafe {
+            let consumer = self.fill.add(self.consumer).read_volatile();
+            self.fill.add(self.producer).write_volatile(consumer.wrapping_sub(1));
         }
     }
 }

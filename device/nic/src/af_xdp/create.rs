@@ -1,16 +1,17 @@
-//! The privileged side: makes a queue and binds it, so that it can be given away.
+//! The privileged side: makes a queue that can be given away, and binds it once its holder has mapped it.
 //!
 //! 1. A memfd of the UMEM's size, sealed against every change of size: no holder can pull pages from under another.
-//! 2. An AF_XDP socket over it, with its four rings.
-//! 3. Bound to one queue of one interface in copy mode (veth has no other) with wake-up on demand, and if it has runs, for frames in several
-//!    buffers. A queue whose
-//!    last user has just died is busy until the kernel has torn it down; that is waited for, but not for long.
+//! 2. An AF_XDP socket over it, with its four rings. It is made in the namespace of the calling thread and can be bound to interfaces of that
+//!    namespace alone: whoever passes it on unbound makes it where there is one interface only ([`crate::namespace`]).
+//! 3. Kernels before 6.4 refuse to map the rings of a bound socket (EBUSY). So the holder maps them first, and [`bind_queue`] comes after: to one
+//!    queue of one interface in copy mode (veth has no other) with wake-up on demand, and if it has runs, for frames in several
+//!    buffers. It is not repeated: a holder that bound the socket itself costs the control plane no time.
+//! 4. Whether the kernel knows frames in several buffers must be known before the socket is passed on. A trial names an interface that does
+//!    not exist: the kernel judges the flags first, and the socket stays as it is.
 //!
-//! It sleeps and allocates: it runs when something is granted, never on the data path.
+//! It allocates: it runs when something is granted, never on the data path.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -22,23 +23,16 @@ use sietch_ring::Mapping;
 use super::error::{CreateError, Named};
 use super::{Geometry, Granted};
 
-/// How long a queue may stay busy: the kernel releases one within milliseconds of its last holder's death, but
-/// from a work queue that a loaded machine may delay.
-const BUSY_PATIENCE: Duration = Duration::from_secs(2);
-
-/// How often a busy queue is tried.
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
-
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`, which libc lacks.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
 /// `XDP_USE_SG` of `linux/if_xdp.h`: frames in several buffers, both ways. Kernels before 6.6 answer EINVAL.
 const XDP_USE_SG: u16 = 1 << 4;
 
-/// Makes the queue that `geometry` describes.
-///
-/// The interface must be up. Whoever gets the result receives nothing until an XDP program on the interface redirects to the
-/// socket through an XSKMAP, which the control plane keeps.
+/// No interface has this index: the kernel hands them out from 1.
+const NO_INTERFACE: u32 = i32::MAX as u32;
+
+/// Makes the queue that `geometry` describes, not yet bound.
 ///
 /// # Errors
 /// [`CreateError`]. Nothing is left behind.
@@ -48,8 +42,38 @@ pub fn create(geometry: Geometry) -> Result<Granted, CreateError> {
     let socket = open_socket()?;
     register(socket.as_fd(), umem.as_fd(), &geometry)?;
     size_rings(socket.as_fd(), &geometry)?;
-    bind_patiently(socket.as_fd(), &geometry)?;
+    if geometry.runs > 0 {
+        check_several_buffers(socket.as_fd())?;
+    }
     Ok(Granted { socket, umem, geometry })
+}
+
+/// Asks the kernel whether it takes frames in several buffers, by a bind that cannot succeed.
+fn check_several_buffers(socket: BorrowedFd<'_>) -> Result<(), CreateError> {
+    let flags = SocketAddrXdpFlags::XDP_COPY.union(SocketAddrXdpFlags::from_bits_retain(XDP_USE_SG));
+    match bind(socket, &SocketAddrXdp::new(flags, NO_INTERFACE, 0)) {
+        Err(Errno::INVAL) => Err(CreateError::SeveralBuffers(Errno::INVAL.into())),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Binds `socket`, which [`create`] made of `geometry`.
+///
+/// The interface must be up. The holder receives nothing until an XDP program on the interface redirects to the
+/// socket through an XSKMAP, which the control plane keeps.
+///
+/// # Errors
+/// [`CreateError::Busy`] or [`CreateError::Bind`].
+pub fn bind_queue(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+    let (ifindex, queue) = (geometry.ifindex, geometry.queue);
+    let several = if geometry.runs > 0 { XDP_USE_SG } else { 0 };
+    let flags = SocketAddrXdpFlags::XDP_COPY
+        .union(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP)
+        .union(SocketAddrXdpFlags::from_bits_retain(several));
+    bind(socket, &SocketAddrXdp::new(flags, ifindex, queue)).map_err(|error| match error {
+        Errno::BUSY => CreateError::Busy { ifindex, queue, source: error.into() },
+        _ => CreateError::Bind { ifindex, queue, source: error.into() },
+    })
 }
 
 /// Zeroed memory whose size nobody can change.
@@ -132,26 +156,4 @@ fn raise_send_budget(socket: BorrowedFd<'_>, frames: u32) {
             size_of::<u32>() as libc::socklen_t,
         )
     };
-}
-
-fn bind_patiently(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
-    let (ifindex, queue) = (geometry.ifindex, geometry.queue);
-    let several = if geometry.runs > 0 { XDP_USE_SG } else { 0 };
-    let flags = SocketAddrXdpFlags::XDP_COPY
-        .union(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP)
-        .union(SocketAddrXdpFlags::from_bits_retain(several));
-    let address = SocketAddrXdp::new(flags, ifindex, queue);
-    let deadline = Instant::now() + BUSY_PATIENCE;
-    loop {
-        match bind(socket, &address) {
-            Ok(()) => return Ok(()),
-            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(BUSY_PAUSE),
-            Err(Errno::BUSY) => {
-                return Err(CreateError::Busy { ifindex, queue, source: Errno::BUSY.into() });
-            }
-            Err(error) => {
-                return Err(CreateError::Bind { ifindex, queue, source: io::Error::from(error) });
-            }
-        }
-    }
 }

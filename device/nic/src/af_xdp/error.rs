@@ -58,14 +58,19 @@ pub enum CreateError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The kernel refuses AF_XDP sockets to this process.
-    #[error("AF_XDP socket: needs CAP_NET_RAW; run as root, or use `--net linux`")]
+    #[error("AF_XDP socket: needs CAP_NET_RAW ({0}); run as root, or use `--net linux`")]
     Privilege(#[source] io::Error),
     /// The kernel has no AF_XDP.
-    #[error("AF_XDP socket: this kernel is built without CONFIG_XDP_SOCKETS; use `--net linux`")]
+    #[error("AF_XDP socket: this kernel is built without CONFIG_XDP_SOCKETS ({0}); use `--net linux`")]
     Unsupported(#[source] io::Error),
+    /// The kernel does not know frames in several buffers.
+    #[error(
+        "AF_XDP socket: this kernel takes no frames in several buffers ({0}); use Linux 6.6 or later, or an MTU up to 3498"
+    )]
+    SeveralBuffers(#[source] io::Error),
     /// The memory cannot be pinned.
     #[error(
-        "UMEM of {needed} bytes: exceeds the memory that this process may lock (RLIMIT_MEMLOCK is {limit}); \
+        "UMEM of {needed} bytes: exceeds the memory that this process may lock (RLIMIT_MEMLOCK is {limit}; {source}); \
          raise it (`ulimit -l`, LimitMEMLOCK=), or run with CAP_IPC_LOCK"
     )]
     MemoryLock {
@@ -79,8 +84,8 @@ pub enum CreateError {
     },
     /// Somebody holds the queue.
     #[error(
-        "queue {queue} of interface {ifindex}: still held by another AF_XDP socket; end the process that \
-         has it mapped, or choose another queue"
+        "queue {queue} of interface {ifindex}: held by another AF_XDP socket, or this one is bound already ({source}); \
+         end the process that has it mapped, or choose another queue"
     )]
     Busy {
         /// The interface.
@@ -93,7 +98,7 @@ pub enum CreateError {
     },
     /// The interface or its queue cannot be bound.
     #[error(
-        "queue {queue} of interface {ifindex}: cannot be bound; check that the interface exists, is up, and has \
+        "queue {queue} of interface {ifindex}: cannot be bound ({source}); check that the interface exists, is up, and has \
          that many queues"
     )]
     Bind {
@@ -106,7 +111,7 @@ pub enum CreateError {
         source: io::Error,
     },
     /// Any other step.
-    #[error("AF_XDP socket: {step} failed")]
+    #[error("AF_XDP socket: {step} failed: {source}")]
     Step {
         /// What was tried.
         step: &'static str,
@@ -137,7 +142,7 @@ pub enum OpenError {
     #[error("grant: the UMEM is not sealed against shrinking; ask for a new grant")]
     NotSealed,
     /// A ring does not lie where the kernel says.
-    #[error("grant: {ring} ring")]
+    #[error("grant: {ring} ring: {source}")]
     Layout {
         /// Which.
         ring: &'static str,
@@ -146,7 +151,7 @@ pub enum OpenError {
         source: LayoutError,
     },
     /// A ring's words contradict each other.
-    #[error("grant: {ring} ring")]
+    #[error("grant: {ring} ring: {source}")]
     Inconsistent {
         /// Which.
         ring: &'static str,
@@ -158,7 +163,7 @@ pub enum OpenError {
     #[error("grant: the queue has been used before, and a grant opens once; ask for a new grant")]
     AlreadyUsed,
     /// A system call.
-    #[error("grant: {step} failed")]
+    #[error("grant: {step} failed: {source}")]
     Step {
         /// What was tried.
         step: &'static str,

@@ -96,7 +96,7 @@ pub enum OpenError {
     #[error("the link was opened before: ask the control plane for a new one")]
     Used,
     /// A system call failed.
-    #[error("{step}")]
+    #[error("{step}: {source}")]
     Step {
         /// What was being done.
         step: &'static str,

@@ -28,7 +28,7 @@ pub enum XdpError {
         log: String,
     },
     /// A program cannot be assembled: a mistake in Sietch.
-    #[error("program {program} cannot be assembled")]
+    #[error("program {program} cannot be assembled: {source}")]
     Assemble {
         /// The program's name.
         program: &'static str,

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::error::XdpError;
 
 const IFLA_XDP: u16 = 43;
+const IFLA_TARGET_NETNSID: u16 = 46;
 const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
@@ -66,8 +67,19 @@ pub fn detach(ifindex: u32, program: BorrowedFd<'_>) -> Result<(), XdpError> {
 /// # Errors
 /// [`XdpError::Netlink`], above all for an interface that does not exist.
 pub fn attached(ifindex: u32) -> Result<Option<u32>, XdpError> {
+    attached_in(ifindex, None)
+}
+
+/// The same of an interface in another namespace: `namespace` is the number by which this one knows it.
+///
+/// # Errors
+/// As [`attached`].
+pub fn attached_in(ifindex: u32, namespace: Option<i32>) -> Result<Option<u32>, XdpError> {
     let what = || format!("ask which XDP program interface {ifindex} carries");
-    let body = interface_info(ifindex);
+    let mut body = interface_info(ifindex);
+    if let Some(number) = namespace {
+        attribute(&mut body, IFLA_TARGET_NETNSID, &number.to_ne_bytes());
+    }
     let answer = request(libc::RTM_GETLINK, libc::NLM_F_REQUEST as u16, &body, &what)?;
     let attributes = answer.get(IFINFO..).unwrap_or(&[]);
     let Some((_, xdp)) = Attributes(attributes).find(|(kind, _)| *kind == IFLA_XDP) else {
@@ -77,6 +89,20 @@ pub fn attached(ifindex: u32) -> Result<Option<u32>, XdpError> {
         .find(|(kind, _)| *kind == IFLA_XDP_PROG_ID)
         .and_then(|(_, value)| Some(u32::from_ne_bytes(value.try_into().ok()?)))
         .filter(|&id| id != 0))
+}
+
+/// Brings the interface up, without ARP.
+///
+/// # Errors
+/// [`XdpError::Netlink`].
+pub fn bring_up_quietly(ifindex: u32) -> Result<(), XdpError> {
+    let what = || format!("bring interface {ifindex} up");
+    let up = (libc::IFF_UP | libc::IFF_NOARP) as u32;
+    let mut body = interface_info(ifindex);
+    body[8..12].copy_from_slice(&up.to_ne_bytes());
+    body[12..16].copy_from_slice(&up.to_ne_bytes());
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    request(libc::RTM_SETLINK, flags, &body, &what).map(|_| ())
 }
 
 fn interface_info(ifindex: u32) -> Vec<u8> {

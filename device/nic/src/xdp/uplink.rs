@@ -204,7 +204,7 @@ impl Uplink {
     /// # Errors
     /// [`XdpError::Foreign`] if what is there, if anything, is not Sietch's or not of this version.
     pub fn adopt(ifindex: u32) -> Result<Self, XdpError> {
-        let (program, info) = super::attached_program(ifindex, NAME)?;
+        let (program, info) = super::attached_program(ifindex, None, NAME)?;
         let (_, config) = program.map(&info, ifindex, UPLINK_CONFIG)?;
         let mut row = [0; 16];
         config.lookup(&0_u32.to_ne_bytes(), &mut row)?;
@@ -259,6 +259,27 @@ impl Uplink {
         let known = self.vnics.delete(&key)?;
         self.devices.delete(&key)?;
         Ok(known)
+    }
+
+    /// Stops serving every address but these.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn retain(&mut self, addresses: &[Ipv4Addr], addresses6: &[Ipv6Addr]) -> Result<(), XdpError> {
+        let kept: Vec<[u8; 4]> = addresses.iter().map(|&address| key(address)).collect();
+        for map in [&self.vnics, &self.devices] {
+            for found in map.keys()? {
+                if !kept.iter().any(|kept| found == kept) {
+                    map.delete(&found)?;
+                }
+            }
+        }
+        for found in self.vnics6.keys()? {
+            if !addresses6.iter().any(|kept| found == kept.octets()) {
+                self.vnics6.delete(&found)?;
+            }
+        }
+        Ok(())
     }
 
     /// The VNICs that are served.

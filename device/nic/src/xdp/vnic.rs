@@ -27,6 +27,7 @@ use super::layout::{
 use super::netlink::{self, Expect};
 use super::receive::{self, ReceiveMaps};
 use super::transmit::{self, TransmitMaps};
+use crate::namespace::Namespace;
 
 /// Bytes a second. Below it a full frame would wait for more than a second.
 pub const MINIMUM_RATE: u64 = 1_000;
@@ -336,7 +337,7 @@ impl VnicMaps {
 
 impl VnicPrograms {
     /// Installs the rules and attaches both filters, for frames that lie in `buffers`. `xsk` is the application's AF_XDP socket, with its UMEM registered;
-    /// `queue` the receive queue that it is bound to.
+    /// `queue` the receive queue that it is, or will be, bound to.
     ///
     /// # Errors
     /// [`XdpError`]; then nothing stays attached.
@@ -344,13 +345,34 @@ impl VnicPrograms {
         spec: &VnicSpec,
         application_ifindex: u32,
         peer_ifindex: u32,
+        socket: (BorrowedFd<'_>, u32),
+        buffers: Buffers,
+    ) -> Result<Self, XdpError> {
+        Self::install_in(spec, (application_ifindex, None), peer_ifindex, socket, buffers)
+    }
+
+    /// The same with the application's end in a namespace of its own.
+    ///
+    /// # Errors
+    /// [`XdpError`]; then nothing stays attached.
+    pub fn install_in(
+        spec: &VnicSpec,
+        (application_ifindex, namespace): (u32, Option<&Namespace>),
+        peer_ifindex: u32,
         (xsk, queue): (BorrowedFd<'_>, u32),
         buffers: Buffers,
     ) -> Result<Self, XdpError> {
         let programs = Self::load(spec, application_ifindex, peer_ifindex, queue, buffers)?;
         programs.set_socket(xsk)?;
         netlink::attach(peer_ifindex, programs.transmit.as_fd(), Expect::Nothing)?;
-        let attached = netlink::attach(application_ifindex, programs.receive.as_fd(), Expect::Nothing);
+        let attach = || netlink::attach(application_ifindex, programs.receive.as_fd(), Expect::Nothing);
+        let attached = match namespace {
+            None => attach(),
+            Some(namespace) => namespace.enter(attach).unwrap_or_else(|source| {
+                let what = "enter its network namespace";
+                Err(XdpError::Interface { ifindex: application_ifindex, what, source })
+            }),
+        };
         if let Err(error) = attached {
             // The first error is the one to tell.
             let _ = netlink::detach(peer_ifindex, programs.transmit.as_fd());
@@ -390,13 +412,18 @@ impl VnicPrograms {
         Ok(programs)
     }
 
-    /// Finds the filters that an earlier process attached to this pair of interfaces.
+    /// Finds the filters that an earlier process attached to this pair of interfaces, of which the application's may lie in the namespace
+    /// that this one knows by a number.
     ///
     /// # Errors
     /// [`XdpError::Foreign`] if what is there, if anything, is not Sietch's or not of this version.
-    pub fn adopt(application_ifindex: u32, peer_ifindex: u32) -> Result<Self, XdpError> {
-        let (receive, receive_info) = super::attached_program(application_ifindex, receive::NAME)?;
-        let (transmit, transmit_info) = super::attached_program(peer_ifindex, transmit::NAME)?;
+    pub fn adopt(
+        (application_ifindex, namespace): (u32, Option<i32>),
+        peer_ifindex: u32,
+    ) -> Result<Self, XdpError> {
+        let found = super::attached_program(application_ifindex, namespace, receive::NAME);
+        let (receive, receive_info) = found?;
+        let (transmit, transmit_info) = super::attached_program(peer_ifindex, None, transmit::NAME)?;
         let ours = |shape| receive.map(&receive_info, application_ifindex, shape);
         let theirs = |shape| transmit.map(&transmit_info, peer_ifindex, shape);
         for shape in [CONFIG, PORTS, PEERS, PEERS6] {

@@ -1,14 +1,16 @@
 //! What may be done with a grant, and by whom.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use sietch_nic::af_xdp::{self, CreateError, Geometry, Granted, OpenError, Queue};
+use sietch_nic::namespace::Namespace;
 
-use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC, ifindex, with_veth};
-use crate::station::{ECHO_PORT, MTU, echo, granted, kernel_socket, opened, wait};
+use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC, ifindex, ip, with_veth};
+use crate::station::{ECHO_PORT, MTU, echo, granted, kernel_socket, open, opened, wait};
 
 fn duplicate(fd: &OwnedFd) -> OwnedFd {
     fd.try_clone().expect("a descriptor to spare")
@@ -51,7 +53,7 @@ fn a_wrong_grant_is_refused_by_name() {
         let too_long = Queue::open(grant(socket, umem, geometry), QUEUE_MAC, 9000);
         assert!(matches!(too_long, Err(OpenError::Geometry(_))));
         // After all that the real one still opens, and only once.
-        let queue = Queue::open(grant(socket, umem, geometry), QUEUE_MAC, MTU).expect("a fresh grant");
+        let queue = open(grant(socket, umem, geometry), MTU).expect("a fresh grant");
         assert!(matches!(refused(granted), OpenError::AlreadyUsed));
         drop(queue);
     });
@@ -62,9 +64,18 @@ fn a_held_queue_is_busy_and_a_closed_one_is_not() {
     with_veth("a_held_queue_is_busy_and_a_closed_one_is_not", || {
         let (queue, redirect) = opened();
         let geometry = queue.geometry();
-        assert!(matches!(af_xdp::create(geometry), Err(CreateError::Busy { .. })));
+        let second = af_xdp::create(geometry).expect("a socket that is not bound takes nothing from anybody");
+        let bind = || af_xdp::bind_queue(second.socket.as_fd(), &geometry);
+        assert!(matches!(bind(), Err(CreateError::Busy { .. })));
         drop((queue, redirect));
-        af_xdp::create(geometry).expect("the kernel lets go within the patience of `create`");
+        // The kernel lets go from a work queue.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = bind() {
+            assert!(matches!(error, CreateError::Busy { .. }) && Instant::now() < deadline, "{error}");
+            std::thread::yield_now();
+        }
+        let twice = bind().expect_err("it is bound").to_string();
+        assert!(twice.contains("bound already") && twice.contains("os error 16"), "{twice}");
     });
 }
 
@@ -72,17 +83,22 @@ fn a_held_queue_is_busy_and_a_closed_one_is_not() {
 fn an_interface_that_is_not_there_is_named() {
     with_veth("an_interface_that_is_not_there_is_named", || {
         let nowhere = Geometry::for_mtu(4_000_000, 0, MTU).expect("an ordinary MTU");
-        let error = af_xdp::create(nowhere).expect_err("no such interface").to_string();
-        assert!(error.contains("4000000"), "{error}");
+        let made = af_xdp::create(nowhere).expect("a socket without an interface");
+        let error = af_xdp::bind_queue(made.socket.as_fd(), &nowhere).expect_err("no such interface");
+        assert!(
+            error.to_string().contains("4000000") && error.to_string().contains("os error 19"),
+            "{error}"
+        );
         let no_queue = Geometry::for_mtu(ifindex(QUEUE_END), 7, MTU).expect("an ordinary MTU");
-        assert!(matches!(af_xdp::create(no_queue), Err(CreateError::Bind { queue: 7, .. })));
+        let refused = af_xdp::bind_queue(made.socket.as_fd(), &no_queue);
+        assert!(matches!(refused, Err(CreateError::Bind { queue: 7, .. })));
     });
 }
 
 /// What the child without privilege does; its result becomes the exit status.
 fn play_application(
     granted: Granted,
-    ready: OwnedFd,
+    (ready, bound): (OwnedFd, OwnedFd),
     elsewhere: u32,
     echoes: usize,
 ) -> Result<(), &'static str> {
@@ -93,11 +109,12 @@ fn play_application(
     // What the grant must not be good for.
     let flags = SocketAddrXdpFlags::XDP_COPY;
     if rustix::net::bind(&granted.socket, &SocketAddrXdp::new(flags, elsewhere, 0)).is_ok() {
-        return Err("the socket could be bound elsewhere");
+        return Err("the socket could be bound to the host's interface");
     }
     if ftruncate(&granted.umem, 0).is_ok() {
         return Err("the UMEM could be shrunk");
     }
+    let (again, ifindex) = (duplicate(&granted.socket), granted.geometry.ifindex);
     let own = Geometry { ifindex: elsewhere, ..granted.geometry };
     if !matches!(af_xdp::create(own), Err(CreateError::Privilege(_))) {
         return Err("a queue could be made without privilege");
@@ -105,6 +122,10 @@ fn play_application(
     // What it must be good for.
     let mut queue = Queue::open(granted, QUEUE_MAC, MTU).map_err(|_| "the grant does not open")?;
     rustix::io::write(&ready, b"!").map_err(|_| "the parent is gone")?;
+    rustix::io::read(&bound, &mut [0_u8; 1]).map_err(|_| "the parent is gone")?;
+    if rustix::net::bind(&again, &SocketAddrXdp::new(flags, ifindex, 0)).is_ok() {
+        return Err("the socket could be bound again");
+    }
     let mut frames = Vec::new();
     let mut answered = 0;
     while answered < echoes {
@@ -120,10 +141,24 @@ fn play_application(
 fn a_process_without_capabilities_uses_its_grant() {
     with_veth("a_process_without_capabilities_uses_its_grant", || {
         const ECHOES: usize = 100;
-        let (granted, _redirect) = granted();
+        let apart = Namespace::create().expect("a namespace of the queue's own");
+        let index = ifindex(QUEUE_END);
+        ip(&format!(
+            "link set {QUEUE_END} netns /proc/{}/fd/{}",
+            std::process::id(),
+            apart.as_fd().as_raw_fd()
+        ));
+        let (granted, _redirect) = apart
+            .enter(|| {
+                ip(&format!("link set {QUEUE_END} up"));
+                assert_eq!(ifindex(QUEUE_END), index, "an index that is free is kept");
+                granted()
+            })
+            .expect("root enters every namespace");
         let elsewhere = ifindex(KERNEL_END);
         let socket = kernel_socket();
         let (opened, ready) = rustix::pipe::pipe().expect("two descriptors to spare");
+        let (waits, bound) = rustix::pipe::pipe().expect("two descriptors to spare");
         // SAFETY: the child runs on a copy of this thread alone; it takes no lock that another thread could have held
         // (glibc re-arms malloc's), prints nothing, and ends with `_exit`.
         let child = unsafe { libc::fork() };
@@ -135,7 +170,7 @@ fn a_process_without_capabilities_uses_its_grant() {
                     && libc::syscall(libc::SYS_setresgid, 65534, 65534, 65534) == 0
                     && libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) == 0
             };
-            let play = || play_application(granted, ready, elsewhere, ECHOES);
+            let play = || play_application(granted, (ready, waits), elsewhere, ECHOES);
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play));
             let (status, why) = match played {
                 Ok(Ok(())) if dropped => (0, ""),
@@ -146,10 +181,16 @@ fn a_process_without_capabilities_uses_its_grant() {
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(status) }
         }
-        drop((granted, ready));
+        drop((ready, waits));
         let mut answer = [0; 64];
         // Before the queue is open there is no buffer to receive into. End of file: it never will be.
         let open = rustix::io::read(&opened, &mut [0_u8; 1]).expect("a pipe");
+        if open > 0 {
+            // The holder has mapped the rings, and what it holds is bound from here.
+            af_xdp::bind_queue(granted.socket.as_fd(), &granted.geometry).expect("nobody else bound it");
+        }
+        drop(granted);
+        rustix::io::write(&bound, b"!").expect("a pipe");
         for _ in 0..ECHOES * open {
             socket.send_to(b"who are you", (QUEUE_ADDRESS, ECHO_PORT)).expect("the route is up");
             if socket.recv(&mut answer).is_err() {

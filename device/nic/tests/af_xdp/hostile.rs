@@ -9,11 +9,11 @@ use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
 };
 use sietch_nic::NicQueue;
-use sietch_nic::af_xdp::{Geometry, Granted, Queue};
+use sietch_nic::af_xdp::{Geometry, Granted, RingWatch};
 use sietch_ring::Mapping;
 
-use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC, ifindex, ip, with_veth};
-use crate::station::{ECHO_PORT, MTU, granted, granted_of, kernel_socket, transmit};
+use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, ifindex, ip, with_veth};
+use crate::station::{ECHO_PORT, MTU, echo, granted, granted_of, kernel_socket, open, transmit, wait};
 
 /// How far a producer word that the kernel reads is put ahead. The kernel walks every entry that such a word claims,
 /// so this bounds the time of the test, not what the queue survives.
@@ -105,8 +105,8 @@ fn scribbled_rings_of_large_frames_neither_panic_nor_loop() {
 fn scribble(granted: Granted, mtu: usize, sizes: &[usize], rounds: usize) {
     let socket = granted.socket.try_clone().expect("a descriptor to spare");
     let geometry = granted.geometry;
-    let mut queue = Queue::open(granted, QUEUE_MAC, mtu).expect("a fresh grant");
     let mut scribbler = Scribbler::over(socket.as_fd(), geometry);
+    let mut queue = open(granted, mtu).expect("a fresh grant");
     let peer = kernel_socket();
     let bait = vec![7; 65_507];
     let mut frames = Vec::new();
@@ -134,6 +134,71 @@ fn scribble(granted: Granted, mtu: usize, sizes: &[usize], rounds: usize) {
     assert!(counters.invalid_descriptors > 0, "{counters:?}");
 }
 
+#[test]
+fn a_producer_word_too_far_ahead_is_seen_and_the_walk_ended() {
+    with_veth("a_producer_word_too_far_ahead_is_seen_and_the_walk_ended", || {
+        for ring in [0, 3] {
+            let (granted, redirect) = granted();
+            let socket = granted.socket.try_clone().expect("a descriptor to spare");
+            let geometry = granted.geometry;
+            let scribbler = Scribbler::over(socket.as_fd(), geometry);
+            let watch = RingWatch::over(&socket, &geometry).expect("the rings of a socket that is not bound");
+            let mut queue = open(granted, MTU).expect("a fresh grant");
+            assert_eq!(watch.overrun(), None, "an honest holder, its fill ring full");
+            let (mapping, [producer, consumer, slots], width, count, _) = &scribbler.rings[ring];
+            let word = |offset| mapping.word(offset).expect("the kernel's own offset");
+            for slot in 0..*count as usize * width / 4 {
+                // Beyond the UMEM; no options.
+                let value = if slot * 4 % width < 8 { u32::MAX } else { 0 };
+                word(slots + slot * 4).store(value, Ordering::Relaxed);
+            }
+            let last = word(*consumer).load(Ordering::Relaxed).wrapping_sub(1);
+            word(*producer).store(last, Ordering::Relaxed);
+            let (name, claimed) = watch.overrun().expect("it claims every number there is");
+            assert_eq!((name == "fill", claimed), (ring == 0, u32::MAX));
+            watch.repair();
+            assert_eq!(watch.overrun(), None);
+            // Each entry is one that the kernel takes: the next frame ends its walk at the first.
+            let address = |slot: usize| word(slots + slot * width).load(Ordering::Relaxed);
+            let all = (0..*count as usize).map(address);
+            assert!(all.max().expect("slots") < geometry.chunks * geometry.chunk_size);
+            let before = queue.device_drops().expect("the socket is open").tx_invalid;
+            rustix::net::send(&socket, &[], rustix::net::SendFlags::DONTWAIT)
+                .expect("nothing to send is sent");
+            assert_eq!(queue.device_drops().expect("the socket is open").tx_invalid, before);
+            queue.receive(&mut Vec::new(), 64);
+            drop((queue, redirect, watch, socket));
+            drop(scribbler);
+        }
+    });
+}
+
+#[test]
+fn a_watch_never_takes_an_honest_holder_for_another() {
+    with_veth("a_watch_never_takes_an_honest_holder_for_another", || {
+        let (granted, _redirect) = granted();
+        let watch = RingWatch::over(&granted.socket, &granted.geometry).expect("not bound yet");
+        let mut queue = open(granted, MTU).expect("a fresh grant");
+        let peer = kernel_socket();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!(watch.overrun(), None);
+                }
+            });
+            let (mut answered, mut frames, mut answer) = (0, Vec::new(), [0; 64]);
+            while answered < 2_000 && !watcher.is_finished() {
+                peer.send_to(b"who are you", (QUEUE_ADDRESS, ECHO_PORT)).expect("the route is up");
+                assert!(wait(&queue), "no frame arrives");
+                answered += echo(&mut queue, &mut frames);
+                peer.recv(&mut answer).expect("an echo");
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
 /// What a wild fill or transmit ring costs the kernel: `-- --ignored --nocapture`. See docs/spec/vnic.md.
 #[test]
 #[ignore = "a measurement, not a test"]
@@ -142,8 +207,8 @@ fn kernel_time_for_a_wild_producer_word() {
         let (granted, _redirect) = granted();
         let socket = granted.socket.try_clone().expect("a descriptor to spare");
         let geometry = granted.geometry;
-        let mut queue = Queue::open(granted, QUEUE_MAC, MTU).expect("a fresh grant");
         let scribbler = Scribbler::over(socket.as_fd(), geometry);
+        let mut queue = open(granted, MTU).expect("a fresh grant");
         let peer = kernel_socket();
         for (ring, name) in [(0, "fill"), (3, "transmit")] {
             let (mapping, [producer, _, slots], width, count, _) = &scribbler.rings[ring];

@@ -20,7 +20,7 @@ pub const HEADERS: usize = 14 + 20 + 8;
 /// How long a test waits for what must come: the limit turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A granted queue on the veth pair of this namespace, with the program that feeds it.
+/// A granted queue for the veth pair of this namespace, with the program that feeds it.
 pub fn granted() -> (Granted, Redirect) {
     let ifindex = namespace::ifindex(QUEUE_END);
     let geometry = Geometry::for_mtu(ifindex, 0, MTU).expect("an ordinary MTU");
@@ -32,7 +32,16 @@ pub fn granted() -> (Granted, Redirect) {
 /// The same, opened.
 pub fn opened() -> (Queue, Redirect) {
     let (granted, redirect) = granted();
-    (Queue::open(granted, QUEUE_MAC, MTU).expect("a fresh grant"), redirect)
+    (open(granted, MTU).expect("a fresh grant"), redirect)
+}
+
+/// Opens a queue and then binds it, as the holder and the control plane do.
+pub fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::Error>> {
+    let socket = granted.socket.try_clone()?;
+    let geometry = granted.geometry;
+    let queue = Queue::open(granted, QUEUE_MAC, mtu)?;
+    af_xdp::bind_queue(socket.as_fd(), &geometry)?;
+    Ok(queue)
 }
 
 /// A granted queue for frames of `mtu` bytes.
@@ -50,7 +59,7 @@ pub fn granted_of(geometry: Geometry) -> Result<(Granted, Redirect), Box<dyn std
 /// The same, opened.
 pub fn opened_with(mtu: usize) -> Result<(Queue, Redirect), Box<dyn std::error::Error>> {
     let (granted, redirect) = granted_with(mtu)?;
-    Ok((Queue::open(granted, QUEUE_MAC, mtu)?, redirect))
+    Ok((open(granted, mtu)?, redirect))
 }
 
 /// A kernel socket on the other end, which fails a test rather than hang it.

@@ -104,9 +104,11 @@ impl Pair {
         let buffers = if geometry.runs > 0 { Buffers::Several } else { Buffers::One };
         let programs = VnicPrograms::install(&spec, own, peer, (granted.socket.as_fd(), 0), buffers)
             .map_err(|e| other(&e))?;
+        let socket = granted.socket.try_clone()?;
         let queue = af_xdp::Queue::open(granted, MAC, *mtu)
             .map_err(|e| other(&e))?
             .with_unfinished_checksums(plan.unfinished);
+        af_xdp::bind_queue(socket.as_fd(), &geometry).map_err(|e| other(&e))?;
         Ok(Self { queue, filters: Filters(programs) })
     }
 }

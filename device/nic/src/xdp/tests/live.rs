@@ -84,7 +84,7 @@ fn filters_outlive_their_daemon_and_are_found_again() {
         inside.send(&foreign);
         inside.send(&legal);
 
-        let mut found = VnicPrograms::adopt(application, peer).unwrap();
+        let mut found = VnicPrograms::adopt((application, None), peer).unwrap();
         assert_eq!(judged(&found, Direction::Transmit, 3), (2, 1));
         assert!(found.is_enabled());
         assert_eq!((found.generation(), found.mac(), found.address()), (7, MAC, frames::ADDRESS));
@@ -98,7 +98,7 @@ fn filters_outlive_their_daemon_and_are_found_again() {
         found.set_enabled(false).unwrap();
         drop(found);
         inside.send(&foreign);
-        let found = VnicPrograms::adopt(application, peer).unwrap();
+        let found = VnicPrograms::adopt((application, None), peer).unwrap();
         assert!(!found.is_enabled());
         assert_eq!(judged(&found, Direction::Transmit, 6), (3, 3));
         let counters = found.counters().unwrap();
@@ -107,7 +107,7 @@ fn filters_outlive_their_daemon_and_are_found_again() {
         found.detach().unwrap();
         assert_eq!(netlink::attached(application).unwrap(), None);
         assert_eq!(netlink::attached(peer).unwrap(), None);
-        assert!(matches!(VnicPrograms::adopt(application, peer), Err(XdpError::Foreign { .. })));
+        assert!(matches!(VnicPrograms::adopt((application, None), peer), Err(XdpError::Foreign { .. })));
     });
 }
 
@@ -126,9 +126,10 @@ fn foreign_programs_are_left_alone() {
         );
         assert_eq!(netlink::attached(peer).unwrap(), None, "nothing stays");
         assert_eq!(netlink::attached(application).unwrap(), Some(id));
-        for error in
-            [VnicPrograms::adopt(application, peer).unwrap_err(), Uplink::adopt(application).unwrap_err()]
-        {
+        for error in [
+            VnicPrograms::adopt((application, None), peer).unwrap_err(),
+            Uplink::adopt(application).unwrap_err(),
+        ] {
             assert!(matches!(error, XdpError::Foreign { .. }), "{error}");
         }
         let other = pass::attach(peer).unwrap();
@@ -154,7 +155,7 @@ fn two_vnics_filters_are_not_mixed_up() {
         for (one, other) in
             [(first.application, peer), (application, first.peer), (first.peer, first.application)]
         {
-            let adopted = VnicPrograms::adopt(one, other);
+            let adopted = VnicPrograms::adopt((one, None), other);
             assert!(matches!(adopted, Err(XdpError::Foreign { .. })));
         }
     });
