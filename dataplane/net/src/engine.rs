@@ -251,6 +251,10 @@ pub struct Engine {
 
     /// Flows with something to send.
     pub(crate) dirty: Vec<u32>,
+    /// Flows for whose next frame there was no buffer in the present emission; they are marked.
+    pub(crate) passed_over: Vec<u32>,
+    /// The first flow that was passed over since one of them has found a buffer, and when that was.
+    pub(crate) patient: Option<(u32, u64)>,
     /// Flows with events.
     pub(crate) ready: Vec<u32>,
     /// Flows that could send nothing for want of memory.
@@ -333,6 +337,8 @@ impl Engine {
             groups: Groups::default(),
             announcer: announce::Announcer::new(config.announce),
             dirty: Vec::new(),
+            passed_over: Vec::new(),
+            patient: None,
             ready: Vec::new(),
             starved: Vec::new(),
             replies: Vec::new(),

@@ -127,6 +127,8 @@ pub(crate) mod flag {
     pub const CWR_DUE: u32 = 1 << 21;
     /// The place belongs to a flow.
     pub const TAKEN: u32 = 1 << 18;
+    /// It was passed over, and has not sent since (`engine/output`).
+    pub const PASSED_OVER: u32 = 1 << 23;
     /// Both sides understand selective acknowledgements.
     pub const SACK: u32 = 1 << 24;
     /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.

@@ -11,8 +11,17 @@ pub const NEVER: u64 = u64::MAX;
 /// still makes the last. Measured with 64 requests in flight over shared memory: 16 at a time are 3 times as many a second as 64 at a
 /// time, for then both sides work at once; 8 cost an AF_XDP socket, whose doorbell is a system call, a fifth of its throughput.
 pub const RECEIVE_BATCH: usize = 16;
-/// Segments that one flow sends before the next flow's turn, so that a bulk flow cannot starve the others.
-pub const BURST: usize = 64;
+/// Bytes that one flow sends before the next flow's turn, so that a bulk flow cannot starve the others: 66 full segments
+/// of an ordinary Ethernet, two of the largest.
+pub const QUANTUM: usize = 128 << 10;
+/// What a segment counts beside its payload: about what sending one costs, in the time of copying so many bytes.
+pub const SEGMENT_COST: usize = 512;
+/// Flows that are passed over in one emission because there was no buffer for their next frame; those behind them
+/// come first in the next.
+pub const PASSED_OVER: usize = 64;
+/// How long none of them finds a buffer. Then nothing else is sent before the first: small frames might take all room
+/// for ever, a little at a time.
+pub const PASSED_OVER_TIME: u64 = MILLISECOND;
 /// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
 pub const FLOWS: usize = 65_536;
 /// Default bound on the bytes in send and receive buffers of all flows together.

@@ -28,6 +28,8 @@ counters! {
     bytes_sent,
     /// Sends put off because the queue had no buffer or no room.
     transmit_stalls,
+    /// Times that a flow was passed over because there was no buffer for its next frame.
+    passed_over,
     /// Frames for another link address or of a protocol that the engine does not speak.
     frames_ignored,
     /// Packets whose headers are malformed.

@@ -5,14 +5,15 @@
 //!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1). What is lost goes first (`again`).
 //! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if nothing else did.
 //! 3. The payload goes from the ring, or from where it was lent (`owned`), into the frame once, summed on its way.
-//! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed.
+//! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed. If there is a buffer
+//!    for an acknowledgement that is due, that leaves alone.
 
 use sietch_nic::{Frame, NicQueue};
 
 use crate::congestion::CongestionControl;
 use crate::engine::Engine;
 use crate::flow::{State, flag};
-use crate::limits::{BURST, NEVER};
+use crate::limits::{NEVER, QUANTUM, SEGMENT_COST};
 use crate::owned;
 use crate::packet::tcp::{self, ACK, CWR, ECE, FIN, Fields, Options, PSH, SYN};
 use crate::packet::{Path, Template, ipv4};
@@ -24,9 +25,14 @@ mod again;
 const UNUSUAL: u32 =
     flag::UNRESOLVED | flag::PROBE | flag::KEEPALIVE_DUE | flag::TAIL | flag::REPAIR | flag::PERSIST;
 
-/// The queue had no buffer or no room.
-#[derive(Debug)]
-pub(crate) struct Stalled;
+/// Why a frame could not be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stalled {
+    /// There was no buffer for a frame of its length. For a smaller one there may be.
+    NoBuffer,
+    /// The ring is full.
+    NoRoom,
+}
 
 /// A segment that belongs to no flow: a reset, a SYN-ACK of an embryo, an ACK from TIME-WAIT.
 #[derive(Debug)]
@@ -45,7 +51,7 @@ pub(crate) struct Outbound {
 }
 
 impl Engine {
-    /// Sends what a flow has to send. Says whether there is more, its burst being used up.
+    /// Sends what a flow has to send. Says whether there is more, its quantum being used up.
     #[inline]
     pub(crate) fn transmit_flow<Q: NicQueue>(
         &mut self,
@@ -58,7 +64,8 @@ impl Engine {
         {
             return Ok(more);
         }
-        for _ in 0..BURST {
+        let mut left = QUANTUM;
+        while left > 0 {
             let Some(segment) = self.next_segment(index) else {
                 if self.flows.hot[index].has(flag::ACK_NOW) {
                     self.transmit_ack(queue, index)?;
@@ -66,6 +73,7 @@ impl Engine {
                 return Ok(false);
             };
             self.transmit_data(queue, index, segment)?;
+            left = left.saturating_sub(segment.length + SEGMENT_COST);
         }
         Ok(true)
     }
@@ -268,7 +276,7 @@ impl Engine {
         let path = &self.flows.path[index];
         let Some(mut frame) = queue.allocate(tcp::frame_length(path, options, segment.length)) else {
             self.metrics.transmit_stalls += 1;
-            return Err(Stalled);
+            return Err(Stalled::NoBuffer);
         };
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let window = flow.announce();
@@ -287,7 +295,7 @@ impl Engine {
         if let Err(error) = queue.transmit(frame) {
             queue.release(error.into_frame());
             self.metrics.transmit_stalls += 1;
-            return Err(Stalled);
+            return Err(Stalled::NoRoom);
         }
         flow.last_ack = flow.rcv_nxt;
         flow.flags &= !flag::ACK_NOW;
@@ -299,7 +307,7 @@ impl Engine {
         Ok(())
     }
 
-    fn transmit_ack<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
+    pub(crate) fn transmit_ack<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
         // While a closed window is probed `nxt` lies back: the probe may not count. Else an ACK carries the highest number sent, else it may look old.
         let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
@@ -423,7 +431,7 @@ impl Engine {
     pub(crate) fn allocate<Q: NicQueue>(&mut self, queue: &mut Q, length: usize) -> Result<Frame, Stalled> {
         queue.allocate(length).ok_or_else(|| {
             self.metrics.transmit_stalls += 1;
-            Stalled
+            Stalled::NoBuffer
         })
     }
 
@@ -439,7 +447,7 @@ impl Engine {
             Err(error) => {
                 queue.release(error.into_frame());
                 self.metrics.transmit_stalls += 1;
-                Err(Stalled)
+                Err(Stalled::NoRoom)
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Emission: everything that is due leaves, and the doorbell rings once.
 //!
 //! 1. Replies that belong to no flow, datagrams, questions for link addresses.
-//! 2. Every marked flow in turn, at most [`crate::limits::BURST`] segments a turn; who is not done goes to the end.
-//! 3. When the queue is full, whatever is left stays queued, and the result says so.
+//! 2. Every marked flow in turn, at most [`crate::limits::QUANTUM`] bytes a turn; who is not done goes to the end.
+//! 3. A flow whose next frame finds no buffer is *passed over*: frames of others may be smaller. It is tried once an emission,
+//!    behind those that were not. When none of them has found a buffer for a while, the first comes before everything else.
+//! 4. When the queue is full, whatever is left stays queued, and the result says so.
 
 use std::io;
 
@@ -10,7 +12,7 @@ use sietch_nic::NicQueue;
 
 use super::{Engine, PollResult, network_header};
 use crate::flow::flag;
-use crate::limits::{LOOK_FOR_ROOM, NEVER, RECEIVE_BATCH};
+use crate::limits::{LOOK_FOR_ROOM, NEVER, PASSED_OVER, PASSED_OVER_TIME, RECEIVE_BATCH};
 use crate::neighbour::{Question, Resolution};
 use crate::packet::{Address, arp, ethernet, icmp, icmpv6, ipv4, ipv6, udp};
 use crate::transmit::Stalled;
@@ -48,14 +50,42 @@ impl Engine {
 
     #[inline]
     fn emit_all<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
+        let mut unowned = Ok(());
         if self.pending || !self.replies.is_empty() || !self.outgoing.is_empty() {
-            self.emit_unowned(queue)?;
+            unowned = self.emit_unowned(queue);
+            if unowned == Err(Stalled::NoRoom) {
+                return unowned;
+            }
         }
+        let mut result = self.emit_the_patient(queue);
         for _ in 0..ROUNDS {
-            if self.dirty.is_empty() {
+            if self.dirty.is_empty() || result.is_err() {
                 break;
             }
-            self.emit_flows(queue)?;
+            result = self.emit_flows(queue);
+        }
+        if self.passed_over.is_empty() {
+            return result.and(unowned);
+        }
+        self.dirty.append(&mut self.passed_over);
+        Err(Stalled::NoBuffer)
+    }
+
+    /// Sends for the flow that has been passed over for long enough, if there is one. Until it finds a buffer nothing else leaves.
+    #[inline]
+    fn emit_the_patient<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
+        let Some((index, since)) = self.patient else { return Ok(()) };
+        let at = self.dirty.iter().position(|&marked| marked == index);
+        let Some(at) = at.filter(|_| self.now.saturating_sub(since) >= PASSED_OVER_TIME) else {
+            self.patient = self.patient.filter(|_| at.is_some());
+            return Ok(());
+        };
+        // It is in the list as long as it is marked.
+        let more = self.transmit_flow(queue, index as usize)?;
+        self.note_found_buffer(index as usize);
+        if !more {
+            self.dirty.remove(at);
+            self.flows.hot[index as usize].flags &= !flag::DIRTY;
         }
         Ok(())
     }
@@ -79,8 +109,15 @@ impl Engine {
             let index = self.dirty[done] as usize;
             self.flows.hot[index].flags &= !flag::DIRTY;
             match self.transmit_flow(queue, index) {
-                Ok(false) => {}
-                Ok(true) => self.touch(index),
+                Ok(more) => {
+                    if self.patient.is_some() {
+                        self.note_found_buffer(index);
+                    }
+                    if more {
+                        self.touch(index);
+                    }
+                }
+                Err(Stalled::NoBuffer) if self.pass_over(queue, index) => {}
                 Err(stalled) => {
                     result = Err(stalled);
                     // It is the first again when there is room: to wait for another round would be more than its share.
@@ -101,6 +138,38 @@ impl Engine {
         result
     }
 
+    /// A flow has sent. If it was one of those passed over, there are buffers for them as well.
+    #[cold]
+    fn note_found_buffer(&mut self, index: usize) {
+        let flow = &mut self.flows.hot[index];
+        if flow.has(flag::PASSED_OVER) {
+            flow.flags &= !flag::PASSED_OVER;
+            self.patient = None;
+        }
+    }
+
+    /// There was no buffer for the next frame of a flow. Notes that it goes on when there is one, and sends the acknowledgement that
+    /// it owes. Says whether others may find buffers.
+    #[cold]
+    fn pass_over<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> bool {
+        let flow = &self.flows.hot[index];
+        if self.passed_over.len() >= PASSED_OVER || flow.has(flag::DIRTY) {
+            return false;
+        }
+        if flow.has(flag::ACK_NOW) && flow.owed == 0 && self.transmit_ack(queue, index).is_err() {
+            return false;
+        }
+        if self.flows.cold[index].sent_at == self.now {
+            // There was one for the frame before.
+            self.note_found_buffer(index);
+        }
+        self.flows.hot[index].flags |= flag::DIRTY | flag::PASSED_OVER;
+        self.passed_over.push(index as u32);
+        self.patient.get_or_insert((index as u32, self.now));
+        self.metrics.passed_over += 1;
+        true
+    }
+
     fn emit_replies<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         if self.replies.is_empty() {
             return Ok(());
@@ -110,7 +179,7 @@ impl Engine {
         let stalled = sent < replies.len();
         replies.drain(..sent);
         self.replies = replies;
-        if stalled { Err(Stalled) } else { Ok(()) }
+        if stalled { Err(Stalled::NoRoom) } else { Ok(()) }
     }
 
     /// Asks for link addresses.

@@ -10,13 +10,13 @@ use sietch_nic::NicQueue;
 use super::{Outbound, Stalled};
 use crate::engine::{Engine, Recovering};
 use crate::flow::flag;
-use crate::limits::{BURST, NEVER};
+use crate::limits::{NEVER, QUANTUM, SEGMENT_COST};
 use crate::packet::tcp::{ACK, FIN, PSH};
 use crate::recovery::TailProbe;
 use crate::sequence::Seq;
 
 impl Engine {
-    /// Sends lost bytes again. Says whether its burst is used up.
+    /// Sends lost bytes again. Says whether its quantum is used up.
     #[cold]
     pub(super) fn transmit_lost<Q: NicQueue>(
         &mut self,
@@ -26,7 +26,8 @@ impl Engine {
         if self.leave_persist(index) {
             self.widen_probe(queue, index)?;
         }
-        for _ in 0..BURST {
+        let mut left = QUANTUM;
+        while left > 0 {
             let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
             let Some((first, last)) = cold.board.first_lost().filter(|_| flow.state.sends()) else { break };
             let offset = first.since(flow.una);
@@ -40,6 +41,7 @@ impl Engine {
                 break;
             }
             self.repeat(queue, index, first, first.plus(length))?;
+            left = left.saturating_sub(length as usize + SEGMENT_COST);
         }
         self.flows.hot[index].flags &= !flag::RESEND;
         Ok(false)

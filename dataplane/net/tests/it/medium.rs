@@ -143,3 +143,185 @@ fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
         now = side.engine.next_deadline().expect("answers are missing");
     }
 }
+
+/// A queue with few buffers for large frames and enough for small ones: bulk transfers wait for buffers, requests do not wait for
+/// bulk transfers.
+mod classes {
+    use std::io;
+
+    use sietch_net::FlowId;
+    use sietch_nic::{Foreign, Frame, Offloads, TransmitError};
+
+    use super::*;
+
+    const MTU: usize = 16_000;
+    const SMALL: usize = 2048;
+    const MICROSECOND: u64 = 1000;
+    /// How often there is a buffer for one more large frame.
+    const PERIOD: u64 = 400 * MICROSECOND;
+    const BULK_FLOWS: usize = 8;
+
+    struct Classes {
+        queue: WireQueue,
+        large: usize,
+        /// Buffers of either kind, whichever is asked for first.
+        shared: bool,
+        refused: u64,
+    }
+
+    impl NicQueue for Classes {
+        fn mac(&self) -> [u8; 6] {
+            self.queue.mac()
+        }
+        fn mtu(&self) -> usize {
+            self.queue.mtu()
+        }
+        fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
+            self.queue.receive(out, limit)
+        }
+        fn bytes(&self, frame: &Frame) -> &[u8] {
+            self.queue.bytes(frame)
+        }
+        fn tail(&self, frame: &Frame) -> Foreign<'_> {
+            self.queue.tail(frame)
+        }
+        fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+            self.queue.bytes_mut(frame)
+        }
+        fn allocate(&mut self, length: usize) -> Option<Frame> {
+            let cost = length.div_ceil(SMALL);
+            if cost > 1 || self.shared {
+                if self.large < cost {
+                    self.refused += 1;
+                    return None;
+                }
+                self.large -= cost;
+            }
+            self.queue.allocate(length)
+        }
+        fn offloads(&self) -> Offloads {
+            self.queue.offloads()
+        }
+        fn release(&mut self, frame: Frame) {
+            self.queue.release(frame);
+        }
+        fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError> {
+            self.queue.transmit(frame)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            self.queue.flush()
+        }
+        fn free_buffers(&self) -> usize {
+            self.queue.free_buffers()
+        }
+    }
+
+    struct World {
+        client: Side,
+        server: Engine,
+        queue: Classes,
+        events: Vec<Event>,
+        now: u64,
+    }
+
+    impl World {
+        /// A server with bulk transfers under way, and one connection more, for requests.
+        fn new(shared: bool) -> (Self, FlowId, FlowId) {
+            let (a, b) = pair_with(MAC[0], MAC[1], MTU, 1024, Medium::SHARED_MEMORY);
+            let (client, server) = (Side::new(a, MAC[0], MTU), Side::new(b, MAC[1], MTU));
+            let queue = Classes { queue: server.queue, large: 1 << 20, shared, refused: 0 };
+            let mut world = Self { client, server: server.engine, queue, events: Vec::new(), now: 1_000_000 };
+            world.server.listen(7, 64).expect("the port is free");
+            let remote = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7);
+            for _ in 0..=BULK_FLOWS {
+                world.client.engine.connect(remote, world.now).expect("there is a route");
+                world.turn(10 * MICROSECOND);
+                world.turn(10 * MICROSECOND);
+            }
+            let accepted: Vec<FlowId> = world
+                .events
+                .iter()
+                .filter(|event| matches!(event.kind, EventKind::Accepted { .. }))
+                .map(|event| event.flow)
+                .collect();
+            let near: Vec<FlowId> = world
+                .client
+                .events
+                .iter()
+                .filter(|event| event.kind == EventKind::Connected)
+                .map(|event| event.flow)
+                .collect();
+            assert_eq!((accepted.len(), near.len()), (BULK_FLOWS + 1, BULK_FLOWS + 1));
+            world.queue.large = 0;
+            for flow in &accepted[..BULK_FLOWS] {
+                world.server.send(*flow, &[1; 400_000]);
+            }
+            (world, near[BULK_FLOWS], accepted[BULK_FLOWS])
+        }
+
+        fn turn(&mut self, time: u64) {
+            self.now += time;
+            self.client.turn(self.now);
+            self.server.poll(&mut self.queue, self.now).expect("a wire does not break");
+            self.server.take_events(&mut self.events);
+            for (flow, _) in self.client.engine.flows().collect::<Vec<_>>() {
+                let read = self.client.engine.received(flow);
+                let bytes = read.0.len() + read.1.len();
+                if bytes > 100 {
+                    self.client.engine.consume(flow, bytes);
+                }
+            }
+        }
+
+        /// Bytes of the bulk transfers that have arrived: of all flows but this one.
+        fn bulk(&self, but: FlowId) -> u64 {
+            let others = self.server.flows().filter(|(flow, _)| *flow != but);
+            others.map(|(_, info)| info.acknowledged_bytes).sum()
+        }
+    }
+
+    #[test]
+    fn requests_do_not_wait_for_bulk_transfers_without_buffers() {
+        let (mut world, near, far) = World::new(false);
+        let mut worst = 0;
+        for request in 0..200_u64 {
+            world.client.engine.send(near, b"request");
+            let asked = world.now;
+            let mut answered = false;
+            while !answered && world.now < asked + 50 * PERIOD {
+                if world.now.is_multiple_of(PERIOD) {
+                    world.queue.large = (world.queue.large + MTU.div_ceil(SMALL)).min(MTU.div_ceil(SMALL));
+                }
+                world.turn(20 * MICROSECOND);
+                let mut bytes = [0; 100];
+                if world.server.read(far, &mut bytes) > 0 {
+                    world.server.send(far, b"answer");
+                }
+                answered = world.client.engine.read(near, &mut bytes) > 0;
+            }
+            assert!(answered, "request {request} has no answer");
+            worst = worst.max(world.now - asked);
+        }
+        assert!(world.queue.refused > 100, "bulk transfers never waited");
+        assert!(worst <= 100 * MICROSECOND, "a request took {worst} ns");
+        let bulk = world.bulk(far);
+        assert!(bulk > 100_000, "bulk transfers stand still: {bulk}");
+    }
+
+    #[test]
+    fn small_frames_do_not_take_all_room_for_ever() {
+        let (mut world, near, far) = World::new(true);
+        for _ in 0..20_000 {
+            // Room for one small frame at a time, and always somebody who has one to send.
+            world.queue.large = (world.queue.large + 1).min(MTU.div_ceil(SMALL) + 1);
+            world.client.engine.send(near, b"request");
+            world.server.send(far, b"answer");
+            world.turn(20 * MICROSECOND);
+            let mut bytes = [0; 4096];
+            world.server.read(far, &mut bytes);
+            world.client.engine.read(near, &mut bytes);
+        }
+        let bulk = world.bulk(far);
+        assert!(bulk > 100_000, "bulk transfers stand still: {bulk}");
+    }
+}
