@@ -24,11 +24,12 @@ struct Mutation {
 
 const LAYOUT: &str = "dataplane/persist/src/layout.rs";
 const SCAN: &str = "dataplane/persist/src/scan.rs";
+const COPIES: &str = "device/disk/src/copies.rs";
 const VOLUME_LAYOUT: &str = "control/volume/src/layout.rs";
 const VOLUME: &str = "control/volume/src/volume.rs";
 
 /// The files whose comparisons are held to the table.
-const FILES: [&str; 4] = [LAYOUT, SCAN, VOLUME_LAYOUT, VOLUME];
+const FILES: [&str; 5] = [COPIES, LAYOUT, SCAN, VOLUME_LAYOUT, VOLUME];
 
 const fn log(
     file: &'static str,
@@ -49,10 +50,16 @@ const fn volume(
     Mutation { file, find, with, test: ("sietch-volume", "crash", filter) }
 }
 
-const MUTATIONS: [Mutation; 20] = [
+const MUTATIONS: [Mutation; 21] = [
     // Superblocks of a log: whole, and the newest.
     log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "faults", "superblocks"),
-    log(SCAN, "b.generation >= found.generation", "b.generation > u64::MAX - 9", "crash", "power_loss_at"),
+    log(
+        COPIES,
+        "generation(b) >= generation(&found)",
+        "generation(b) > u64::MAX - 9 && generation(&found) > 0",
+        "crash",
+        "power_loss_at",
+    ),
     // Records: whole, in their place, of this log.
     log(
         LAYOUT,
@@ -91,6 +98,13 @@ const MUTATIONS: [Mutation; 20] = [
     // What proves that something is missing.
     log(
         SCAN,
+        "if superblock.proven >= last.expected.max(1)",
+        "if superblock.proven == u64::MAX",
+        "faults",
+        "idle_log",
+    ),
+    log(
+        SCAN,
         "if stream_epoch(tag.stream) > epoch {",
         "if stream_epoch(tag.stream) == u32::MAX && epoch > 0 {",
         "faults",
@@ -123,7 +137,12 @@ const MUTATIONS: [Mutation; 20] = [
         "|| checksum(seed, offset, block.get(CHECKED_FROM..)?) == 1",
         "rotten_metadata",
     ),
-    volume(VOLUME, "other.generation < superblock.generation", "other.generation < u64::MAX", "power_loss"),
+    volume(
+        COPIES,
+        "generation(b) >= generation(&found)",
+        "generation(b) > u64::MAX - 9 && generation(&found) > 0",
+        "power_loss",
+    ),
     volume(VOLUME, "record.sequence == sequence + 1", "record.sequence > 0", "power_loss"),
     volume(
         VOLUME,

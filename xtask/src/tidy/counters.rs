@@ -1,8 +1,7 @@
 //! Every counter that exists is changed somewhere: a field of a struct in a `metrics.rs` whose name never stands
 //! on the left of an assignment in its crate is a promise that nobody keeps.
 //!
-//! And each is shown: a struct of counters has a function `each` that takes all of its fields apart without `..`, or every field of it is read in a
-//! file that is no test.
+//! And each is shown: some file that is no test reads it, or takes its struct apart without `..`.
 
 use super::SourceFile;
 
@@ -33,17 +32,21 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     }
 }
 
-/// Whether `each` of the counters' own file takes the field apart, or some file that is no test reads it.
+/// Whether some file that is no test reads the field, or takes it out of its struct.
 fn is_shown(sources: &[SourceFile], own: &str, field: &str) -> bool {
-    let apart = own.split("let Self {").skip(1).filter_map(|rest| rest.split_once('}'));
-    let each = apart
-        .into_iter()
-        .any(|(names, _)| !names.contains("..") && names.split(',').any(|name| name.trim() == field));
-    // A macro that names the fields once makes both.
+    // A macro that names the fields once makes a function that shows them.
     let by_macro = own.contains("macro_rules!");
     let is_test = |path: &str| path.contains("/tests/") || path.ends_with("tests.rs");
     let mut others = sources.iter().filter(|source| source.path.ends_with(".rs") && !is_test(&source.path));
-    each || by_macro || others.any(|source| reads(&source.text, field))
+    by_macro || others.any(|source| reads(&source.text, field) || takes_apart(&source.text, field))
+}
+
+/// Whether `text` has a pattern like `let Counters { a, field } = ` without `..`.
+fn takes_apart(text: &str, field: &str) -> bool {
+    text.match_indices("} = ").any(|(end, _)| {
+        let names = text[..end].rsplit_once('{').map_or("", |(_, names)| names);
+        !names.contains("..") && names.split(',').any(|name| name.trim() == field)
+    })
 }
 
 /// Whether `.field` stands somewhere in `text` where it is not changed.
@@ -116,5 +119,7 @@ mod tests {
         let found = findings("self.metrics.drops += 1;");
         assert!(found.len() == 1 && found[0].contains("never shown"), "{found:?}");
         assert_eq!(findings("self.metrics.drops += 1; self.drops_of(1);").len(), 1);
+        assert!(findings("self.metrics.drops += 1; let M { drops } = m;").is_empty());
+        assert_eq!(findings("self.metrics.drops += 1; let M { drops, .. } = m;").len(), 1);
     }
 }
