@@ -13,6 +13,7 @@
 
 mod brief;
 mod compared;
+mod bypass;
 mod dovecot;
 mod hostile;
 mod iperf;

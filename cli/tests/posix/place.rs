@@ -92,7 +92,7 @@ pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load:
 }
 
 /// What `sietch run` loads into programs: the one that was built for this test; one beside the command may be older.
-fn library() -> PathBuf {
+pub fn library() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_sietch")).with_file_name("deps").join("libsietch_posix.so")
 }
 

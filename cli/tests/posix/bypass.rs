@@ -1,0 +1,122 @@
+//! Ways past the library, and what it must leave alone: libraries opened with RTLD_DEEPBIND,
+//! io_uring, writes of the C library's own, programs of another C library, and a process that has
+//! no descriptors left.
+
+use crate::place::{self, Place, Sides};
+
+fn both(needs: &[&str], load: fn(&Place)) {
+    place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
+}
+
+/// Compiles a program.
+fn compile(place: &Place, name: &str, text: &str, more: &[&str]) -> String {
+    let source = place.write(&format!("{name}.c"), text);
+    let output = place.path(name);
+    let arguments = [&[source.as_str(), "-w", "-o", &output][..], more].concat();
+    place.start(place.bystander("cc", &arguments), "cc").succeed();
+    output
+}
+
+/// What a program of this test prints under Sietch.
+fn ask(place: &Place, program: &str, arguments: &[&str]) -> String {
+    place.start(place.client_command(program, arguments), "program").succeed().text()
+}
+
+#[test]
+fn a_library_opened_with_deepbind_has_the_programs_connections() {
+    both(&["cc"], |place| {
+        let text = include_str!("scripts/deepbind.c");
+        let library = compile(place, "extension.so", text, &["-DLIBRARY", "-shared", "-fPIC"]);
+        let program = compile(place, "deepbind", text, &["-ldl"]);
+        let said = ask(place, &program, &[&library]);
+        assert_eq!(said, "getpeername 0 family 2 recv 5\n".repeat(2));
+    });
+}
+
+#[test]
+fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
+    both(&["cc"], |place| {
+        let program = compile(place, "raw", include_str!("scripts/raw.c"), &[]);
+        let expected = "io_uring_setup ENOSYS\n\
+             mmap 1 errno 0\n\
+             sixth argument -1 Invalid argument\n\
+             no such call -1 Function not implemented\n\
+             poll -1 Bad address\n\
+             poll -1 Bad address\n\
+             select -1 Bad address\n";
+        assert_eq!(ask(place, &program, &[]), expected);
+    });
+}
+
+#[test]
+fn bytes_written_past_the_library_reset_the_connection() {
+    both(&["cc"], |place| {
+        let program = compile(place, "past", include_str!("scripts/past.c"), &[]);
+        let expected = "client -1 Connection reset by peer\n\
+             server -1 Connection reset by peer\n\
+             past the library Broken pipe\n";
+        assert_eq!(ask(place, &program, &[]), expected);
+    });
+}
+
+/// Where the loader of this machine's programs is.
+fn loader() -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter_map(|line| line.split_whitespace().nth(5))
+        .find(|file| file.contains("/ld-linux"))
+        .map(str::to_owned)
+}
+
+#[test]
+fn programs_of_another_c_library_are_started_without_the_library() {
+    both(&["cc", "python3"], |place| {
+        // glibc's loader under the name of musl's: it would load the library, and so would show it.
+        let other = place.path("ld-musl-x86_64.so.1");
+        std::fs::copy(loader().expect("a loader"), &other).unwrap();
+        let link = format!("-Wl,--dynamic-linker={other}");
+        let program = compile(place, "shows", include_str!("scripts/shows.c"), &[&link]);
+        let script = place.write("script", format!("#!{program}\n"));
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, permissions).unwrap();
+        let starts = place.write("foreign.py", include_str!("scripts/foreign.py"));
+        let said = place.ask("python3", &[&starts, &program, &script]);
+        let each = |line: &str| format!("subprocess {line}shell {line}{line}{line}");
+        let none = "LD_PRELOAD none\n";
+        // A script's interpreter is given the script.
+        let by_script = format!("LD_PRELOAD none {script}\n");
+        let last = format!("{none}LD_PRELOAD /no/other.so\n{none}own True\n");
+        assert_eq!(said, [each(none), each(&by_script), last].concat());
+    });
+}
+
+#[test]
+fn arguments_that_are_listed_in_the_source_arrive() {
+    both(&["cc"], |place| {
+        let starts = compile(place, "listed", include_str!("scripts/listed.c"), &[]);
+        let own = compile(place, "shows", include_str!("scripts/shows.c"), &[]);
+        let other = place.path("ld-musl-x86_64.so.1");
+        std::fs::copy(loader().expect("a loader"), &other).unwrap();
+        let link = format!("-Wl,--dynamic-linker={other}");
+        let foreign = compile(place, "foreign", include_str!("scripts/shows.c"), &[&link]);
+        let expected = |library: &str| {
+            let said = ["", " 1 2 3", " 1 2 3 4 5 6 7 8 9 10", " 1", " 1 2 3 4 5 6 7 8 9", " 1 2 3 4 5 6 7"];
+            let lines = said.map(|arguments| format!("LD_PRELOAD {library}{arguments}\n"));
+            format!("{}failed -1\n", lines.concat())
+        };
+        assert_eq!(ask(place, &starts, &[&foreign]), expected("none"));
+        assert_eq!(ask(place, &starts, &[&own]), expected(place::library().to_str().unwrap()));
+    });
+}
+
+#[test]
+fn who_has_no_descriptor_left_leaves_connections_waiting() {
+    both(&["python3"], |place| {
+        let script = place.write("exhausted.py", include_str!("scripts/exhausted.py"));
+        let said = place.ask("python3", &[&script]);
+        // As many as a kernel's program has: all numbers below the limit but those that it had
+        // before.
+        assert!(said.contains("errors ['EMFILE'] highest 63\n"), "{said}");
+        assert!(said.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{said}");
+    });
+}

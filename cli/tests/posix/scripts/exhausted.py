@@ -1,0 +1,44 @@
+# A server that runs out of descriptors in accept: whoever cannot be accepted waits, as on the
+# kernel, and is served once there is room again.
+import errno, os, resource, socket, sys
+
+LIMIT, CLIENTS = 64, 75
+listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+asks, told = os.pipe()
+ends, over = os.pipe()
+child = os.fork()
+if child == 0:
+    listener_name = listener.getsockname()
+    listener.close()
+    clients = [socket.create_connection(listener_name) for _ in range(CLIENTS)]
+    os.write(told, b"x")
+    served = [client.recv(10) for client in clients]
+    print("served", served.count(b"hello"), "of", CLIENTS, flush=True)
+    os._exit(0)
+os.read(asks, 1)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
+listener.setblocking(False)
+accepted, errors = [], set()
+for _ in range(CLIENTS):
+    try:
+        connection = listener.accept()[0]
+        connection.send(b"hello")
+        accepted.append(connection)
+    except OSError as cause:
+        errors.add(errno.errorcode[cause.errno])
+print("accepted", len(accepted), "errors", sorted(errors), "highest", max(c.fileno() for c in accepted), flush=True)
+# An option, another connection and a duplicate need descriptors for a moment, or have none.
+one = accepted[0]
+one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x10)
+print("limit", resource.getrlimit(resource.RLIMIT_NOFILE)[0] == LIMIT, flush=True)
+try:
+    one.dup()
+except OSError as cause:
+    print("dup", errno.errorcode[cause.errno], flush=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+while len(accepted) < CLIENTS:
+    connection = listener.accept()[0]
+    connection.send(b"hello")
+    accepted.append(connection)
+os.waitpid(child, 0)
