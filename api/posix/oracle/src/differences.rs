@@ -16,7 +16,7 @@ pub struct Difference {
 pub const ALLOWED: &[Difference] = &[
     Difference {
         what: "a buffer of data in memory that is not mapped",
-        reason: "the library copies data itself: such a buffer raises SIGSEGV, as with any function of the C library, where the kernel says EFAULT",
+        reason: "the library copies data itself: what can be no address is EFAULT, but a page that is not mapped raises SIGSEGV, as with any function of the C library",
         is: None,
     },
     Difference {
