@@ -63,7 +63,8 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
         go_on(arguments.anyway || on_the_host && matches!(cause, RunError::OtherService { .. }), cause)?;
     }
     if with_library && let Some(program) = program::imports_liburing(&file, path.as_deref()) {
-        // It may use it for files alone. Where nobody listens to complaints, the program runs all the same.
+        // It may use it for files alone. Where nobody listens to complaints, the program runs all
+        // the same.
         let _ = writeln!(
             std::io::stderr(),
             "sietch run: {} uses liburing, whose system calls go past Sietch's library: connections to programs under Sietch that it uses io_uring \

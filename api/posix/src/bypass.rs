@@ -1,8 +1,11 @@
-//! Programs that go past the library: io_uring, system calls in assembly, a receiver of a descriptor that is not under Sietch.
+//! Programs that go past the library: io_uring, system calls in assembly, a receiver of a
+//! descriptor that is not under Sietch.
 //!
-//! 1. Such a program reads and writes the placeholder itself. What it writes reaches nobody, and what it reads are doorbells.
-//! 2. Doorbells are zeros ([`crate::sleep`]). Any other byte on a placeholder is data of such a program: the connection is reset, and the
-//!    placeholder shut down, so that both programs hear of it instead of waiting for each other.
+//! 1. Such a program reads and writes the placeholder itself. What it writes reaches nobody, and
+//!    what it reads are doorbells.
+//! 2. Doorbells are zeros ([`crate::sleep`]). Any other byte on a placeholder is data of such a
+//!    program: the connection is reset, and the placeholder shut down, so that both programs hear
+//!    of it instead of waiting for each other.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Release;

@@ -68,7 +68,8 @@ pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) ->
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// Those before the first that can be no address of a program; none: all can. What is not mapped all the same raises SIGSEGV.
+/// Those before the first that can be no address of a program; none: all can. What is not mapped
+/// all the same raises SIGSEGV.
 #[inline]
 pub fn good(vectors: &[iovec]) -> Option<&[iovec]> {
     let bad = |vector: &iovec| vector.iov_len != 0 && !sys::is_address(vector.iov_base, vector.iov_len);

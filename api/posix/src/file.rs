@@ -20,7 +20,8 @@ use crate::{descriptor, options, real, send, wait};
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
 
-/// Most bytes that Linux takes from the file before it hands them to the socket: a pipe of 16 pages.
+/// Most bytes that Linux takes from the file before it hands them to the socket: a pipe of 16
+/// pages.
 const PIECE: usize = 16 << 12;
 
 /// `sendfile(2)`.
@@ -223,7 +224,8 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
             }
             read
         }
-        // SAFETY: the vectors are the caller's: free space of the ring, whose lock it holds, or a buffer of its own.
+        // SAFETY: the vectors are the caller's: free space of the ring, whose lock it holds, or a
+        // buffer of its own.
         None => unsafe { sys::ask(libc::SYS_readv, [signed(from), first, 2, 0, 0, 0]) },
         // SAFETY: as above.
         Some(at) => unsafe { sys::ask(libc::SYS_preadv, [signed(from), first, 2, at as usize, 0, 0]) },

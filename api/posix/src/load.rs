@@ -1,11 +1,14 @@
 //! `dlopen`: a library that a program loads has the same calls as the program.
 //!
-//! 1. With `RTLD_DEEPBIND` the loader looks for what a library needs in that library's own dependencies first, and so in the C library before this
-//!    one. PHP opens each of its extensions in this way. Such a library would read and write the placeholders of connections. So the flag is
-//!    taken out, in the namespace of the program.
-//! 2. The loader finds out who calls by the return address: for `RUNPATH` and `$ORIGIN`. So the exported functions jump to the C library's
-//!    (`api/posix/preload/src/load.rs`), and this module tells them where to.
-//! 3. `dlmopen` with a namespace of its own loads another C library there, which no library of the program stands before.
+//! 1. With `RTLD_DEEPBIND` the loader looks for what a library needs in that library's own
+//!    dependencies first, and so in the C library before this one. PHP opens each of its extensions
+//!    in this way. Such a library would read and write the placeholders of connections. So the flag
+//!    is taken out, in the namespace of the program.
+//! 2. The loader finds out who calls by the return address: for `RUNPATH` and `$ORIGIN`. So the
+//!    exported functions jump to the C library's (`api/posix/preload/src/load.rs`), and this module
+//!    tells them where to.
+//! 3. `dlmopen` with a namespace of its own loads another C library there, which no library of the
+//!    program stands before.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicPtr;

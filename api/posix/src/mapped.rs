@@ -1,8 +1,10 @@
-//! `IPV6_ADDRFORM`: a connection between mapped addresses becomes one of IPv4, as programs ask for it that serve both families by one listener.
+//! `IPV6_ADDRFORM`: a connection between mapped addresses becomes one of IPv4, as programs ask for
+//! it that serve both families by one listener.
 //!
-//! 1. Linux does it for a TCP connection in TCP_ESTABLISHED whose peer is `::ffff:a.b.c.d`. From then on the socket is one of AF_INET, for
-//!    everybody who holds it.
-//! 2. It is remembered among the options of the end, so that it outlives fork and exec. Names are told in the other form; those in the end's page stay.
+//! 1. Linux does it for a TCP connection in TCP_ESTABLISHED whose peer is `::ffff:a.b.c.d`. From
+//!    then on the socket is one of AF_INET, for everybody who holds it.
+//! 2. It is remembered among the options of the end, so that it outlives fork and exec. Names are
+//!    told in the other form; those in the end's page stay.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

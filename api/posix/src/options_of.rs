@@ -1,7 +1,8 @@
 //! `getsockopt` and `setsockopt`, by descriptor.
 //!
-//! To switch `SO_ZEROCOPY` on is refused for every TCP socket, as by a kernel that does not have it: nothing is ever sent without a copy, and a program
-//! that was granted it would wait for completions. What becomes of a socket is not known when it is set.
+//! To switch `SO_ZEROCOPY` on is refused for every TCP socket, as by a kernel that does not have
+//! it: nothing is ever sent without a copy, and a program that was granted it would wait for
+//! completions. What becomes of a socket is not known when it is set.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,7 +1,8 @@
 //! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to the kernel.
 //!
-//! io_uring would work on placeholders. Under Sietch it is not there, as with a kernel that is built without it: programs that have another
-//! way take that (libuv, and so Node and uvloop). liburing makes its system calls itself and does not come here.
+//! io_uring would work on placeholders. Under Sietch it is not there, as with a kernel that is
+//! built without it: programs that have another way take that (libuv, and so Node and uvloop).
+//! liburing makes its system calls itself and does not come here.
 
 use std::ffi::{c_int, c_long, c_uint};
 

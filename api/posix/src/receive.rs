@@ -204,7 +204,8 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
     }
 }
 
-/// A receive of which not all vectors can be addresses: what fits into the `good` ones before, or else `EFAULT` once there is something, which stays.
+/// A receive of which not all vectors can be addresses: what fits into the `good` ones before, or
+/// else `EFAULT` once there is something, which stays.
 ///
 /// # Safety
 /// The vectors may be written.

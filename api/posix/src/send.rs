@@ -2,9 +2,10 @@
 //!
 //! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A blocking call sleeps for room until everything is
 //!    in, one that may not sleep answers how much was.
-//! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with SIGPIPE; after the other's close
-//!    one write succeeds (its bytes are what the reset answers), then EPIPE. That write takes no more than Linux's buffers would
-//!    ([`TAKEN_BY_NOBODY`]), so that a program that sends much hears of it.
+//! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
+//!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
+//!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
+//!    that a program that sends much hears of it.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,8 +19,8 @@ use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
 use crate::{data, history, options, wait};
 
-/// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what came meanwhile after 16 buffers of 32 KiB,
-/// and finds the reset.
+/// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what
+/// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
 const TAKEN_BY_NOBODY: usize = 16 << 15;
 
 /// Copies what fits, beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
@@ -61,7 +62,8 @@ pub fn broken(flags: c_int) -> Errno {
     libc::EPIPE
 }
 
-/// Why nothing may be sent, or that the other is gone: then this many of the bytes are taken, and go nowhere.
+/// Why nothing may be sent, or that the other is gone: then this many of the bytes are taken, and
+/// go nowhere.
 ///
 /// # Errors
 /// As `send(2)`.

@@ -108,7 +108,8 @@ fn ask_with(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
-    // What the service answered and the kernel could not deliver would be lost: rather it is not asked.
+    // What the service answered and the kernel could not deliver would be lost: rather it is not
+    // asked.
     let Some(_room) = room::make(room::REQUEST).or_else(room::raise) else {
         context::say("a request to the socket service has no room", libc::EMFILE);
         return Err(libc::EMFILE);

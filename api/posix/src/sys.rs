@@ -267,8 +267,9 @@ const LOWEST_ADDRESS: usize = 4096;
 /// At it the kernel's own addresses begin, on every machine of 64 bits.
 const END_OF_ADDRESSES: usize = 1 << 56;
 
-/// Whether so many bytes at an address can be a program's at all: neither a null pointer, or one that was counted on from there, nor an error
-/// taken for an address. What is not mapped in between is not found out.
+/// Whether so many bytes at an address can be a program's at all: neither a null pointer, or one
+/// that was counted on from there, nor an error taken for an address. What is not mapped in between
+/// is not found out.
 #[inline]
 pub fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
     let start = pointer.addr();

@@ -1,5 +1,5 @@
-//! Reads of an ELF file what decides whether a library can be loaded into it: word size, machine, loader, whether the Go
-//! tool chain made it, and which libraries it names itself.
+//! Reads of an ELF file what decides whether a library can be loaded into it: word size, machine,
+//! loader, whether the Go tool chain made it, and which libraries it names itself.
 //!
 //! 1. The file is foreign bytes: each number in it is checked against a limit before anything is read by it, offsets are added with a check for
 //!    overflow, and nothing is read twice. What does not fit is [`ElfError::Damaged`], with the part that is.
@@ -37,7 +37,8 @@ const DATA: u64 = 1 << 16;
 /// What `go version` looks for.
 const GO_WORDS: &[u8] = b"\xff Go buildinf:";
 
-/// Bytes of the dynamic section that are looked at, and names of libraries: programs have some dozen.
+/// Bytes of the dynamic section that are looked at, and names of libraries: programs have some
+/// dozen.
 const DYNAMIC: u64 = 1 << 14;
 const LIBRARIES: usize = 256;
 
@@ -194,7 +195,8 @@ fn loader(source: &(impl Source + ?Sized), segment: &Segment) -> Option<Vec<u8>>
     Some(name)
 }
 
-/// Whether a program of this machine names a library whose name begins so (`DT_NEEDED`). What cannot be read names none.
+/// Whether a program of this machine names a library whose name begins so (`DT_NEEDED`). What
+/// cannot be read names none.
 pub fn needs(source: &(impl Source + ?Sized), library: &str) -> bool {
     let header = source.read(0, 64);
     let Some(segments) = segments(source, &header) else { return false };

@@ -1,4 +1,5 @@
-//! `dlopen` and `dlmopen`: jumps, because the C library looks at who called (see `sietch_posix::load`).
+//! `dlopen` and `dlmopen`: jumps, because the C library looks at who called (see
+//! `sietch_posix::load`).
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_long, c_void};

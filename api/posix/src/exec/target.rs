@@ -1,11 +1,14 @@
 //! Whether the library can be loaded into what exec starts.
 //!
-//! 1. The file is found as exec finds it; a script leads to its interpreter, at most [`SCRIPTS`] times. Its ELF header and program headers name the
-//!    loader: that decides which C library the program has.
-//! 2. glibc's loader from 2.34 on loads the library. An older one, another C library's (musl), one of another word size or machine would refuse the
-//!    program for it. A program without a loader takes none, and what it starts itself is not looked at by anybody.
-//! 3. The file is foreign bytes: each read has a bound, and each number is compared before it is used. What cannot be read or makes no sense
-//!    is the kernel's to judge: the environment stays as it would be.
+//! 1. The file is found as exec finds it; a script leads to its interpreter, at most [`SCRIPTS`]
+//!    times. Its ELF header and program headers name the loader: that decides which C library the
+//!    program has.
+//! 2. glibc's loader from 2.34 on loads the library. An older one, another C library's (musl), one
+//!    of another word size or machine would refuse the program for it. A program without a loader
+//!    takes none, and what it starts itself is not looked at by anybody.
+//! 3. The file is foreign bytes: each read has a bound, and each number is compared before it is
+//!    used. What cannot be read or makes no sense is the kernel's to judge: the environment stays
+//!    as it would be.
 //! 4. Nothing is allocated and no lock is taken: this runs between fork and exec.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -106,7 +109,8 @@ fn is_regular(folder: c_int, path: *const c_char) -> Option<u32> {
     (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found.st_mode)
 }
 
-/// Whether the library can be loaded into it. Where that cannot be known: yes, as for most programs.
+/// Whether the library can be loaded into it. Where that cannot be known: yes, as for most
+/// programs.
 ///
 /// # Safety
 /// Names are texts, or addresses for the kernel to refuse where it is a path.
@@ -174,7 +178,8 @@ fn judge(mut file: File) -> bool {
     true
 }
 
-/// A program by its first bytes. What is no ELF file the kernel refuses, or gives to an interpreter that nobody here knows.
+/// A program by its first bytes. What is no ELF file the kernel refuses, or gives to an interpreter
+/// that nobody here knows.
 fn judge_program(file: &File, first: &[u8]) -> bool {
     if !first.starts_with(b"\x7fELF") || first.len() < 64 {
         return true;

@@ -145,7 +145,8 @@ impl End {
         self.common.address.as_ptr().wrapping_add(HEADER + direction * self.geometry.area() + (1 << log2))
     }
 
-    /// Whether the region of `1 << log2` bytes of the direction that this end produces can be written to.
+    /// Whether the region of `1 << log2` bytes of the direction that this end produces can be
+    /// written to.
     pub(super) fn reserve(&self, log2: u8) -> bool {
         self.common.reserve(HEADER + self.index * self.geometry.area() + (1 << log2), 1 << log2)
     }

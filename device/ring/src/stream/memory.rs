@@ -15,14 +15,16 @@ use super::private::{Private, flag};
 /// Nothing about the size may change: a mapping of it never faults.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Whether a page of a memfd can be refused when it is first touched, which is SIGBUS: with `vm.overcommit_memory=2` the kernel counts it then. 0 if
-/// nobody has looked.
+/// Whether a page of a memfd can be refused when it is first touched, which is SIGBUS: with
+/// `vm.overcommit_memory=2` the kernel counts it then. 0 if nobody has looked.
 static REFUSES_PAGES: AtomicU8 = AtomicU8::new(0);
 
-/// Where the kernel says how it counts memory (`vm.overcommit_memory`); 2 is a limit for what is promised.
+/// Where the kernel says how it counts memory (`vm.overcommit_memory`); 2 is a limit for what is
+/// promised.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
-/// Looks once whether pages have to be reserved before they are touched. To be called while files may be opened.
+/// Looks once whether pages have to be reserved before they are touched. To be called while files
+/// may be opened.
 pub fn look_at_overcommit() -> bool {
     match REFUSES_PAGES.load(Relaxed) {
         0 => {
@@ -80,7 +82,8 @@ impl Memory {
         head[8..12].copy_from_slice(&sizes.to_ne_bytes());
         write(&common, 0, &head)?;
         if look_at_overcommit() {
-            // What a direction begins with is there before anybody writes; each larger region is asked for by its writer ([`Mapped::reserve`]).
+            // What a direction begins with is there before anybody writes; each larger region is
+            // asked for by its writer ([`Mapped::reserve`]).
             for direction in 0..2 {
                 let at = HEADER + direction * geometry.area() + (1 << geometry.smallest);
                 let bytes = 1_u64 << geometry.smallest;
@@ -182,7 +185,8 @@ impl Mapped {
 }
 
 impl Mapped {
-    /// Makes the pages of a part be there, where the kernel could refuse them when they are touched. False: there is no memory for them.
+    /// Makes the pages of a part be there, where the kernel could refuse them when they are
+    /// touched. False: there is no memory for them.
     pub fn reserve(&self, from: usize, length: usize) -> bool {
         REFUSES_PAGES.load(Relaxed) != 2 || self.populate(from, length)
     }
@@ -219,7 +223,8 @@ mod tests {
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         // SAFETY: the kernel chooses an address range that is not in use.
         let address = unsafe { mmap(std::ptr::null_mut(), 4 * page, protection, MapFlags::SHARED, &file, 0) };
-        // Longer than the file: a touch behind its end is SIGBUS, as one of a page that the kernel refuses.
+        // Longer than the file: a touch behind its end is SIGBUS, as one of a page that the kernel
+        // refuses.
         let address = NonNull::new(address.expect("a mapping").cast()).expect("an address");
         let mapped = Mapped { address, length: 4 * page };
         assert!(mapped.populate(0, 2 * page));

@@ -102,7 +102,8 @@ impl<'a> Send<'a> {
             return;
         }
         if !self.end.reserve(log2) {
-            // This region has to do from now on, and who polls is not to be told of room that will not come.
+            // This region has to do from now on, and who polls is not to be told of room that will
+            // not come.
             self.end.private().send_limit.store(u32::from(self.log2), Ordering::Relaxed);
             return;
         }

@@ -456,7 +456,8 @@ impl Generator {
 
     fn fault(&mut self) {
         let fd = self.model.likely(&mut self.random, &[Kind::Connected, Kind::Fresh]);
-        // Accepting needs a listener that is empty, or the connection is lost; what is behind it is for named programs.
+        // Accepting needs a listener that is empty, or the connection is lost; what is behind it is
+        // for named programs.
         let accept = Faulty::NAMES.iter().position(|name| *name == "accept").unwrap_or(0);
         let call = Faulty::named(self.random.one(&Faulty::NAMES[..accept]));
         self.main(Operation::Fault { call, fd });

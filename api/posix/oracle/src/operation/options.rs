@@ -98,7 +98,8 @@ const TABLE: [Entry; 50] = [
     entry("hops", IPV6, libc::IPV6_UNICAST_HOPS, &[-1, 1, 64, 256]),
     entry("tclass", IPV6, libc::IPV6_TCLASS, &[-1, 0, 0x20]),
     entry("unknownlevel", 4711, 1, &[0, 1]),
-    // Below those that programs draw by number: it changes the family, which no generated program expects.
+    // Below those that programs draw by number: it changes the family, which no generated program
+    // expects.
     entry("addrform", IPV6, libc::IPV6_ADDRFORM, &[2]),
 ];
 
