@@ -86,10 +86,9 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
         drop(mine);
     });
     assert!(done.is_some(), "root may be anybody");
-});
-// The other application of the same number is as it was.
-let left = list(place.administer(&request(RequestKind::List)));
-assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
+    // The other application of the same number is as it was.
+    let left = list(place.administer(&request(RequestKind::List)));
+    assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
 }
 
 #[test]
