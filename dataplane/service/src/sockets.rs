@@ -20,6 +20,7 @@ mod backlog;
 mod closer;
 mod counters;
 mod ends;
+mod expendable;
 mod handover;
 mod kernel;
 pub mod limits;
@@ -30,7 +31,6 @@ mod requests;
 pub(crate) mod revoked;
 mod run;
 pub mod table;
-mod watchdog;
 
 pub use counters::Counters;
 pub use sietch_protocol::socket_service::{Action, Rule, Rules};

@@ -106,15 +106,22 @@ impl Service {
         let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) else { return };
         let wanted = left_to_kernel(listener.backlog, here);
         if accept_queue(kernel).is_ok_and(|queue| queue.is_some_and(|queue| queue.backlog != wanted)) {
-            kernel::set_backlog(kernel, wanted);
+            self.give_backlog(listener.application.uid, kernel, wanted);
         }
+    }
+
+    /// Gives a listening socket of a user another backlog; what the kernel makes of it.
+    pub(super) fn give_backlog(&self, uid: u32, listening: &OwnedFd, backlog: u32) -> u32 {
+        let given = self.expendable.ask(uid, listening, move |fd| kernel::set_backlog(fd, backlog));
+        given.unwrap_or(backlog.min(limits::MOST_BACKLOG))
     }
 
     /// The program has called `listen` again.
     pub(super) fn relisten(&mut self, id: ListenerId, backlog: u32) {
-        let Some(open) = self.open.get(&id) else { return };
+        let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else { return };
+        let uid = listener.application.uid;
         let backlog = match &open.kernel {
-            Some(kernel) => kernel::set_backlog(kernel, backlog),
+            Some(kernel) => self.give_backlog(uid, kernel, backlog),
             None => backlog.min(limits::MOST_BACKLOG),
         };
         for mate in self.group(id) {

@@ -118,7 +118,7 @@ pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
 }
 
 /// Gives a listening socket another backlog; what the kernel makes of it.
-pub(super) fn set_backlog(listening: &OwnedFd, backlog: u32) -> u32 {
+pub(super) fn set_backlog(listening: BorrowedFd<'_>, backlog: u32) -> u32 {
     // What does not listen any more is found out elsewhere.
     let _ = rustix::net::listen(listening, backlog.cast_signed());
     let queue = accept_queue(listening).ok().flatten();
@@ -132,9 +132,9 @@ pub(super) fn do_not_wait(socket: impl AsFd) -> Result<(), Errno> {
 }
 
 /// Accepts one connection, with nothing of the listener's flags.
-pub(super) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    do_not_wait(listener)?;
-    rustix::net::accept_with(listener, rustix::net::SocketFlags::CLOEXEC)
+pub(super) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
+    do_not_wait(&listener)?;
+    rustix::net::accept_with(&listener, SocketFlags::CLOEXEC)
 }
 
 /// The other end's name, if it has one still.

@@ -22,6 +22,7 @@ use sietch_protocol::socket_service::{
 };
 use zerocopy::IntoBytes as _;
 
+use super::expendable::NoAnswer;
 use super::publish::LeadsTo;
 use super::run::{Service, Token};
 use super::table::{ConnectionId, ListenerId};
@@ -90,18 +91,22 @@ impl Service {
     pub(super) fn find_listening(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
         loop {
             let id = self.table.find(namespace, remote)?;
-            if self.still_listens(id) {
-                return Some(id);
+            match self.still_listens(id) {
+                Ok(true) => return Some(id),
+                Ok(false) => self.close_listener(id),
+                // Whoever holds it up is not served; the kernel has its listener too.
+                Err(_) => return None,
             }
-            self.close_listener(id);
         }
     }
 
-    fn still_listens(&self, id: ListenerId) -> bool {
+    fn still_listens(&self, id: ListenerId) -> Result<bool, NoAnswer> {
         let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else {
-            return false;
+            return Ok(false);
         };
-        open.kernel.as_ref().is_some_and(|kernel| kernel::listens_at(kernel, listener.name))
+        let Some(kernel) = &open.kernel else { return Ok(false) };
+        let name = listener.name;
+        self.expendable.ask(listener.application.uid, kernel, move |fd| kernel::listens_at(fd, name))
     }
 
     /// Gives a connection to a listener or to another one of its group, or lets it wait there.
@@ -297,12 +302,21 @@ impl Service {
             let Some(&next) = next.into_iter().find(|&&id| self.pair_has_room(id)) else { return };
             let Some(open) = self.open.get(&id) else { return };
             let Some(listening) = open.kernel.as_ref().filter(|_| open.waiting.is_empty()) else { return };
-            self.watchdog.begin(listening);
-            let accepted = kernel::accept(listening);
-            self.watchdog.end();
+            let Some(uid) = self.table.listener(id).map(|listener| listener.application.uid) else { return };
+            let accepted = match self.expendable.ask(uid, listening, |fd: BorrowedFd<'_>| kernel::accept(fd)) {
+                Ok(accepted) => accepted,
+                Err(NoAnswer::Short) => Err(Errno::MFILE),
+                Err(NoAnswer::HeldUp) => {
+                    // Whoever keeps `accept` waiting loses its listener. What waits there is woken by this.
+                    let shut = |fd: BorrowedFd<'_>| rustix::net::shutdown(fd, Shutdown::Both);
+                    let _ = self.expendable.ask(uid, listening, shut);
+                    return self.close_listener(id);
+                }
+            };
             match accepted {
                 Ok(socket) => {
                     let name = |address: Option<std::net::SocketAddr>| address.map_or(Name::NONE, Name::from);
+                    // Its program does not have it yet: nobody holds these up.
                     let arrival = Arrival::new(
                         ArrivalKind::Kernel,
                         name(kernel::local(&socket)),

@@ -7,7 +7,7 @@
 //! 3. The program speaks to the other listener alone. Here it is seen that the pair hangs up, and the port is free at once.
 //! 4. For a VNIC the pair is made here and goes to the VNIC with the request. If that refuses, the pair hangs up as well.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Action, Descriptors, Request};
@@ -109,7 +109,8 @@ impl Service {
         request: &Request,
         socket: &OwnedFd,
     ) -> Result<ListenerId, Errno> {
-        let tcp = Tcp::of(socket.as_fd()).map_err(|_| Errno::INVAL)?;
+        let asked = self.expendable.ask(caller.uid, socket, Tcp::of);
+        let tcp = asked.map_err(|_| Errno::NOBUFS)?.map_err(|_| Errno::INVAL)?;
         if !tcp.listens || tcp.of_interface {
             return Err(Errno::INVAL);
         }
@@ -126,7 +127,7 @@ impl Service {
             namespace: tcp.namespace,
             name: tcp.name,
             only_ipv6: tcp.only_ipv6,
-            backlog: kernel::set_backlog(socket, request.backlog),
+            backlog: self.give_backlog(caller.uid, socket, request.backlog),
             pid: caller.pid,
         };
         self.table.listen(listener).map_err(|_| {

@@ -6,7 +6,7 @@
 //!    the two sockets are bound to proves nothing: a program can bind to any address (IP_FREEBIND).
 //! 4. Sockets that are bound to an interface or a VRF are left to the kernel, which knows what can reach them.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -131,6 +131,12 @@ impl Service {
         answer
     }
 
+    /// The answer about a socket of which nothing can be learned: what it is, the kernel knows.
+    fn held_up(&mut self) -> Answer {
+        self.counters.limited += 1;
+        Answer::not_ours()
+    }
+
     fn listen(
         &mut self,
         caller: Caller,
@@ -177,7 +183,8 @@ impl Service {
         socket: &OwnedFd,
     ) -> Result<(ListenerId, OwnedFd, OwnedFd, Tcp), Box<Answer>> {
         let no = |error: Errno| Box::new(Answer::refused(error));
-        let mut tcp = Tcp::of(std::os::fd::AsFd::as_fd(socket)).map_err(no)?;
+        let asked = self.expendable.ask(caller.uid, socket, Tcp::of);
+        let mut tcp = asked.map_err(|_| Box::new(self.held_up()))?.map_err(no)?;
         if request.flags & REJOIN != 0 {
             // The socket says in which namespace; the listener that is there says the rest.
             let wanted = request.local.address().ok_or(no(Errno::INVAL))?;
@@ -249,9 +256,13 @@ impl Service {
         socket: &OwnedFd,
     ) -> Result<Answer, Errno> {
         let fd = std::os::fd::AsFd::as_fd(socket);
-        let tcp = Tcp::of(fd)?;
+        let about = |fd: BorrowedFd<'_>| (Tcp::of(fd), kernel::peer(fd).is_some());
+        let Ok((tcp, connected)) = self.expendable.ask(application.uid, socket, about) else {
+            return Ok(self.held_up());
+        };
+        let tcp = tcp?;
         let remote = request.remote.address().ok_or(Errno::AFNOSUPPORT)?;
-        if tcp.listens || kernel::peer(socket).is_some() {
+        if tcp.listens || connected {
             return Err(Errno::ISCONN);
         }
         if tcp.of_interface {
@@ -309,7 +320,8 @@ impl Service {
     /// Keeps a connected program's socket of the kernel for as long as the connection lives, if it is bound:
     /// so its name is taken in the kernel too.
     fn keep_name(&mut self, id: ConnectionId, uid: u32, socket: OwnedFd) {
-        match kernel::local(&socket) {
+        let name = self.expendable.ask(uid, &socket, |fd: BorrowedFd<'_>| kernel::local(fd));
+        match name.ok().flatten() {
             Some(name) if name.port() != 0 => {
                 self.names.insert(id, socket);
             }

@@ -31,6 +31,7 @@ use zerocopy::IntoBytes as _;
 
 use super::closer::{Closer, Outgoing};
 use super::counters::Counters;
+use super::expendable::Expendable;
 use super::handover;
 use super::limits;
 use super::listeners::{NOBODY, Open};
@@ -38,7 +39,6 @@ use super::registry::Registry;
 use super::requests::{Answer, Caller};
 use super::revoked::{By, Revoked};
 use super::table::{Application, Connection, ConnectionId, ListenerId, Table};
-use super::watchdog::Watchdog;
 use crate::tcp::Asked;
 
 /// Pauses when something is short.
@@ -229,7 +229,7 @@ pub(super) struct Service {
     /// What held a name, and whose it was: closed in this turn.
     pub freed: Vec<(u32, OwnedFd)>,
     pub closer: Closer,
-    pub watchdog: Watchdog,
+    pub expendable: Expendable,
     pub rules: Rules,
     pub revoked: Revoked,
     /// Lists by user within a second, since its first.
@@ -338,7 +338,7 @@ impl Service {
             names: BTreeMap::new(),
             freed: Vec::new(),
             closer: Closer::default(),
-            watchdog: Watchdog::start()?,
+            expendable: Expendable::default(),
             rules,
             revoked: Revoked::default(),
             listed: BTreeMap::new(),

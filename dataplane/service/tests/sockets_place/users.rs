@@ -89,13 +89,16 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
     // The other application of the same number is as it was.
     let left = list(place.administer(&request(RequestKind::List)));
     assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
+    let (again, _) = listen(&place, "127.0.0.1:0", 16);
+    drop(again);
 }
 
 #[test]
 fn a_user_with_all_its_requests_open_leaves_places_for_another() {
-let name = "a_user_with_all_its_requests_open_leaves_places_for_another";
-if !is_root(name) {
-    return;
+    let name = "a_user_with_all_its_requests_open_leaves_places_for_another";
+    if !is_root(name) {
+        return;
+    }
     let _turn = one_at_a_time();
     let place = Place::new();
     let silent = || (0..limits::REQUESTS_PER_USER + 20).map(|_| place.open()).collect::<Vec<_>>();
@@ -105,7 +108,7 @@ if !is_root(name) {
         assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
         arrival(&mine);
     });
-    assert_eq!(list(place.administer(&request(RequestKind::List))), Listing::default());
+    assert_eq!(place.administer(&request(RequestKind::List)).expect("an answer").0.kind(), ReplyKind::Listed);
     drop(silent);
 }
 
@@ -119,9 +122,7 @@ fn a_user_that_lists_again_and_again_is_refused_and_another_is_not() {
     let place = Place::new();
     let asked = || place.call(&request(RequestKind::List), &[]).expect("an answer").0;
     let refused = || {
-        (0..100 * limits::LISTS_PER_SECOND)
-            .map(|_| asked())
-            .find(|reply| reply.kind() == ReplyKind::Refused)
+        (0..100 * limits::LISTS_PER_SECOND).map(|_| asked()).find(|reply| reply.kind() == ReplyKind::Refused)
     };
     let refused = as_user(ONE, refused).expect("root may be anybody");
     assert_eq!(refused.map(|reply| reply.error()), Some(Errno::AGAIN));
@@ -189,7 +190,8 @@ fn storm(place: &Place, target: SocketAddr, seed: u64, over: &std::sync::atomic:
                 let kernel = client(AddressFamily::INET);
                 if kind == 2 {
                     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-                    let bound = rustix::net::bind(&kernel, &any).and_then(|()| rustix::net::listen(&kernel, 1));
+                    let bound =
+                        rustix::net::bind(&kernel, &any).and_then(|()| rustix::net::listen(&kernel, 1));
                     bound.expect("a free port");
                 }
                 // Refused, turned away or done: nothing is promised to it.
@@ -232,7 +234,7 @@ fn users_that_storm_the_service_together_leave_another_undisturbed() {
             }
         });
         over.store(true, std::sync::atomic::Ordering::Relaxed);
-        hostile.into_iter().for_each(|one| drop(one.join().expect("it passes")));
+        hostile.into_iter().for_each(|one| assert!(one.join().expect("it passes").is_some()));
     });
     drop(victim);
     assert_returns(&place, before);

@@ -1,0 +1,168 @@
+//! Calls on a socket that an application holds too, made by a thread that can be done without.
+//!
+//! The kernel's calls about a TCP socket (`getsockname`, `getpeername`, `accept`, some options) take its lock, and a holder can keep that for as long as it
+//! likes: in `sendmsg`, for one, it sits in a page fault of a file that it serves itself. Such a call cannot be ended, not even by SIGKILL. So:
+//!
+//! 1. Every such call is made by a helper thread on a descriptor of its own, and the loop waits for it for [`limits::HELD_UP`].
+//! 2. A helper that has not answered by then is left to itself, and the next call has another one. What it finds later is dropped.
+//! 3. Each helper that hangs counts for the user whose socket it was. With [`limits::HELPERS_PER_USER`] of them the sockets of that user are not asked about
+//!    any more, until one comes back. So the longest that one user holds up the others is the product of the two.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::limits;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// The socket's holder holds the call up, or too many of this user's hang.
+    HeldUp,
+    /// No descriptor or thread is left.
+    Short,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Debug)]
+enum State<T> {
+    Asked,
+    Answered(T),
+    /// Nobody waits for it any more.
+    Left,
+}
+
+type Hanging = Arc<Mutex<HashMap<u32, usize>>>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Expendable {
+    helper: RefCell<Option<Sender<Job>>>,
+    hanging: Hanging,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Expendable {
+    /// What `what` says of a socket that a user sent.
+    ///
+    /// # Errors
+    /// See [`NoAnswer`].
+    pub fn ask<T: Send + 'static>(
+        &self,
+        uid: u32,
+        socket: &OwnedFd,
+        what: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        if lock(&self.hanging).get(&uid).is_some_and(|&count| count >= limits::HELPERS_PER_USER) {
+            return Err(NoAnswer::HeldUp);
+        }
+        let own = socket.try_clone().map_err(|_| NoAnswer::Short)?;
+        let shared = Arc::new((Mutex::new(State::Asked), Condvar::new()));
+        let (theirs, hanging) = (Arc::clone(&shared), Arc::clone(&self.hanging));
+        let job = move || {
+            let answer = what(own.as_fd());
+            // Before it is answered: what the service closes then is closed.
+            drop(own);
+            let mut state = lock(&theirs.0);
+            if matches!(*state, State::Left) {
+                drop(state);
+                come_back(&hanging, uid);
+            } else {
+                *state = State::Answered(answer);
+                theirs.1.notify_one();
+            }
+        };
+        self.hand(Box::new(job))?;
+        self.wait(uid, &shared)
+    }
+
+    fn wait<T>(&self, uid: u32, shared: &(Mutex<State<T>>, Condvar)) -> Result<T, NoAnswer> {
+        let until = Instant::now() + limits::HELD_UP;
+        let mut state = lock(&shared.0);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match std::mem::replace(&mut *state, State::Asked) {
+                State::Answered(answer) => return Ok(answer),
+                State::Asked | State::Left if left.is_zero() => break,
+                State::Asked | State::Left => {}
+            }
+            state = shared.1.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *state = State::Left;
+        // While its state is locked: it does not come back before it is counted.
+        *lock(&self.hanging).entry(uid).or_default() += 1;
+        drop(state);
+        self.helper.replace(None);
+        tracing::warn!("uid {uid} holds up a call on a socket that it sent; the call is left to its thread");
+        Err(NoAnswer::HeldUp)
+    }
+
+    /// Gives a job to the helper, or to a new one.
+    fn hand(&self, job: Job) -> Result<(), NoAnswer> {
+        let mut helper = self.helper.borrow_mut();
+        let job = match helper.as_ref() {
+            Some(jobs) => match jobs.send(job) {
+                Ok(()) => return Ok(()),
+                Err(lost) => lost.0,
+            },
+            None => job,
+        };
+        let (jobs, work) = channel::<Job>();
+        // It ends when nobody can give it anything any more.
+        let run = move || work.iter().for_each(|job| job());
+        std::thread::Builder::new()
+            .name("sietch-asker".to_owned())
+            .spawn(run)
+            .map_err(|_| NoAnswer::Short)?;
+        let given = jobs.send(job).map_err(|_| NoAnswer::Short);
+        *helper = Some(jobs);
+        given
+    }
+}
+
+fn come_back(hanging: &Hanging, uid: u32) {
+    let mut hanging = lock(hanging);
+    if let Some(count) = hanging.get_mut(&uid) {
+        *count -= 1;
+        if *count == 0 {
+            hanging.remove(&uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> OwnedFd {
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").into()
+    }
+
+    #[test]
+    fn a_user_that_holds_calls_up_is_not_asked_for_and_another_is_until_they_come_back() {
+        let (asked, socket) = (Expendable::default(), socket());
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..limits::HELPERS_PER_USER {
+            let held = Arc::clone(&held);
+            let answer = asked.ask(1, &socket, move |_| {
+                let _ = lock(&held).recv();
+            });
+            assert_eq!(answer, Err(NoAnswer::HeldUp));
+            assert_eq!(asked.ask(2, &socket, |_| 7), Ok(7), "another user's");
+        }
+        // It is refused at once now: this would be an answer.
+        assert_eq!(asked.ask(1, &socket, |_| 7), Err(NoAnswer::HeldUp));
+        drop(release);
+        while asked.ask(1, &socket, |_| 7) != Ok(7) {
+            std::thread::yield_now();
+        }
+    }
+}
