@@ -395,3 +395,32 @@ fn an_ordinary_user_gets_the_same_store_on_kernel_sockets() {
         assert!(status.success() && !said.contains("killed"), "{status:?}: {said}");
     });
 }
+
+#[test]
+fn as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals() {
+    in_own_network("as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals", || {
+        for signal in [Signal::TERM, Signal::INT] {
+            let place = Place::new("first", None);
+            let arguments = place.up_arguments(&["--net", "linux"]);
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let sietch = place.sietch(&words);
+            // What a container gives it: it is process 1, and sees no others.
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(sietch.get_program());
+            command.args(sietch.get_args()).env("HOME", &place.folder).env_remove("XDG_RUNTIME_DIR");
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().expect("start unshare");
+            let output = BufReader::new(child.stdout.take().expect("a pipe"));
+            let mut lines = output.lines().map_while(Result::ok);
+            assert!(lines.any(|line| line.starts_with("daemon:")), "it does not come up");
+            let file = format!("/proc/{0}/task/{0}/children", child.id());
+            let first = std::fs::read_to_string(file).expect("read");
+            let first =
+                first.split_whitespace().next().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
+            kill_process(first.expect("it runs"), signal).expect("it runs");
+            let ended = child.wait_with_output().expect("wait");
+            assert!(ended.status.success(), "{signal:?}: {ended:?}");
+            place.assert_clean(&[]);
+        }
+    });
+}
