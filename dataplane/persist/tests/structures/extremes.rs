@@ -10,9 +10,10 @@ use sietch_persist::{
 const AREA: usize = 32 << 20;
 
 /// Lengths at which something changes: a header fits or not, a block, a batch or a segment is full.
+const EDGES: [usize; 9] = [0, 8, 512, 4096, 16_384, 32_768, BATCH, 2 * BATCH, 3 * BATCH];
+
 fn edge() -> impl Strategy<Value = usize> {
-    let edges = [0, 8, 512, 4096, 16_384, 32_768, BATCH, 2 * BATCH, 3 * BATCH];
-    (prop::sample::select(&edges[..]), -2 * HEADER as i64..2 * HEADER as i64)
+    (prop::sample::select(&EDGES[..]), -2 * HEADER as i64..2 * HEADER as i64)
         .prop_map(|(edge, by)| (edge as i64 + by).max(0) as usize)
 }
 
