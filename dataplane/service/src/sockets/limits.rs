@@ -84,6 +84,12 @@ pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
 /// Of the former so many are tried before the latter: a search through all of them would be felt.
 pub const PROBES: usize = 64;
 
+/// How long the loop waits for a call on a socket that an application holds too: the call itself takes microseconds, but the machine may be busy.
+pub const HELD_UP: Duration = Duration::from_millis(500);
+
+/// Threads of one user that may hang in such a call: with the former, two seconds are the most that one user takes from all others.
+pub const HELPERS_PER_USER: usize = 4;
+
 /// Threads that may hang in closing a descriptor that an application sent: a file of a file system that the
 /// application itself serves is closed when that application pleases, and a TCP socket may linger.
 pub const CLOSERS: usize = 64;

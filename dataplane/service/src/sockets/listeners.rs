@@ -303,7 +303,8 @@ impl Service {
             let Some(open) = self.open.get(&id) else { return };
             let Some(listening) = open.kernel.as_ref().filter(|_| open.waiting.is_empty()) else { return };
             let Some(uid) = self.table.listener(id).map(|listener| listener.application.uid) else { return };
-            let accepted = match self.expendable.ask(uid, listening, |fd: BorrowedFd<'_>| kernel::accept(fd)) {
+            let accepted = match self.expendable.ask(uid, listening, |fd: BorrowedFd<'_>| kernel::accept(fd))
+            {
                 Ok(accepted) => accepted,
                 Err(NoAnswer::Short) => Err(Errno::MFILE),
                 Err(NoAnswer::HeldUp) => {

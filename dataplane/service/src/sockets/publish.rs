@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Action, Descriptors, Request};
 
-use super::kernel::{self, Tcp};
+use super::kernel::Tcp;
 use super::listeners::Open;
 use super::requests::Caller;
 use super::run::Service;
