@@ -12,11 +12,11 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::borrowed::Borrowed;
-use crate::{bypass, confined};
 use crate::end::End;
 use crate::sys::{self, Errno};
 use crate::wait::kernel::{self, Timeout};
 use crate::wait::{Section, spin};
+use crate::{bypass, confined};
 
 /// Bytes that may lie in a placeholder before they are taken out: it holds some two hundred, and when it is full the other side's
 /// ring is not heard.

@@ -292,7 +292,18 @@ const FAMILIES: &[&[Command]] = &[
 fn grows(command: &Command) -> bool {
     let shrinks = matches!(
         command.name,
-        "del" | "unlink" | "getdel" | "persist" | "srem" | "hdel" | "lrem" | "ltrim" | "spop" | "flushall" | "flushdb" | "swapdb"
+        "del"
+            | "unlink"
+            | "getdel"
+            | "persist"
+            | "srem"
+            | "hdel"
+            | "lrem"
+            | "ltrim"
+            | "spop"
+            | "flushall"
+            | "flushdb"
+            | "swapdb"
     );
     let takes = command.name.contains("pop") && !command.name.ends_with("push");
     command.flags.has(flag::WRITE) && !shrinks && !takes && !command.name.starts_with("zrem")

@@ -390,7 +390,8 @@ impl Store {
             entry.reweigh(weight, &mut self.weight);
             return;
         }
-        let mut entry = Entry { key: key.into(), value, expire_at: NEVER, charged: Weight::default(), ticket: 0, access };
+        let mut entry =
+            Entry { key: key.into(), value, expire_at: NEVER, charged: Weight::default(), ticket: 0, access };
         entry.reweigh(weight, &mut self.weight);
         index.insert(entry);
     }

@@ -12,8 +12,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod brief;
-mod compared;
 mod bypass;
+mod compared;
 mod dovecot;
 mod hostile;
 mod iperf;

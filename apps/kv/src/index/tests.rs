@@ -234,7 +234,10 @@ fn keys_that_were_chosen_to_collide_cost_what_others_do() {
     };
     let (slots, bytes) = fill(&aimed);
     let (others, other_bytes) = fill(&|number| format!("key:{number:012}").into_bytes().into());
-    assert!(slots <= 4 * others && bytes <= 2 * other_bytes, "{slots} slots, {bytes} bytes; {others}, {other_bytes}");
+    assert!(
+        slots <= 4 * others && bytes <= 2 * other_bytes,
+        "{slots} slots, {bytes} bytes; {others}, {other_bytes}"
+    );
 }
 
 #[test]

@@ -219,7 +219,9 @@ fn a_copy_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
     assert_eq!(scene.ask(client, &set("large", 20 << 20)), "+OK\r\n");
-    for command in ["COPY large other", "BITOP NOT other large", "SETRANGE other 20000000 x", "SETBIT large 400000000 1"] {
+    for command in
+        ["COPY large other", "BITOP NOT other large", "SETRANGE other 20000000 x", "SETBIT large 400000000 1"]
+    {
         let reply = scene.ask(client, format!("{command}\r\n").as_bytes());
         assert!(reply.starts_with("-MISCONF"), "{command}: {reply}");
         assert_eq!(scene.ask(client, b"SET small 1\r\n"), "+OK\r\n");
@@ -275,7 +277,8 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
         let mut scene = Scene::new(Settings::default(), 64 << 20);
         let client = scene.join();
         let count = if case == "expiry" { 12 } else { 20 };
-        let keys: Vec<String> = (0..count).map(|number| format!("{number:02}{}", "k".repeat(999_998))).collect();
+        let keys: Vec<String> =
+            (0..count).map(|number| format!("{number:02}{}", "k".repeat(999_998))).collect();
         for key in &keys {
             let command = format!("*3\r\n$3\r\nSET\r\n$1000000\r\n{key}\r\n$1\r\nv\r\n");
             assert_eq!(scene.ask(client, command.as_bytes()), "+OK\r\n");

@@ -12,7 +12,8 @@
 use super::Shard;
 use crate::client::{Client, Closing, ReplyMode};
 use crate::commands::{
-    Command, Context, Fault, Outcome, brought, flag, full_name, refuse_subcommand, text_before_zero, transaction,
+    Command, Context, Fault, Outcome, brought, flag, full_name, refuse_subcommand, text_before_zero,
+    transaction,
 };
 use crate::keyspace::Data;
 use crate::resp::{Ahead, Limits, Parser, Progress, ProtocolError, Reply};
@@ -237,12 +238,7 @@ impl Shard {
 
     /// Redis' checks between the arity of a command and its execution.
     #[inline]
-    fn admit(
-        &mut self,
-        client: &Client,
-        command: &Command,
-        arguments: &[&[u8]],
-    ) -> Result<(), Fault> {
+    fn admit(&mut self, client: &Client, command: &Command, arguments: &[&[u8]]) -> Result<(), Fault> {
         let writes = command.flags.has(flag::WRITE);
         if self.store.settings.maxmemory > 0
             && !self.store.make_room(self.now)
