@@ -134,7 +134,9 @@ pub fn wake_watchers(held: &Held) {
     for interest in interest::each() {
         let Some(mut body) = interest.lock() else { continue };
         for number in body.numbers() {
-            if registers(&mut body, number, held) {
+            // Not what the program has taken out.
+            let watched = matches!(body.slot(number).what, What::Stream | What::Nested);
+            if watched && registers(&mut body, number, held) {
                 body.put_on_list(number);
                 control::announce(&mut body, number);
             }
