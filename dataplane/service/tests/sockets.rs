@@ -13,6 +13,7 @@ use sietch_protocol::socket_service::{
 };
 use sietch_ring::stream::End;
 
+use sietch_service::sockets::limits;
 use sockets_place::{Place, arrival, client, connect, listen, request};
 
 #[test]
@@ -245,6 +246,11 @@ fn what_one_process_of_a_listener_leaves_another_one_gets() {
     place.until(|shown| shown.listeners == 1);
     assert_eq!(arrival(&sleeper).0.peer.address(), Some(names[0]));
     assert_eq!(arrival(&sleeper).0.peer.address(), Some(name(&later)));
+    // There may be as many as a machine has use for, and no more.
+    let more = || place.call(&request(RequestKind::Listen), &[kernel.as_fd()]).expect("an answer");
+    let all: Vec<_> = (1..limits::LISTENERS_OF_ONE_SOCKET).map(|_| more()).collect();
+    assert!(all.iter().all(|(reply, _)| reply.kind() == ReplyKind::Listening));
+    assert_eq!((more().0.kind(), more().0.error()), (ReplyKind::Refused, Errno::NOBUFS));
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub const CONNECTIONS_PER_USER: usize = 4 * CONNECTIONS_PER_APPLICATION;
 /// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the kernel's own bound (`net.core.somaxconn`).
 pub const MOST_BACKLOG: u32 = 4096;
 
+/// Listeners of one kernel's socket: a server with a worker for each core. All of them are looked at with each
+/// connection.
+pub const LISTENERS_OF_ONE_SOCKET: usize = 64;
+
 /// Messages that may lie in a listener's pair. The others wait in the service, which can close them; what lies there holds descriptors in flight, of
 /// which the kernel allows an ordinary user as many as it may have open.
 pub const IN_PAIR: u32 = 64;

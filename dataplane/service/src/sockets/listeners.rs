@@ -391,8 +391,15 @@ impl Service {
     /// Enters a listener's descriptors.
     ///
     /// # Errors
-    /// Those of epoll.
+    /// `ENOBUFS`: there are as many of this kernel's socket as there may be. Those of epoll.
     pub(super) fn open_listener(&mut self, id: ListenerId, mut open: Open) -> Result<(), Errno> {
+        let mates = self.open.values().filter(|other| other.group == open.group).count();
+        if mates >= limits::LISTENERS_OF_ONE_SOCKET {
+            self.counters.limited += 1;
+            let uid = self.table.listener(id).map_or(NOBODY, |listener| listener.application.uid);
+            open.kernel.into_iter().chain([open.pair]).for_each(|socket| self.closer.close(uid, socket));
+            return Err(Errno::NOBUFS);
+        }
         open.watched = (open.events(), true);
         self.add(&open.pair, Token::Pair(id), open.events())?;
         if let Some(kernel) = &open.kernel {
