@@ -13,8 +13,9 @@
 //!
 //! A listener with a backlog of 0 lets two connections wait, and not one: one here, so that its program is woken, and one there.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use sietch_socket::kernel::{accept_queue, unreceived};
 
@@ -81,32 +82,43 @@ impl Service {
 
     /// Whether one more connection may wait here. If the kernel's queue is not empty, what is in it comes first.
     pub(super) fn has_room(&mut self, id: ListenerId) -> bool {
-        if self.in_kernel(id) > 0 {
+        if self.waits_in_kernel(id) {
             self.accept_from_kernel(id);
         }
         let Some(backlog) = self.table.listener(id).map(|listener| listener.backlog) else { return false };
         let group = self.group(id);
         let here = self.waiting_here(&group);
-        if self.in_kernel(id) > 0 || here >= most_here(backlog) {
+        if self.waits_in_kernel(id) || here >= most_here(backlog) {
             return false;
         }
         self.leave_to_kernel(id, here + 1);
         true
     }
 
+    /// Whether a connection waits in the kernel's queue. This question takes no lock.
+    pub(super) fn waits_in_kernel(&self, id: ListenerId) -> bool {
+        let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) else { return false };
+        let mut entry = [PollFd::new(kernel, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut entry, Some(&now)).is_ok() && entry[0].revents().contains(PollFlags::IN)
+    }
+
     /// Connections in the kernel's queue.
     pub(super) fn in_kernel(&self, id: ListenerId) -> u32 {
         let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
-        kernel.and_then(|kernel| accept_queue(kernel).ok().flatten()).map_or(0, |queue| queue.length)
+        let Some((kernel, listener)) = kernel.zip(self.table.listener(id)) else { return 0 };
+        let length = |fd: BorrowedFd<'_>| accept_queue(fd).ok().flatten().map_or(0, |queue| queue.length);
+        self.expendable.ask(listener.application.uid, kernel, length).unwrap_or(0)
     }
 
     /// Gives the kernel's socket the backlog that it is to have if so many wait here.
-    pub(super) fn leave_to_kernel(&self, id: ListenerId, here: u32) {
-        let Some(listener) = self.table.listener(id) else { return };
-        let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) else { return };
-        let wanted = left_to_kernel(listener.backlog, here);
-        if accept_queue(kernel).is_ok_and(|queue| queue.is_some_and(|queue| queue.backlog != wanted)) {
+    pub(super) fn leave_to_kernel(&mut self, id: ListenerId, here: u32) {
+        let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else { return };
+        let Some(kernel) = &open.kernel else { return };
+        let (group, wanted) = (open.group, left_to_kernel(listener.backlog, here));
+        if self.left.get(&group) != Some(&wanted) {
             self.give_backlog(listener.application.uid, kernel, wanted);
+            self.left.insert(group, wanted);
         }
     }
 
@@ -124,6 +136,8 @@ impl Service {
             Some(kernel) => self.give_backlog(uid, kernel, backlog),
             None => backlog.min(limits::MOST_BACKLOG),
         };
+        let group = open.group;
+        self.left.insert(group, backlog);
         for mate in self.group(id) {
             self.table.set_backlog(mate, backlog);
             if let Some(open) = self.open.get(&mate) {

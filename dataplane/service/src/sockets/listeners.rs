@@ -284,7 +284,7 @@ impl Service {
     pub(super) fn accept_from_kernel(&mut self, id: ListenerId) {
         let mut group = self.group(id);
         group.sort_by_key(|&id| self.table.turn(id));
-        let queued = self.in_kernel(id);
+        let queued = if self.waits_in_kernel(id) { self.in_kernel(id) } else { 0 };
         let here = self.waiting_here(&group);
         let backlog = self.table.listener(id).map_or(0, |listener| listener.backlog);
         let room = super::backlog::most_here(backlog).saturating_sub(here);
@@ -427,7 +427,10 @@ impl Service {
         }
         match mate.and_then(|mate| self.open.get_mut(&mate)) {
             Some(mate) => mate.waiting.extend(open.waiting),
-            None => open.waiting.into_iter().for_each(|waiting| self.reset_waiting(uid, waiting)),
+            None => {
+                self.left.remove(&open.group);
+                open.waiting.into_iter().for_each(|waiting| self.reset_waiting(uid, waiting));
+            }
         }
         // What the program has said and nobody has read.
         self.closer.close(uid, open.pair);

@@ -53,11 +53,13 @@ pub(super) struct Answer {
     pub memory: Option<(ConnectionId, usize)>,
     /// What came with the request and is not kept: closed before the answer is sent.
     pub spent: Vec<OwnedFd>,
+    /// The program's socket was bound to a name, which the connection that was made has.
+    pub bound: bool,
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, own: [const { None }; MOST_DESCRIPTORS], memory: None, spent: Vec::new() }
+        Self { reply, own: [const { None }; MOST_DESCRIPTORS], memory: None, spent: Vec::new(), bound: false }
     }
 }
 
@@ -112,7 +114,11 @@ impl Service {
                 return match self.connect(application, request, &socket) {
                     // Its program has something else in its place: nobody sees when this is closed.
                     Ok(answer) if let Some((id, _)) = answer.memory => {
-                        self.keep_name(id, caller.uid, socket);
+                        // While the connection lives its name is taken in the kernel too.
+                        match answer.bound {
+                            true => drop(self.names.insert(id, socket)),
+                            false => self.closer.close(caller.uid, socket),
+                        }
                         answer
                     }
                     answer => answer.unwrap_or_else(Answer::refused).having_spent(vec![socket]),
@@ -277,13 +283,6 @@ impl Service {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
         }
-        if !self.has_room(listener)
-            || !self.has_descriptors(application.uid, super::limits::DESCRIPTORS_PER_CONNECTION)
-        {
-            self.counters.limited += 1;
-            self.sweep_if_full();
-            return Ok(Answer::not_ours());
-        }
         let bound = tcp.name.port() != 0 || !tcp.name.ip().is_unspecified();
         let from_here = bound && !tcp.name.ip().is_unspecified();
         let is_local = |address| kernel::is_local(fd, tcp.namespace, address);
@@ -291,20 +290,30 @@ impl Service {
             // The one or the other name may be anybody's.
             return Ok(Answer::not_ours());
         }
+        if !self.has_room(listener)
+            || !self.has_descriptors(application.uid, super::limits::DESCRIPTORS_PER_CONNECTION)
+        {
+            self.counters.limited += 1;
+            self.sweep_if_full();
+            return Ok(Answer::not_ours());
+        }
         let name = bound.then_some(tcp.name);
         let mut made = self.table.connect(application, listener, name, remote);
         if made.is_err() && self.bury() {
             made = self.table.connect(application, listener, name, remote);
         }
-        match made {
-            Ok(id) => Ok(self.make(id, listener).unwrap_or_else(|error| {
-                // What it was short of, the kernel may have.
-                tracing::debug!("a connection is left to the kernel: {error}");
-                self.forget(id);
-                self.registry.remove(id);
-                self.counters.limited += 1;
-                Answer::not_ours()
-            })),
+        let answer = match made {
+            Ok(id) => match self.make(id, listener) {
+                Ok(answer) => return Ok(Answer { bound: tcp.name.port() != 0, ..answer }),
+                Err(error) => {
+                    // What it was short of, the kernel may have.
+                    tracing::debug!("a connection is left to the kernel: {error}");
+                    self.forget(id);
+                    self.registry.remove(id);
+                    self.counters.limited += 1;
+                    Ok(Answer::not_ours())
+                }
+            },
             // As the kernel says it; its own connect would make a second connection of these two names.
             Err(Full::Taken) => Err(Errno::ADDRNOTAVAIL),
             Err(full) => {
@@ -314,19 +323,10 @@ impl Service {
                 }
                 Ok(Answer::not_ours())
             }
-        }
-    }
-
-    /// Keeps a connected program's socket of the kernel for as long as the connection lives, if it is bound:
-    /// so its name is taken in the kernel too.
-    fn keep_name(&mut self, id: ConnectionId, uid: u32, socket: OwnedFd) {
-        let name = self.expendable.ask(uid, &socket, |fd: BorrowedFd<'_>| kernel::local(fd));
-        match name.ok().flatten() {
-            Some(name) if name.port() != 0 => {
-                self.names.insert(id, socket);
-            }
-            _ => self.closer.close(uid, socket),
-        }
+        };
+        // The place that was kept for it is free.
+        self.watch(listener);
+        answer
     }
 
     /// A connection is gone: its names are free.

@@ -8,7 +8,7 @@
 //!
 //! No input ends the loop: errors of an application's socket end that socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -224,6 +224,8 @@ pub(super) struct Service {
     pub table: Table,
     pub registry: Registry,
     pub open: BTreeMap<ListenerId, Open>,
+    /// The backlogs that kernel's sockets were left, by [`Open::group`].
+    pub left: HashMap<u64, u32>,
     /// The kernel's sockets of connections whose program was bound to a name.
     pub names: BTreeMap<ConnectionId, OwnedFd>,
     /// What held a name, and whose it was: closed in this turn.
@@ -335,6 +337,7 @@ impl Service {
             table: Table::beginning_at(u16::from_ne_bytes(random()?)),
             registry: Registry::default(),
             open: BTreeMap::new(),
+            left: HashMap::new(),
             names: BTreeMap::new(),
             freed: Vec::new(),
             closer: Closer::default(),
@@ -651,7 +654,7 @@ impl Service {
 
     /// An answer that nobody takes is lost; what was made for it is found to be gone later.
     fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
-        let Answer { mut reply, own, memory, spent } = answer;
+        let Answer { mut reply, own, memory, spent, bound: _ } = answer;
         let mut kept = Vec::new();
         if let Some((id, end)) = memory {
             match self.registry.get(id) {
