@@ -9,7 +9,7 @@
 //!    What passes goes to the port that the control plane's table names for its destination MAC. A question to everybody or to a group, of
 //!    ARP or of neighbour discovery, goes to the port that has the address in question, and to no other: who else would hear it could only
 //!    answer falsely. Nothing is ever learnt from a frame. What a port announces of itself (its rules saw to it that it is true) goes to all
-//!    others, and costs it each copy.
+//!    others. Each copy counts as a frame of its own, for the sender's rate and for its share.
 //! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue. The head that is copied is the very
 //!    bytes that were judged: the sender cannot change them in between.
 //! 4. A port without room loses the frame (it is counted); nobody waits for it.
@@ -88,6 +88,8 @@ pub struct Switch<Q> {
     by_mac: HashMap<[u8; 6], usize, RandomState>,
     by_address: HashMap<Ipv4Addr, usize, RandomState>,
     by_address6: HashMap<Ipv6Addr, usize, RandomState>,
+    /// Ports that speak IPv6.
+    six: usize,
     /// Who is first in the next turn.
     first: usize,
     batch: Vec<Frame>,
@@ -101,6 +103,7 @@ impl<Q: NicQueue> Default for Switch<Q> {
             by_mac: HashMap::default(),
             by_address: HashMap::default(),
             by_address6: HashMap::default(),
+            six: 0,
             first: 0,
             batch: Vec::with_capacity(BATCH),
             dead: Vec::new(),
@@ -215,6 +218,7 @@ impl<Q: NicQueue> Switch<Q> {
     fn index(&mut self) {
         self.by_mac = self.ports.iter().enumerate().map(|(at, port)| (port.spec.mac, at)).collect();
         self.by_address = self.ports.iter().enumerate().map(|(at, port)| (port.spec.address, at)).collect();
+        self.six = self.ports.iter().filter(|port| port.spec.address6.is_some()).count();
         // With a granted address comes the one that follows from the MAC.
         let six = |(at, port): (usize, &Port<Q>)| {
             port.spec.address6.map(|own| [(own, at), (port.spec.link_local(), at)])
@@ -293,48 +297,44 @@ impl<Q: NicQueue> Switch<Q> {
         let port = &mut self.ports[from];
         let (head, length) = (port.queue.bytes(&frame), frame.len());
         let judged = software::transmit(&port.spec, head, length);
-        if judged.is_ok()
-            && let Some(bucket) = &mut port.bucket
-            && let Err(until) = bucket.take(length, now)
-        {
-            return Err((frame, until));
-        }
-        let allowed = judged.and_then(|()| match to_group(head) {
+        let is_allowed = judged.is_ok();
+        let way = judged.and_then(|()| match to_group(head) {
             None => found(self.by_mac.get(&head[..6])),
             Some(Group::Asks(address)) => found(self.by_address.get(&address)),
             Some(Group::Asks6(address)) => found(self.by_address6.get(&address)),
             Some(Group::Tells { six }) => Ok(Way::All { six }),
             Some(Group::Other) => Err(Reason::Target),
         });
-        let copies = match allowed {
-            Ok(Way::One(to)) if to != from => {
-                self.hand_over(from, to, &frame);
-                1
-            }
-            Ok(Way::One(_)) => {
-                self.ports[from].counters.send_drops[Reason::Target as usize] += 1;
-                1
-            }
-            Ok(Way::All { six }) => self.announce(from, &frame, six),
-            Err(reason) => {
-                port.counters.send_drops[reason as usize] += 1;
-                1
-            }
+        let copies = match way {
+            Ok(Way::All { six: true }) => self.six.saturating_sub(1),
+            Ok(Way::All { six: false }) => self.ports.len() - 1,
+            _ => 1,
         };
+        let port = &mut self.ports[from];
+        if is_allowed
+            && let Some(bucket) = &mut port.bucket
+            && let Err(until) = bucket.take(length * copies.max(1), now)
+        {
+            return Err((frame, until));
+        }
+        match way {
+            Ok(Way::One(to)) if to != from => self.hand_over(from, to, &frame),
+            Ok(Way::One(_)) => port.counters.send_drops[Reason::Target as usize] += 1,
+            Ok(Way::All { six }) => self.announce(from, &frame, six),
+            Err(reason) => port.counters.send_drops[reason as usize] += 1,
+        }
         self.ports[from].queue.release(frame);
-        Ok(copies)
+        // At most as many as there are ports.
+        Ok(copies as i64)
     }
 
     /// Hands a frame to all others that speak its family.
-    fn announce(&mut self, from: usize, frame: &Frame, six: bool) -> i64 {
-        let mut copies = 0;
+    fn announce(&mut self, from: usize, frame: &Frame, six: bool) {
         for to in 0..self.ports.len() {
             if to != from && (!six || self.ports[to].spec.address6.is_some()) {
                 self.hand_over(from, to, frame);
-                copies += 1;
             }
         }
-        copies
     }
 
     fn hand_over(&mut self, from: usize, to: usize, frame: &Frame) {

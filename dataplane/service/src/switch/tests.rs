@@ -182,6 +182,24 @@ fn what_a_port_announces_of_itself_reaches_all_and_costs_it_each_copy() {
 }
 
 #[test]
+fn each_copy_of_an_announcement_counts_for_its_senders_rate() {
+    for (frame, copies) in [(question(1, 1), 100), (discovery(136, 1, address6(1), false), 50)] {
+        // A megabyte a second, and a burst of ten milliseconds of it.
+        let limited = VnicSpec { rate: Some(1_000_000), burst: 10_000, ..six(1) };
+        let others = (2..=101).map(|last| if last <= 51 { six(last) } else { spec(last) });
+        let (mut switch, taps) = switch([limited].into_iter().chain(others));
+        let mut heard = 0;
+        for millisecond in 0..=1000_u64 {
+            while taps[0].deliver(&frame) {}
+            while switch.turn(millisecond * 1_000_000) {}
+            heard += taps[1..].iter().map(|tap| arrived(tap).len()).sum::<usize>();
+        }
+        let granted = 1_010_000 / frame.len();
+        assert!((granted / 2..=granted + copies).contains(&heard), "{heard} copies of {granted}");
+    }
+}
+
+#[test]
 fn both_sides_rules_hold_and_change_while_it_runs() {
     let stranger = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 3), 32).expect("32 bits");
     let picky = VnicSpec { peers: vec![stranger], ..spec(2) };
