@@ -11,6 +11,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
+use crate::acl::DEFAULT;
 use crate::keyspace::Place;
 use crate::resp::{Parser, Reply};
 
@@ -114,6 +115,8 @@ pub enum TimeoutReply {
     NilArray,
     /// No string.
     Nil,
+    /// What it waited for was done.
+    Done,
 }
 
 impl TimeoutReply {
@@ -122,6 +125,7 @@ impl TimeoutReply {
         match self {
             Self::NilArray => reply.nil_array(),
             Self::Nil => reply.nil(),
+            Self::Done => reply.ok(),
         }
     }
 }
@@ -190,6 +194,10 @@ pub struct Client {
     pub peer: SocketAddr,
     /// The address it reached.
     pub local: SocketAddr,
+    /// The user that it is.
+    pub user: Vec<u8>,
+    /// It has said who it is, or need not.
+    pub authenticated: bool,
     /// CLIENT SETNAME.
     pub name: Vec<u8>,
     /// CLIENT SETINFO lib-name.
@@ -202,12 +210,16 @@ pub struct Client {
     pub database: usize,
     /// Name of the command that ran last.
     pub last_command: &'static str,
+    /// The subcommand of that, if it has some.
+    pub last_subcommand: Option<&'static str>,
     /// Monotonic nanoseconds of its arrival.
     pub connected_ns: u64,
     /// Monotonic nanoseconds of its last input.
     pub active_ns: u64,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
+    /// Bytes of the input that is being run.
+    pub(crate) reading: usize,
     pub(crate) input: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) output: Output,
@@ -240,15 +252,19 @@ impl Client {
             number,
             peer,
             local,
+            user: DEFAULT.to_vec(),
+            authenticated: true,
             name: Vec::new(),
             library: Vec::new(),
             library_version: Vec::new(),
             resp3: false,
             database: 0,
             last_command: "NULL",
+            last_subcommand: None,
             connected_ns: now_ns,
             active_ns: now_ns,
             no_evict: false,
+            reading: 0,
             input: Vec::new(),
             parser: Parser::default(),
             output: Output::default(),
@@ -271,6 +287,13 @@ impl Client {
     /// Its name in the shard.
     pub fn id(&self) -> ClientId {
         self.id
+    }
+
+    /// Closes it, after its output, if it is one of these users, who are no more.
+    pub(crate) fn close_if_user(&mut self, gone: &BTreeSet<Vec<u8>>) {
+        if gone.contains(&self.user) {
+            self.closing = Closing::AfterOutput;
+        }
     }
 
     /// Whether it is subscribed to anything.

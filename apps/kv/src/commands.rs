@@ -247,6 +247,14 @@ impl Command {
 
     /// The positions of the keys in these arguments; `None` if the arguments make no sense.
     pub fn key_positions(&self, arguments: &[&[u8]]) -> Option<Vec<usize>> {
+        let mut found = self.places(arguments)?;
+        if self.name == "sort" {
+            found.extend(stored_by_sort(arguments));
+        }
+        Some(found)
+    }
+
+    fn places(&self, arguments: &[&[u8]]) -> Option<Vec<usize>> {
         let counted = |at: usize| -> Option<Vec<usize>> {
             let count = std::str::from_utf8(arguments.get(at)?).ok()?.parse::<usize>().ok()?;
             (count > 0 && count < arguments.len() - at).then(|| (at + 1..=at + count).collect())
@@ -271,6 +279,25 @@ impl Command {
             }
         }
     }
+}
+
+/// Where SORT finds the key that it stores to: behind the last STORE that is an option.
+fn stored_by_sort(arguments: &[&[u8]]) -> Option<usize> {
+    let (mut at, mut found) = (2, None);
+    while at < arguments.len() {
+        let word = arguments[at];
+        at += if is(word, "limit") {
+            3
+        } else if is(word, "get") || is(word, "by") {
+            2
+        } else if is(word, "store") && at + 1 < arguments.len() {
+            found = Some(at + 1);
+            2
+        } else {
+            1
+        };
+    }
+    found
 }
 
 /// All families. A family that is added stands here and nowhere else.
@@ -408,6 +435,19 @@ const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
             ("reset", -2),
         ],
     ),
+    (
+        "acl",
+        &[
+            ("cat", -2),
+            ("deluser", -3),
+            ("getuser", 3),
+            ("help", 2),
+            ("list", 2),
+            ("setuser", -3),
+            ("users", 2),
+            ("whoami", 2),
+        ],
+    ),
     ("slowlog", &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)]),
     ("object", &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3), ("help", 2)]),
     ("pubsub", &[("channels", -2), ("numpat", 2), ("numsub", -2), ("help", 2)]),
@@ -415,13 +455,22 @@ const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
     ("memory", &[("doctor", 2), ("malloc-stats", 2), ("purge", 2), ("stats", 2), ("usage", -3), ("help", 2)]),
 ];
 
+/// The names of a command's subcommands; none if it has none.
+pub fn subcommands(command: &Command) -> impl Iterator<Item = &'static str> {
+    let known = SUBCOMMANDS.iter().find(|(name, _)| *name == command.name);
+    known.into_iter().flat_map(|(_, all)| all.iter().map(|(name, _)| *name))
+}
+
+/// The subcommand that these arguments name.
+pub fn subcommand(command: &Command, arguments: &[&[u8]]) -> Option<&'static str> {
+    let word = arguments.get(1)?;
+    subcommands(command).find(|name| is(word, name))
+}
+
 /// The name of a command with that of its subcommand, if it has one: `pubsub|numpat`.
 pub fn full_name(command: &Command, arguments: &[&[u8]]) -> String {
-    let known = SUBCOMMANDS.iter().find(|(name, _)| *name == command.name);
-    let subcommand = known.zip(arguments.get(1)).and_then(|((_, all), word)| {
-        all.iter().find(|(name, _)| is(word, name)).map(|(name, _)| format!("{}|{name}", command.name))
-    });
-    subcommand.unwrap_or_else(|| command.name.into())
+    subcommand(command, arguments)
+        .map_or_else(|| command.name.into(), |name| format!("{}|{name}", command.name))
 }
 
 /// Why the subcommand of these arguments cannot be queued in a transaction, if it cannot.

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use crate::acl::Users;
 use crate::client::ClientId;
 use crate::index::{Index, Keyed, Seeds};
 use crate::journal::Journal;
@@ -193,6 +194,8 @@ pub struct Store {
     pub settings: Settings,
     /// Counters.
     pub metrics: Metrics,
+    /// Who may do what.
+    pub users: Users,
     /// Effects that are to be logged.
     pub journal: Journal,
     /// Whether a log is being replayed: nothing expires, nothing is recorded.
@@ -239,6 +242,7 @@ impl Store {
         Self {
             databases: (0..settings.databases.max(1)).map(|_| Database::new(seeds.next())).collect(),
             settings,
+            users: Users::new(commands),
             metrics: Metrics::new(commands),
             journal: Journal::default(),
             replaying: false,

@@ -12,11 +12,13 @@
 //! | [`resp`], [`client`] | the protocol, and one client's state |
 //! | [`journal`], [`check`] | effects as log records, and whether an area's can be read |
 //! | [`number`], [`glob`] | numbers and patterns exactly as Redis reads and writes them |
+//! | [`acl`] | users, their passwords and what they may do |
 //! | [`settings`], [`metrics`], [`persistence`] | what can be set, what is counted, what is known of the log |
 //! | [`server`] | the event loop: VNIC, kernel sockets and log around one shard |
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod check;
 pub mod client;
 pub mod commands;

@@ -46,6 +46,8 @@ pub struct Metrics {
     pub output_limit_closed: u64,
     /// Clients closed because they were idle too long.
     pub idle_closed: u64,
+    /// Clients closed because what they sent begins like HTTP.
+    pub web_closed: u64,
     /// Effects that recovery read.
     pub replayed: u64,
     /// Keys to which an effect of the log could not be applied, and that were deleted later.

@@ -65,15 +65,43 @@ impl std::fmt::Display for Recovery {
     }
 }
 
+/// What the process takes of the machine, as the event loop last looked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of memory that are resident.
+    pub resident: u64,
+    /// Hundredths of a second of processor time in the kernel.
+    pub system_ticks: u64,
+    /// The same outside of it.
+    pub user_ticks: u64,
+}
+
+impl Usage {
+    /// What `/proc/self/stat` says, in pages of so many bytes; nothing of what it does not.
+    pub fn parse(stat: &str, page: u64) -> Self {
+        // The name of the program, in parentheses, may hold anything.
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_ascii_whitespace().collect())
+            .unwrap_or_default();
+        let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+        Self { resident: number(21).saturating_mul(page), system_ticks: number(12), user_ticks: number(11) }
+    }
+}
+
 /// See the module's account.
 #[derive(Debug, Clone, Default)]
 pub struct Persistence {
+    /// What the process takes.
+    pub usage: Usage,
     /// What was read back at the start.
     pub recovery: Recovery,
     /// Effects recorded.
     pub changes: u64,
     /// Effects recorded when the last compaction that succeeded began.
     saved_changes: u64,
+    /// Compactions that began.
+    pub begun: u64,
     /// When the compaction in progress began, and the effects recorded by then.
     compacting: Option<(u64, u64)>,
     /// How long the last one took; `None`: there was none.
@@ -115,6 +143,7 @@ pub struct Persistence {
 impl Persistence {
     /// A compaction begins.
     pub fn begin_compaction(&mut self, now: u64) {
+        self.begun += 1;
         self.compacting = Some((now, self.changes));
         self.compaction_wanted = false;
     }
@@ -171,6 +200,17 @@ impl Persistence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_process_takes_is_read() {
+        let stat =
+            "42 (a) b) S 1 1 1 0 -1 4194304 10 0 0 0 123 45 0 0 20 0 3 0 99 1000000 77 18446744073709551615";
+        assert_eq!(
+            Usage::parse(stat, 4096),
+            Usage { resident: 77 * 4096, system_ticks: 45, user_ticks: 123 }
+        );
+        assert_eq!(Usage::parse("nothing", 4096), Usage::default());
+    }
 
     #[test]
     fn one_commit_at_a_time_is_timed() {

@@ -185,7 +185,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("masterauth", ""),
     ("min-replicas-to-write", "0"),
     ("notify-keyspace-events", ""),
-    ("protected-mode", "no"),
+    ("protected-mode", "yes"),
     ("rdbcompression", "yes"),
     ("replicaof", ""),
     ("requirepass", ""),
@@ -229,21 +229,23 @@ impl Default for Settings {
 }
 
 /// Settings that may be changed although nothing here depends on them: tools set them in
-/// passing (`CONFIG SET save ""`, `notify-keyspace-events`, `*-max-listpack-*`).
+/// passing.
 const HARMLESS: &[&str] = &[
     "activedefrag",
     "active-expire-effort",
     "hz",
-    "latency-monitor-threshold",
     "lazyfree-lazy-eviction",
     "lazyfree-lazy-expire",
     "lazyfree-lazy-server-del",
     "lazyfree-lazy-user-del",
     "lazyfree-lazy-user-flush",
     "loglevel",
-    "slowlog-log-slower-than",
-    "slowlog-max-len",
 ];
+
+/// Whether a setting would have an effect in Redis, and has none here: only the value that is true can be set.
+fn is_fixed(name: &str) -> bool {
+    name.starts_with("slowlog-") || name.starts_with("latency-") || name.contains("-max-")
+}
 
 impl Settings {
     /// All names and values, as CONFIG GET shows them.
@@ -314,11 +316,33 @@ impl Settings {
             }
             "client-output-buffer-limit" => self.set_output_limits(value).map_err(failed)?,
             // What decides about durability is chosen at start; accept what is already so.
-            "appendonly" | "appendfsync" | "save" | "notify-keyspace-events" => {
+            "appendonly" | "appendfsync" | "save" => {
                 let current = self.list().into_iter().find(|(known, _)| *known == name);
                 if current.is_none_or(|(_, current)| current != value) {
                     return Err(failed("can't be changed at run time; see `sietch up --durability`"));
                 }
+            }
+            "protected-mode" => {
+                if value != "yes" && value != "no" {
+                    return Err(failed("argument must be 'yes' or 'no'"));
+                }
+                self.show(name, value);
+            }
+            // Whoever sets it tells the users.
+            "requirepass" => self.show(name, value),
+            "notify-keyspace-events" => {
+                if !value.is_empty() {
+                    return Err(failed("Sietch sends no keyspace events; only \"\" can be set"));
+                }
+            }
+            _ if is_fixed(name) => {
+                let current = self.shown.iter().find(|(known, _)| *known == name);
+                if let Some((_, current)) = current
+                    && current != value
+                {
+                    return Err(failed(&format!("this has no effect in Sietch; only {current} can be set")));
+                }
+                self.set_shown(name, value)?;
             }
             _ => self.set_shown(name, value)?,
         }
@@ -326,7 +350,7 @@ impl Settings {
     }
 
     fn set_shown(&mut self, name: &str, value: &str) -> Result<(), Fault> {
-        let harmless = HARMLESS.contains(&name) || name.contains("-max-");
+        let harmless = HARMLESS.contains(&name) || is_fixed(name);
         let known = self.list().iter().any(|(known, _)| *known == name);
         match self.shown.iter_mut().find(|(known, _)| *known == name) {
             Some(entry) if harmless => {
@@ -340,6 +364,18 @@ impl Settings {
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
             ))),
         }
+    }
+
+    /// Shows another value of a setting.
+    pub(crate) fn show(&mut self, name: &str, value: &str) {
+        if let Some(entry) = self.shown.iter_mut().find(|(known, _)| *known == name) {
+            value.clone_into(&mut entry.1);
+        }
+    }
+
+    /// Whether clients from elsewhere are refused while there is no password.
+    pub fn is_protected(&self) -> bool {
+        self.shown.iter().any(|(name, value)| *name == "protected-mode" && value == "yes")
     }
 
     fn set_output_limits(&mut self, value: &str) -> Result<(), &'static str> {

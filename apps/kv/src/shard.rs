@@ -12,10 +12,10 @@
 //! Replies leave only once everything that was recorded before them is durable, reads too: nobody is told of a write
 //! that a crash can undo. Recovery and snapshots are in `shard/recovery.rs`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::client::{Client, ClientId, Closing};
-use crate::commands::Table;
+use crate::commands::{Fault, Table};
 use crate::index::Seeds;
 use crate::journal::Journal;
 use crate::keyspace::{Random, Store};
@@ -43,6 +43,9 @@ pub const LONG_TURN_NS: u64 = 1_000_000;
 /// Nanoseconds between two looks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
+/// What a client from elsewhere is told while anybody would be let in, in Redis' words.
+pub const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. 2) Setup an authentication password for the default user with 'CONFIG SET requirepass'. NOTE: You only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
+
 /// A client was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -67,6 +70,11 @@ pub enum ShutdownMode {
     NoSave,
 }
 
+/// What SAVE answers when the snapshot was given up.
+const SAVE_FAILED: Fault = Fault::of(
+    "ERR the data set was not saved: the log has failed, or its area has no room; see INFO persistence",
+);
+
 /// The store of one core; see the module's account.
 pub struct Shard {
     store: Store,
@@ -78,6 +86,8 @@ pub struct Shard {
     durable: u64,
     /// The log's error, once it has failed.
     failed: Option<String>,
+    /// The data set holds what the log does not, and never will.
+    undone: bool,
     /// Why commands that need room are refused, while the log's area is full.
     full: Option<String>,
     snapshot: Option<Snapshot>,
@@ -108,6 +118,7 @@ impl Shard {
             now: Now::default(),
             durable: 0,
             failed: None,
+            undone: false,
             full: None,
             snapshot: None,
             snapshot_aborted: false,
@@ -141,7 +152,25 @@ impl Shard {
             return Err(Refused::TooManyClients(self.store.settings.maxclients));
         }
         self.store.metrics.connections += 1;
-        Ok(self.peers.add(peer, local, now.monotonic_ns))
+        let id = self.peers.add(peer, local, now.monotonic_ns);
+        let admitted = self.store.users.admits_anybody();
+        if let Some(client) = self.peers.get_mut(id) {
+            client.authenticated = admitted;
+        }
+        Ok(id)
+    }
+
+    /// Whether a client of this address is to be refused, and told [`PROTECTED`]: it is not on this host, and anybody is let in.
+    pub fn refuses(&self, peer: IpAddr) -> bool {
+        self.store.settings.is_protected()
+            && !self.store.users.is_protected()
+            && !peer.to_canonical().is_loopback()
+    }
+
+    /// Requires this password of the default user; none if it is empty.
+    pub fn require_password(&mut self, password: &[u8]) {
+        self.store.users.require(password);
+        self.store.settings.show("requirepass", &String::from_utf8_lossy(password));
     }
 
     /// A client has gone, or was closed by the loop.
@@ -205,10 +234,13 @@ impl Shard {
     }
 
     /// The log failed for this reason. Clients that wait for a write to become durable are closed without an
-    /// answer, and from now on commands that write are refused.
-    pub fn fail_writes(&mut self, reason: &str) {
+    /// answer, and from now on commands that write are refused. `undone`: the data set holds writes that were not acknowledged and that a
+    /// restart will not find. Then commands that read are refused, too.
+    pub fn fail_writes(&mut self, reason: &str, undone: bool) {
         self.failed = Some(reason.replace(['\r', '\n'], " "));
+        self.undone = undone;
         self.peers.fail();
+        self.end_saves(u64::MAX, Some(&SAVE_FAILED));
         self.store.journal.clear();
     }
 
@@ -336,8 +368,22 @@ impl Shard {
         [expiry, idle, self.peers.next_unblock()].into_iter().flatten().min()
     }
 
+    /// A snapshot was given up, and what was asked for cannot be done now.
+    pub fn snapshot_failed(&mut self) {
+        self.end_saves(u64::MAX, Some(&SAVE_FAILED));
+    }
+
+    /// Answers the clients that wait for the snapshot of this number, or one before it, to be durable.
+    fn end_saves(&mut self, number: u64, error: Option<&Fault>) {
+        let waiting = std::mem::take(&mut self.peers.saving);
+        let (over, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(wanted, _)| wanted <= number);
+        self.peers.saving = left;
+        over.into_iter().for_each(|(_, id)| self.end_block(id, error));
+    }
+
     /// A snapshot is durable and stands for the data set as it was when it was taken.
     pub fn snapshot_finished(&mut self, now: Now) {
+        self.end_saves(self.store.persistence.begun, None);
         self.store.metrics.snapshots += 1;
         self.store.last_save = now.unix_ms / 1000;
     }

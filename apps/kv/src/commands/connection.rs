@@ -3,13 +3,22 @@
 use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
 use crate::client::{Closing, ReplyMode};
 
+mod acl;
 mod clients;
 
 const ALWAYS: Flags = flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE).and(flag::FAST).and(flag::NO_AUTH);
 
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[
-    Command::new("auth", -2, ALWAYS, Keys::None, "connection", auth),
+    Command::new(
+        "acl",
+        -2,
+        flag::ADMIN.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE),
+        Keys::None,
+        "server",
+        acl::acl,
+    ),
+    Command::new("auth", -2, ALWAYS, Keys::None, "connection", acl::auth),
     Command::new(
         "client",
         -2,
@@ -79,32 +88,14 @@ fn select(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-const NO_PASSWORD: Fault = Fault::of(
-    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
-);
-const WRONG_PASSWORD: Fault = Fault::of("WRONGPASS invalid username-password pair or user is disabled.");
-
-fn auth(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    match arguments {
-        [_, _] => Err(NO_PASSWORD),
-        [_, user, _] => authenticate(context, user),
-        _ => Err(Fault::SYNTAX),
-    }
-}
-
-/// As in Redis without a password: the default user is let in with any.
-fn authenticate(context: &mut Context<'_>, user: &[u8]) -> Outcome {
-    if user != b"default" {
-        return Err(WRONG_PASSWORD);
-    }
-    context.reply.ok();
-    Ok(())
-}
-
 /// Whether a client's name has only printable characters.
 pub(super) fn valid_name(name: &[u8]) -> bool {
     name.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
+
+const HELLO_FIRST: Fault = Fault::of(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
 
 fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let mut resp3 = context.client.resp3;
@@ -119,13 +110,12 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         };
     }
     let mut rest = arguments.get(2..).unwrap_or_default();
+    let mut who: Option<(&[u8], &[u8])> = None;
     loop {
         rest = match rest {
             [] => break,
-            [word, user, _, tail @ ..] if is(word, "auth") => {
-                if *user != b"default" {
-                    return Err(WRONG_PASSWORD);
-                }
+            [word, user, password, tail @ ..] if is(word, "auth") => {
+                who = Some((user, password));
                 tail
             }
             [word, text, tail @ ..] if is(word, "setname") => {
@@ -142,6 +132,12 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 return Err(Fault::new(text));
             }
         };
+    }
+    if let Some((user, password)) = who {
+        acl::authenticate(context, user, password)?;
+    }
+    if !context.client.authenticated && !context.data.store_ref().users.admits_anybody() {
+        return Err(HELLO_FIRST);
     }
     if let Some(name) = name {
         context.client.name = name.to_vec();
@@ -171,7 +167,10 @@ fn reset(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     context.client.transaction = None;
     super::transaction::forget_watches(context);
     context.peers.unsubscribe_all(context.client);
+    let admitted = context.data.store_ref().users.admits_anybody();
     let client = &mut *context.client;
+    client.user = crate::acl::DEFAULT.to_vec();
+    client.authenticated = admitted;
     client.database = 0;
     client.name.clear();
     client.resp3 = false;

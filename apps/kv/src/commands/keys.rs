@@ -71,13 +71,15 @@ fn del(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn exists(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let found = arguments[1..].iter().filter(|key| context.data.read(key).is_some()).count();
+    let found = arguments[1..].iter().filter(|key| context.data.look(key)).count();
     context.reply.count(found);
     Ok(())
 }
 
 fn touch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    exists(context, arguments)
+    let found = arguments[1..].iter().filter(|key| context.data.read(key).is_some()).count();
+    context.reply.count(found);
+    Ok(())
 }
 
 fn type_name(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {

@@ -3,6 +3,7 @@
 //! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY, SLOWLOG and DEBUG.
 
 use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, refused_subcommand};
+use crate::client::TimeoutReply;
 use crate::glob;
 use crate::shard::ShutdownMode;
 
@@ -161,7 +162,10 @@ fn request_compaction(context: &mut Context<'_>) -> Outcome {
 
 fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     request_compaction(context)?;
-    context.reply.ok();
+    // The next one: one that is on its way may lack what was written last.
+    let number = context.data.store_ref().persistence.begun + 1;
+    context.peers.saving.push((number, context.client.id()));
+    context.client.want_block(&[], 0, None, TimeoutReply::Done);
     Ok(())
 }
 
@@ -252,11 +256,22 @@ fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
         return Err(Fault::SYNTAX);
     }
     let mut settings = context.data.settings().clone();
+    let mut named: Vec<String> = Vec::new();
     for pair in pairs.chunks_exact(2) {
         let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
+        if named.contains(&name) {
+            return Err(Fault::new(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"
+            )));
+        }
         settings.set(&name, &String::from_utf8_lossy(pair[1]))?;
+        named.push(name);
     }
-    context.data.store().settings = settings;
+    let store = context.data.store();
+    store.settings = settings;
+    if let Some(at) = named.iter().position(|name| name == "requirepass") {
+        store.users.require(pairs[2 * at + 1]);
+    }
     context.reply.ok();
     Ok(())
 }

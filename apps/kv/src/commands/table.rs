@@ -6,7 +6,7 @@
 
 use hashbrown::HashTable;
 
-use super::{Command, FAMILIES, grows};
+use super::{Command, FAMILIES, grows, subcommands};
 
 /// Longest name of a command, in bytes. Anything longer is unknown.
 const LONGEST_NAME: usize = 32;
@@ -32,6 +32,8 @@ pub struct Table {
     commands: Vec<&'static Command>,
     /// By number: whether what the command brings may stay in the data set.
     grows: Vec<bool>,
+    /// By number: whether it has subcommands.
+    containers: Vec<bool>,
 }
 
 impl Table {
@@ -58,7 +60,8 @@ impl Table {
             }
         }
         let grows = commands.iter().map(|command| grows(command)).collect();
-        Self { short, long, commands, grows }
+        let containers = commands.iter().map(|command| subcommands(command).next().is_some()).collect();
+        Self { short, long, commands, grows, containers }
     }
 
     /// The number and the row of this name, in whatever case.
@@ -94,6 +97,12 @@ impl Table {
     /// All rows, by their numbers.
     pub fn commands(&self) -> &[&'static Command] {
         &self.commands
+    }
+
+    /// Whether this row has subcommands.
+    #[inline]
+    pub fn is_container(&self, number: u16) -> bool {
+        self.containers[number as usize]
     }
 
     /// Whether what a command of this row brings may stay in the data set.

@@ -7,6 +7,7 @@
 //! 3. EXEC runs the queue in one go. Its effects are in one log record, so it is atomic in a crash, too.
 
 use super::{Command, Context, Fault, Keys, Outcome, flag};
+use crate::acl::Denied;
 use crate::client::{Transaction, Watch};
 
 /// The commands of this family.
@@ -123,6 +124,16 @@ fn watched_key_changed(context: &Context<'_>) -> bool {
     })
 }
 
+/// Why the user may not run a command that was queued when he could.
+fn denied(context: &Context<'_>, number: u16, command: &Command, arguments: &[&[u8]]) -> Option<Fault> {
+    let users = &context.data.store_ref().users;
+    if users.is_open() {
+        return None;
+    }
+    let user = users.get(&context.client.user)?;
+    user.permit(number, command, arguments).err().map(Denied::fault)
+}
+
 fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     let Some(transaction) = context.client.transaction.take() else {
         return Err(Fault::of("ERR EXEC without MULTI"));
@@ -138,7 +149,9 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     }
     if let Some(reason) = context.failed
         && transaction.queue.iter().any(|queued| {
-            context.table.find(&queued[0]).is_some_and(|(_, command)| command.flags.has(flag::WRITE))
+            context.table.find(&queued[0]).is_some_and(|(_, command)| {
+                command.flags.has(flag::WRITE) || command.flags.has(flag::READONLY)
+            })
         })
     {
         return Err(Fault::new(format!(
@@ -151,6 +164,10 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     for queued in &transaction.queue {
         let arguments: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
         if let Some((number, command)) = context.table.find(arguments[0]) {
+            if let Some(denied) = denied(context, number, command, &arguments) {
+                context.reply.error(&denied);
+                continue;
+            }
             context.command = command;
             context.reply.resp3 = context.client.resp3;
             context.run(number, &arguments);

@@ -94,6 +94,22 @@ impl<'a> Data<'a> {
         Some(&entry.value)
     }
 
+    /// Whether a key is there. Counts a hit or a miss, and is no access.
+    pub fn look(&mut self, key: &[u8]) -> bool {
+        let found = self.exists(key);
+        self.store.metrics.hits += u64::from(found);
+        self.store.metrics.misses += u64::from(!found);
+        found
+    }
+
+    /// Makes a key look as if it had been accessed so many seconds ago, or so often: what the policy asks for of both.
+    pub fn set_access(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
+        let Store { databases, settings, .. } = &mut *self.store;
+        if let Some(entry) = databases[self.database].index.get_mut(key) {
+            entry.set_access(settings.policy, self.now, idle_seconds, frequency);
+        }
+    }
+
     /// The value of a key without any trace of the access (OBJECT, TYPE, SCAN).
     pub fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
         self.expire_if_due(key);

@@ -53,6 +53,18 @@ impl Entry {
         self.access = minutes(now) << 8 | counter;
     }
 
+    /// Makes it look as if it had been accessed so many seconds ago, or so often.
+    pub(super) fn set_access(&mut self, policy: Policy, now: Now, idle: Option<u64>, frequency: Option<u8>) {
+        if policy.counts_frequency() {
+            if let Some(frequency) = frequency {
+                self.access = minutes(now) << 8 | u32::from(frequency);
+            }
+        } else if let Some(seconds) = idle {
+            let units = seconds.saturating_mul(1000) >> 6;
+            self.access = access_time(now).wrapping_sub(units.min(u64::from(u32::MAX / 2)) as u32);
+        }
+    }
+
     /// Milliseconds since the last access.
     pub fn idle_ms(&self, now: Now) -> u64 {
         u64::from(access_time(now).wrapping_sub(self.access)) << 6

@@ -15,8 +15,8 @@ use std::ops::Range;
 
 /// Longest inline command or header line, in bytes: Redis' `PROTO_INLINE_MAX_SIZE`.
 const LINE_LIMIT: usize = 64 << 10;
-/// Most arguments of a command: 2^20, so that the ranges of a hostile command stay below 16 MiB.
-const ARGUMENT_LIMIT: i64 = 1 << 20;
+/// Most arguments of a command, as in Redis. What bounds them is the limit of a client's input.
+const ARGUMENT_LIMIT: i64 = i32::MAX as i64;
 /// Commands that are read ahead: the depth of an ordinary pipeline.
 const AHEAD: usize = 16;
 /// Arguments of all of them together: three each.
@@ -29,7 +29,13 @@ const KEPT_RANGES: usize = 1024;
 pub struct Limits {
     /// Longest argument, in bytes.
     pub bulk: u64,
+    /// The client has said who it is, or need not.
+    pub authenticated: bool,
 }
+
+/// Most arguments, and most bytes of one, of a client that has not said who it is: enough for HELLO and AUTH. Redis' limits.
+const STRANGERS_ARGUMENTS: i64 = 10;
+const STRANGERS_BULK: u64 = 16 << 10;
 
 /// What a client sent is no RESP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,6 +237,9 @@ impl Parser {
             let count = line_integer(&line[1..])
                 .filter(|&count| count <= ARGUMENT_LIMIT)
                 .ok_or_else(|| ProtocolError::new("invalid multibulk length"))?;
+            if count > STRANGERS_ARGUMENTS && !limits.authenticated {
+                return Err(ProtocolError::new("unauthenticated multibulk length"));
+            }
             if count <= 0 {
                 let consumed = self.at;
                 self.restart();
@@ -264,6 +273,9 @@ impl Parser {
                         .and_then(|length| u64::try_from(length).ok())
                         .filter(|&length| length <= limits.bulk)
                         .ok_or_else(|| ProtocolError::new("invalid bulk length"))?;
+                    if length > STRANGERS_BULK && !limits.authenticated {
+                        return Err(ProtocolError::new("unauthenticated bulk length"));
+                    }
                     (missing, usize::try_from(length).unwrap_or(usize::MAX))
                 }
                 State::Start => return Ok(Progress::More),

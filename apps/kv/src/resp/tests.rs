@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::commands::Fault;
 
-const LIMITS: Limits = Limits { bulk: 1 << 20 };
+const LIMITS: Limits = Limits { bulk: 1 << 20, authenticated: true };
 
 fn multibulk(command: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
@@ -177,7 +177,7 @@ proptest! {
         let mut parser = Parser::default();
         let mut used = 0;
         for (arguments, end) in ahead.commands() {
-            let progress = parser.next(&input[used..], Limits { bulk: 1 << 20 });
+            let progress = parser.next(&input[used..], Limits { bulk: 1 << 20, authenticated: true });
             prop_assert_eq!(progress, Ok(Progress::Command(end - used)));
             let read: Vec<&[u8]> = parser.arguments(&input[used..]).iter().collect();
             prop_assert_eq!(arguments, &read[..]);

@@ -73,6 +73,15 @@ pub enum Error {
     /// Kernel sockets.
     #[error("kv: {0}")]
     Sockets(#[from] sietch_socket::Error),
+    /// The password that clients are to say cannot be read.
+    #[error("kv: the password file {} (SIETCH_KV_PASSWORD_FILE): {cause}; name a file that the store's user may read", path.display())]
+    Password {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: std::io::Error,
+    },
     /// There is no way in: no VNIC and no kernel sockets.
     #[error("kv: neither a VNIC nor an address to listen on; give --listen an address, or drop --net linux")]
     NoWayIn,

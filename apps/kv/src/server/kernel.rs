@@ -6,7 +6,7 @@ use sietch_socket::{Appetite, ConnectionId, Handler, Verdict};
 
 use super::routes::{Place, Routes, client, word};
 use crate::client::ClientId;
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, PROTECTED, Shard};
 
 /// What a batch of socket events needs from the loop.
 pub(super) struct Listener<'a> {
@@ -25,6 +25,10 @@ impl Handler for Listener<'_> {
     fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
         if self.ending {
             return Verdict::Refuse(b"");
+        }
+        // A VNIC has filters of its own, for addresses and peers; kernel sockets have none.
+        if self.shard.refuses(peer.ip()) {
+            return Verdict::Refuse(PROTECTED);
         }
         match self.shard.connect(peer, local, self.now) {
             Ok(client) => {

@@ -145,6 +145,11 @@ impl<D: DiskQueue> Ledger<D> {
         self.blocked
     }
 
+    /// Whether the log has failed for good.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Whether the area is full and a compaction is on its way that may change that: until then nothing is run that needs room.
     pub fn is_compacting_for_room(&self) -> bool {
         self.full && !self.refusing && !self.failed
@@ -193,7 +198,8 @@ impl<D: DiskQueue> Ledger<D> {
                 self.failed = true;
                 shard.persistence_mut().failed = true;
                 shard.persistence_mut().abandon_compaction(self.compaction != Compaction::Idle);
-                shard.fail_writes(&reason);
+                let behind = self.log.durable() < self.last || !shard.journal().is_empty();
+                shard.fail_writes(&reason, behind && self.durability == Durability::Always);
                 shard.seal(self.last);
                 true
             }
@@ -398,6 +404,7 @@ impl<D: DiskQueue> Ledger<D> {
                     Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
                     Err(_) => {
                         shard.persistence_mut().abandon_compaction(true);
+                        shard.snapshot_failed();
                         self.futile = Some((self.last, self.log.used()));
                         self.refuse(shard);
                         self.retry_at = now.monotonic_ns.saturating_add(RETRY);
@@ -495,6 +502,9 @@ impl<D: DiskQueue> Ledger<D> {
     fn abandon(&mut self, shard: &mut Shard, now: Now, pause: u64) {
         shard.abort_snapshot();
         shard.persistence_mut().abandon_compaction(self.given_up);
+        if self.given_up {
+            shard.snapshot_failed();
+        }
         // What was asked for is still wanted, unless there is no room for it.
         self.requested |= !self.given_up;
         self.abandoned = true;

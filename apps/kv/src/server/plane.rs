@@ -15,6 +15,7 @@ use super::routes::{Place, Routes};
 use super::stall::Stalls;
 use super::vnic::Door;
 use crate::client::ClientId;
+use crate::persistence::Usage;
 use crate::shard::{Now, Shard};
 
 /// What a turn did and what comes next.
@@ -80,6 +81,11 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// Whose fault long turns were.
     pub(super) fn note_stalls(&mut self, stalls: &Stalls) {
         self.shard.note_stalls(stalls.own, stalls.faults);
+    }
+
+    /// What the process takes of the machine.
+    pub(super) fn note_usage(&mut self, usage: Usage) {
+        self.shard.persistence_mut().usage = usage;
     }
 
     /// The shard.
@@ -235,7 +241,7 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     }
 
     /// Whether the log cannot take what was already run.
-    fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| ledger.is_blocked() || ledger.is_compacting_for_room())
     }
 

@@ -152,6 +152,7 @@ fn store<Q: NicQueue, D: DiskQueue>(plane: &Plane<Q, D>) -> Entries {
     add("long_turns", counted.long_turns);
     add("own_long_turns", counted.own_long_turns);
     add("long_turn_faults", counted.long_turn_faults);
+    add("web_closed", counted.web_closed);
     add("replayed", counted.replayed);
     add("replay_skipped", counted.replay_skipped);
     entries.push(("longest_turn_ns".into(), Kind::Gauge, counted.longest_turn_ns));

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,7 +28,7 @@ use super::stall::Stalls;
 use super::vnic::Door;
 use super::window::Window;
 use super::{Error, Ledger, NetChoice, Options, recover};
-use crate::persistence::Recovery;
+use crate::persistence::{Recovery, Usage};
 use crate::settings::Settings;
 use crate::shard::{LONG_TURN_NS, Now, Shard, ShutdownMode};
 
@@ -126,6 +127,24 @@ struct Server {
     area: String,
     port: u16,
     stopping: bool,
+    /// Readable at SIGTERM and SIGINT.
+    signals: UnixStream,
+}
+
+/// Names a file whose content, without a line end, is the password of the default user: what `requirepass` is at the start.
+const PASSWORD_FILE: &str = "SIETCH_KV_PASSWORD_FILE";
+
+fn require_password(shard: &mut Shard) -> Result<(), Error> {
+    let Some(path) = std::env::var_os(PASSWORD_FILE) else { return Ok(()) };
+    let path = PathBuf::from(path);
+    let password = std::fs::read(&path).map_err(|cause| Error::Password { path: path.clone(), cause })?;
+    let password = password.trim_ascii_end();
+    if password.is_empty() {
+        let cause = std::io::Error::other("it is empty");
+        return Err(Error::Password { path, cause });
+    }
+    shard.require_password(password);
+    Ok(())
 }
 
 /// What the shard is told.
@@ -155,6 +174,14 @@ impl Server {
         let mut settings = settings(&options);
         settings.maxclients = settings.maxclients.min(files.saturating_sub(RESERVED_DESCRIPTORS)).max(1);
         let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
+        require_password(&mut shard)?;
+        if let Some(address) = options.listen
+            && !address.ip().is_loopback()
+        {
+            tracing::warn!(
+                "the store listens on {address}, which other hosts may reach, and what they say is not encrypted; without a password it refuses them (CONFIG SET requirepass, protected-mode)"
+            );
+        }
         let log = open_log(&options, &mut client, &mut shard)?;
         let window = log.as_ref().map(|log| Window::new(log.grant.clone()));
         let (ledger, storage) = log.map(|log| (log.ledger, log.description)).unzip();
@@ -213,6 +240,7 @@ impl Server {
             area: options.vsa,
             port: options.port,
             stopping: false,
+            signals,
         };
         if let Some(sockets) = server.plane.sockets_mut() {
             watch(sockets, server.lease.doorbell(), LEASE)?;
@@ -258,11 +286,13 @@ impl Server {
             if self.plane.shard().shutdown_requested().is_some() {
                 self.stopping = true;
             }
+            // While nothing is taken in, no doorbell is heard either.
+            self.stopping |= self.plane.is_held() && is_readable(&self.signals);
             let shows = self.show(now);
             if turn.busy || shows {
                 pace.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
-                    self.report.update(&self.plane, now.monotonic_ns);
+                    self.update(now);
                     stalls.refresh();
                     before = None;
                 }
@@ -294,7 +324,9 @@ impl Server {
         // What was run and is not in the log yet cannot be waited for.
         let sequence = (!ledger.is_blocked()).then(|| ledger.log().last());
         let more = window.look(&self.lease, self.plane.shard().store(), now, sequence);
-        window.tell(&self.lease, if ledger.is_awaited() { ledger.log().durable() } else { u64::MAX });
+        // What a failed log does not hold is never told.
+        let partly = ledger.is_awaited() || ledger.has_failed();
+        window.tell(&self.lease, if partly { ledger.log().durable() } else { u64::MAX });
         more
     }
 
@@ -381,13 +413,25 @@ impl Server {
     }
 
     fn sleep(&mut self, now: Now, deadline: Option<u64>) -> Result<(), Error> {
-        let again = self.report.update(&self.plane, now.monotonic_ns);
+        let again = if self.report.is_due(now.monotonic_ns) {
+            self.update(now)
+        } else {
+            self.report.update(&self.plane, now.monotonic_ns)
+        };
         let deadline = [deadline, again].into_iter().flatten().min();
         let timeout = deadline.map(|due| Duration::from_nanos(due.saturating_sub(now.monotonic_ns)));
         if timeout == Some(Duration::ZERO) {
             return Ok(());
         }
         self.plane.sleep(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
+    }
+
+    /// Shows how things stand, to the counters' readers and to INFO.
+    fn update(&mut self, now: Now) -> Option<u64> {
+        // Without /proc nothing is known, and nothing is said.
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        self.plane.note_usage(Usage::parse(&stat, rustix::param::page_size() as u64));
+        self.report.update(&self.plane, now.monotonic_ns)
     }
 
     fn answer(&mut self, doorbell: u64) {
@@ -456,6 +500,12 @@ impl Server {
         drop(lease);
         closed
     }
+}
+
+/// Whether something was written to a stream; it stays there.
+fn is_readable(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(stream, &mut [0u8; 1], flags).is_ok_and(|(count, _)| count > 0)
 }
 
 fn watch(sockets: &mut SocketQueue, doorbell: std::os::fd::BorrowedFd<'_>, token: u64) -> Result<(), Error> {
@@ -536,4 +586,19 @@ fn open_door(vnic: Vnic, name: &str, port: u16) -> Result<(Door<VnicQueue>, siet
     let listen = |cause| Error::Listen { name: name.to_owned(), cause };
     let door = Door::open(vnic.queue, engine, vnic.description.address, port).map_err(listen)?;
     Ok((door, vnic.grant))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_is_seen_as_long_as_nobody_has_taken_it() {
+        let (reader, mut writer) = UnixStream::pair().expect("sockets are there");
+        assert!(!is_readable(&reader));
+        writer.write_all(&[1]).expect("there is room");
+        assert!(is_readable(&reader) && is_readable(&reader));
+    }
 }

@@ -12,6 +12,8 @@ use crate::client::ClientId;
 use crate::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 
+mod programs;
+
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 const PORT: u16 = 6379;
 const SECOND: u64 = 1_000_000_000;
@@ -24,21 +26,25 @@ struct Scene {
     now: Now,
 }
 
-fn ledger(area: usize) -> Ledger<MemoryQueue> {
+fn ledger(area: usize, durability: Durability) -> Ledger<MemoryQueue> {
     let mut disk = MemoryQueue::new(area);
     Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
     let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).expect("just formatted");
-    Ledger::new(log, Durability::Always)
+    Ledger::new(log, durability)
 }
 
 impl Scene {
     fn new(settings: Settings, area: usize) -> Self {
+        Self::with_durability(settings, area, Durability::Always)
+    }
+
+    fn with_durability(settings: Settings, area: usize, durability: Durability) -> Self {
         let (queue, wire) = wire::pair([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 1500, 512);
         let engine = |address, mac| Engine::new(&Config::new(address, 24, [3; 16]), mac, 1500);
         let door = Door::open(queue, engine(SERVER, [2, 0, 0, 0, 0, 2]), SERVER, PORT).expect("free");
         let mut shard = Shard::new(settings, 42);
         shard.enable_journal(true);
-        let plane = Plane::new(shard, Some(ledger(area)), Some(door), None);
+        let plane = Plane::new(shard, Some(ledger(area, durability)), Some(door), None);
         let peer = engine(Ipv4Addr::new(10, 83, 0, 1), [2, 0, 0, 0, 0, 1]);
         let now = Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 };
         Self { plane, peer, wire, now }
@@ -373,4 +379,32 @@ fn a_compaction_that_a_flush_ends_begins_again() {
     assert_eq!(told(&mut scene, client, "aof_rewrites_consecutive_failures"), "0");
     let size: u64 = told(&mut scene, client, "aof_current_size").parse().expect("a number");
     assert!(size < 2_000_000, "{size} bytes for no keys");
+}
+
+#[test]
+fn save_is_answered_when_all_that_came_before_is_durable() {
+    for durability in [Durability::Always, Durability::Never] {
+        let mut scene =
+            Scene::with_durability(Settings { durability, ..Settings::default() }, 64 << 20, durability);
+        let (client, other) = (scene.join(), scene.join());
+        for number in 0..5_000 {
+            assert_eq!(scene.ask(client, &set(&format!("key{number}"), 200)), "+OK\r\n");
+        }
+        // One is on its way, and holds less than SAVE asks for.
+        assert!(scene.ask(other, b"BGSAVE\r\n").starts_with('+'));
+        let now = scene.now;
+        scene.plane.shard.feed(client, b"SET last 1\r\nSAVE\r\n", now);
+        let (mut heard, mut turns) = (String::new(), 0);
+        while heard != "+OK\r\n+OK\r\n" {
+            turns += 1;
+            assert!(!heard.contains('-') && turns < 10_000, "after {turns} turns: {heard}");
+            scene.turn();
+            let more = String::from_utf8_lossy(scene.plane.shard.output(client)).into_owned();
+            scene.plane.shard.consumed(client, more.len());
+            heard += &more;
+            let saved = scene.plane.shard().persistence().compactions;
+            assert!(heard.matches("+OK").count() < 2 || saved == 2, "after {saved} compactions: {heard}");
+        }
+        assert_eq!(scene.ask(client, b"GET last\r\n"), "$1\r\n1\r\n");
+    }
 }

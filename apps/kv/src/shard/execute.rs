@@ -10,10 +10,11 @@
 //!    queues. [`Shard::call`] builds the [`Context`] and runs the handler.
 
 use super::Shard;
+use crate::acl::Denied;
 use crate::client::{Client, Closing, ReplyMode};
 use crate::commands::{
-    Command, Context, Fault, Outcome, brought, flag, full_name, refuse_subcommand, text_before_zero,
-    transaction,
+    Command, Context, Fault, Outcome, brought, flag, full_name, refuse_subcommand, subcommand,
+    text_before_zero, transaction,
 };
 use crate::keyspace::Data;
 use crate::resp::{Ahead, Limits, Parser, Progress, ProtocolError, Reply};
@@ -68,7 +69,8 @@ impl Shard {
 
     /// Runs the complete commands in `input` as far as they may run; the bytes used.
     fn run_input(&mut self, client: &mut Client, parser: &mut Parser, input: &[u8]) -> usize {
-        let limits = Limits { bulk: self.store.settings.proto_max_bulk_len };
+        let limits = self.limits(client);
+        client.reading = input.len();
         let mut used = 0;
         while used < input.len() && self.may_run(client) {
             if parser.is_between_commands() {
@@ -87,11 +89,19 @@ impl Shard {
                 }
                 Err(error) => {
                     self.refuse_protocol(client, &error);
+                    client.reading = 0;
                     return input.len();
                 }
             }
         }
+        client.reading = 0;
         used
+    }
+
+    /// What a client may send: little, until it has said who it is.
+    fn limits(&self, client: &Client) -> Limits {
+        let known = client.authenticated || self.store.users.admits_anybody();
+        Limits { bulk: self.store.settings.proto_max_bulk_len, authenticated: known }
     }
 
     /// Runs the ordinary commands at the beginning of `input`, a batch of them at most; the bytes used. The first one may run.
@@ -200,6 +210,11 @@ impl Shard {
     /// Runs, queues or refuses one command.
     pub(super) fn execute(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         let Some((number, command)) = self.table.find(arguments[0]) else {
+            if is_of_the_web(arguments[0]) {
+                self.store.metrics.web_closed += 1;
+                client.closing = Closing::Now;
+                return;
+            }
             let fault = unknown(arguments);
             return self.reject(client, None, &fault);
         };
@@ -208,6 +223,9 @@ impl Shard {
             if command.name == "exec" {
                 fault = self.abort_transaction(client, &fault);
             }
+            return self.reject(client, Some(number), &fault);
+        }
+        if let Err(fault) = self.authorize(client, number, command, arguments) {
             return self.reject(client, Some(number), &fault);
         }
         if let Err(fault) = self.admit(client, command, arguments) {
@@ -229,11 +247,33 @@ impl Shard {
             return self.queue(client, arguments);
         }
         client.last_command = command.name;
+        client.last_subcommand =
+            if self.table.is_container(number) { subcommand(command, arguments) } else { None };
         self.call(client, number, command, arguments);
         if let Some(mut blocked) = client.block_request.take() {
             blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
             self.block(client, blocked);
         }
+    }
+
+    /// Whether the client has said who it is, and that user may run this.
+    #[inline]
+    fn authorize(
+        &self,
+        client: &Client,
+        number: u16,
+        command: &Command,
+        arguments: &[&[u8]],
+    ) -> Result<(), Fault> {
+        let users = &self.store.users;
+        if users.is_open() {
+            return Ok(());
+        }
+        if !client.authenticated && !users.admits_anybody() && !command.flags.has(flag::NO_AUTH) {
+            return Err(Fault::of("NOAUTH Authentication required."));
+        }
+        let user = users.get(&client.user).ok_or(Fault::of("NOAUTH Authentication required."))?;
+        user.permit(number, command, arguments).map_err(Denied::fault)
     }
 
     /// Redis' checks between the arity of a command and its execution.
@@ -250,6 +290,14 @@ impl Shard {
             && writes
         {
             return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
+        }
+        if let Some(reason) = &self.failed
+            && self.undone
+            && command.flags.has(flag::READONLY)
+        {
+            return Err(Fault::new(format!(
+                "MISCONF the log has failed, and a restart undoes what was not acknowledged: {reason}"
+            )));
         }
         if let Some(reason) = &self.full
             && (command.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
@@ -346,6 +394,8 @@ impl Shard {
         };
         context.run(number, arguments);
         let mut bytes = context.reply.bytes;
+        // What tells of subscriptions is pushed, and no reply that could be turned off.
+        let start = if pushes(command.name) { bytes.len() } else { start };
         match client.reply_mode {
             ReplyMode::On => {}
             ReplyMode::Off => bytes.truncate(start),
@@ -387,6 +437,15 @@ impl Context<'_> {
         }
         self.data.admit(brought(&self.data, self.command, arguments))
     }
+}
+
+/// Whether this begins a line of HTTP: a browser was made to talk to the store, in somebody else's name. What follows must not run.
+fn is_of_the_web(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+fn pushes(name: &str) -> bool {
+    name.ends_with("subscribe")
 }
 
 fn allowed_to_subscribers(name: &str) -> bool {

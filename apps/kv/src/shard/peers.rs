@@ -35,6 +35,8 @@ pub struct Peers {
     channels: Subscribers,
     patterns: BTreeMap<Box<[u8]>, BTreeSet<ClientId>>,
     pub(crate) shutdown: Option<ShutdownMode>,
+    /// Clients that wait for the snapshot of a number to be durable.
+    pub(crate) saving: Vec<(u64, ClientId)>,
     /// Blocked clients that CLIENT UNBLOCK names, and whether with an error.
     pub(crate) unblock_requests: Vec<(ClientId, bool)>,
     /// Clients closed because their output was over the limit.
@@ -58,6 +60,7 @@ impl Peers {
             patterns: BTreeMap::new(),
             shutdown: None,
             unblock_requests: Vec::new(),
+            saving: Vec::new(),
             overflowed: 0,
         }
     }
@@ -254,6 +257,13 @@ impl Peers {
             self.note_ready(&mut client);
             self.put(client);
         }
+    }
+
+    /// Closes all clients that are one of these users.
+    pub(crate) fn kill_users(&mut self, gone: &BTreeSet<Vec<u8>>) {
+        let doomed: Vec<ClientId> =
+            self.iter().filter(|client| gone.contains(&client.user)).map(Client::id).collect();
+        doomed.into_iter().for_each(|id| self.close(id, Closing::Now));
     }
 
     pub(super) fn close_idle(&mut self, now_ns: u64, limit_ns: u64) -> u64 {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::*;
 
+mod access;
 mod durability;
 mod limits;
 mod memory;

@@ -149,7 +149,7 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     let multi = client.transaction.as_ref().map_or(-1, |transaction| transaction.queue.len() as i64);
     line.extend_from_slice(
         format!(
-            " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user=default redir=-1 resp={}",
+            " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={}",
             seconds(client.connected_ns),
             seconds(client.active_ns),
             flags,
@@ -157,13 +157,17 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
             client.channels.len(),
             client.patterns.len(),
             multi,
-            client.input.len(),
+            client.input.len().max(client.reading),
             client.input.capacity() - client.input.len(),
             client.transaction.as_ref().map_or(0, |transaction| transaction.bytes),
             client.output.pending(),
             client.output.pending(),
             client.memory(),
-            client.last_command,
+            client.last_subcommand.map_or_else(
+                || client.last_command.to_owned(),
+                |name| format!("{}|{name}", client.last_command)
+            ),
+            String::from_utf8_lossy(&client.user),
             if client.resp3 { 3 } else { 2 },
         )
         .as_bytes(),
@@ -227,7 +231,7 @@ struct KillFilter {
     address: Option<Vec<u8>>,
     local: Option<Vec<u8>>,
     kind: Option<fn(&Client) -> bool>,
-    other_user: bool,
+    user: Option<Vec<u8>>,
     skip_me: bool,
 }
 
@@ -237,13 +241,13 @@ impl KillFilter {
             && self.address.as_ref().is_none_or(|at| *at == client.peer.to_string().as_bytes())
             && self.local.as_ref().is_none_or(|at| *at == client.local.to_string().as_bytes())
             && self.kind.is_none_or(|kind| kind(client))
-            && !self.other_user
+            && self.user.as_ref().is_none_or(|user| client.user == *user)
     }
 }
 
-fn kill_filter(arguments: &[&[u8]]) -> Result<KillFilter, Fault> {
+fn kill_filter(arguments: &[&[u8]], known: impl Fn(&[u8]) -> bool) -> Result<KillFilter, Fault> {
     let mut filter =
-        KillFilter { number: None, address: None, local: None, kind: None, other_user: false, skip_me: true };
+        KillFilter { number: None, address: None, local: None, kind: None, user: None, skip_me: true };
     for pair in arguments.chunks(2) {
         let [word, value] = pair else {
             return Err(Fault::SYNTAX);
@@ -258,12 +262,13 @@ fn kill_filter(arguments: &[&[u8]]) -> Result<KillFilter, Fault> {
         } else if is(word, "type") {
             filter.kind = Some(type_filter(value)?);
         } else if is(word, "user") {
-            if *value != b"default" {
+            if !known(value) {
                 let mut text = b"ERR No such user '".to_vec();
                 text.extend_from_slice(value);
                 text.push(b'\'');
                 return Err(Fault::new(text));
             }
+            filter.user = Some(value.to_vec());
         } else if is(word, "skipme") && (is(value, "yes") || is(value, "no")) {
             filter.skip_me = is(value, "yes");
         } else {
@@ -276,12 +281,12 @@ fn kill_filter(arguments: &[&[u8]]) -> Result<KillFilter, Fault> {
 fn kill(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let old_form = arguments.len() == 3;
     let filter = if old_form {
-        let mut filter = kill_filter(&[])?;
+        let mut filter = kill_filter(&[], |_| false)?;
         filter.address = Some(arguments[2].to_vec());
         filter.skip_me = false;
         filter
     } else {
-        kill_filter(&arguments[2..])?
+        kill_filter(&arguments[2..], |user| context.data.store_ref().users.get(user).is_some())?
     };
     let doomed: Vec<ClientId> =
         context.peers.iter().filter(|client| filter.fits(client)).map(Client::id).collect();
@@ -316,7 +321,11 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let found = context
         .peers
         .iter()
-        .find(|client| client.number as i64 == number && client.blocked.is_some())
+        .find(|client| {
+            // Who waits for a snapshot waits for no key, and is not told that it is there before it is.
+            let waits = client.blocked.as_ref().is_some_and(|blocked| !blocked.keys.is_empty());
+            client.number as i64 == number && waits
+        })
         .map(Client::id);
     if let Some(id) = found {
         context.peers.unblock_requests.push((id, with_error));

@@ -74,13 +74,13 @@ fn checksum(bytes: &[u8]) -> [u8; 8] {
 }
 
 pub(super) fn dump(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let Some(entry) = context.data.peek(arguments[1]) else {
+    let Some(value) = context.data.read(arguments[1]) else {
         context.reply.nil();
         return Ok(());
     };
     let mut payload = MAGIC.to_vec();
     payload.push(PAYLOAD);
-    entry.value.commands(b"", &mut |command| journal::encode(&mut payload, 0, command));
+    value.commands(b"", &mut |command| journal::encode(&mut payload, 0, command));
     let sum = checksum(&payload);
     payload.extend_from_slice(&sum);
     context.reply.bulk(&payload);
@@ -90,10 +90,12 @@ pub(super) fn dump(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 struct RestoreOptions {
     replace: bool,
     absolute: bool,
+    idle_seconds: Option<u64>,
+    frequency: Option<u8>,
 }
 
 fn options(arguments: &[&[u8]]) -> Result<RestoreOptions, Fault> {
-    let mut options = RestoreOptions { replace: false, absolute: false };
+    let mut options = RestoreOptions { replace: false, absolute: false, idle_seconds: None, frequency: None };
     let mut rest = arguments;
     loop {
         rest = match rest {
@@ -107,15 +109,15 @@ fn options(arguments: &[&[u8]]) -> Result<RestoreOptions, Fault> {
                 tail
             }
             [word, seconds, tail @ ..] if is(word, "idletime") => {
-                if integer(seconds)? < 0 {
-                    return Err(Fault::of("ERR Invalid IDLETIME value, must be >= 0"));
-                }
+                let seconds = u64::try_from(integer(seconds)?);
+                let seconds = seconds.map_err(|_| Fault::of("ERR Invalid IDLETIME value, must be >= 0"))?;
+                options.idle_seconds = Some(seconds);
                 tail
             }
             [word, frequency, tail @ ..] if is(word, "freq") => {
-                if !(0..=255).contains(&integer(frequency)?) {
-                    return Err(Fault::of("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                }
+                let frequency = u8::try_from(integer(frequency)?);
+                let bad = Fault::of("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                options.frequency = Some(frequency.map_err(|_| bad)?);
                 tail
             }
             _ => return Err(Fault::SYNTAX),
@@ -184,6 +186,7 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
     } else {
         context.data.set_expiry(key, deadline);
         context.data.effect_rebuild(key);
+        context.data.set_access(key, options.idle_seconds, options.frequency);
     }
     context.reply.ok();
     Ok(())

@@ -100,6 +100,13 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
                 lines.put(&format!("errorstat_{code}"), format_args!("count={count}"));
             }
         }
+        "cpu" => {
+            let usage = store.persistence.usage;
+            lines.put("used_cpu_sys", format_args!("{:.6}", usage.system_ticks as f64 / 100.0));
+            lines.put("used_cpu_user", format_args!("{:.6}", usage.user_ticks as f64 / 100.0));
+            lines.put("used_cpu_sys_children", "0.000000");
+            lines.put("used_cpu_user_children", "0.000000");
+        }
         "cluster" => lines.put("cluster_enabled", 0),
         "keyspace" => {
             for (number, database) in store.databases().iter().enumerate() {
@@ -158,8 +165,10 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     let peak = store.metrics.peak_memory.max(used);
     lines.put("used_memory", used);
     lines.put("used_memory_human", human(used));
-    lines.put("used_memory_rss", used);
-    lines.put("used_memory_rss_human", human(used));
+    // Where nobody has looked yet, or cannot, it is at least that.
+    let resident = if store.persistence.usage.resident > 0 { store.persistence.usage.resident } else { used };
+    lines.put("used_memory_rss", resident);
+    lines.put("used_memory_rss_human", human(resident));
     lines.put("used_memory_peak", peak);
     lines.put("used_memory_peak_human", human(peak));
     lines.put("used_memory_dataset", store.weight.memory);
@@ -167,7 +176,8 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     lines.put("maxmemory", store.settings.maxmemory);
     lines.put("maxmemory_human", human(store.settings.maxmemory));
     lines.put("maxmemory_policy", store.settings.policy.name());
-    lines.put("mem_fragmentation_ratio", "1.00");
+    let ratio = resident as f64 / used.max(1) as f64;
+    lines.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     lines.put("mem_allocator", "system");
     lines.put("lazyfree_pending_objects", u8::from(store.has_graves()));
 }
@@ -271,6 +281,7 @@ fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("protocol_errors", metrics.protocol_errors);
     lines.put("client_query_buffer_limit_disconnections", metrics.query_limit_closed);
     lines.put("client_output_buffer_limit_disconnections", metrics.output_limit_closed);
+    lines.put("http_disconnections", metrics.web_closed);
     lines.put("idle_disconnections", metrics.idle_closed);
     lines.put("longest_turn_usec", metrics.longest_turn_ns / 1000);
     lines.put("turns_over_a_millisecond", metrics.long_turns);

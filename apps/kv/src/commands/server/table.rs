@@ -1,7 +1,8 @@
 //! COMMAND: what the command table says.
 
 use super::help;
-use crate::commands::{Command, Context, Fault, Keys, Outcome, flag, is, refused_subcommand};
+use crate::acl::{CATEGORIES, belongs};
+use crate::commands::{Command, Context, Fault, Keys, Outcome, flag, is, refused_subcommand, subcommands};
 use crate::glob;
 
 /// First, last and step as COMMAND INFO shows them.
@@ -11,23 +12,6 @@ fn positions(command: &Command) -> (i64, i64, i64) {
         Keys::Range(first, last, step) => (first.into(), last.into(), step.into()),
         Keys::Counted(_) => (0, 0, 0),
         Keys::Destination(_) => (1, 1, 1),
-    }
-}
-
-/// The ACL category of a group.
-fn category(group: &str) -> &'static str {
-    match group {
-        "string" => "@string",
-        "list" => "@list",
-        "set" => "@set",
-        "hash" => "@hash",
-        "sorted-set" | "sorted_set" => "@sortedset",
-        "bitmap" => "@bitmap",
-        "connection" => "@connection",
-        "transactions" => "@transaction",
-        "pubsub" => "@pubsub",
-        "server" => "@admin",
-        _ => "@keyspace",
     }
 }
 
@@ -44,18 +28,11 @@ fn describe(context: &mut Context<'_>, command: &Command) {
     reply.integer(first);
     reply.integer(last);
     reply.integer(step);
-    let has = |flag, name| command.flags.has(flag).then_some(name);
-    let speed = if command.flags.has(flag::FAST) { "@fast" } else { "@slow" };
-    let categories: Vec<&str> = [
-        has(flag::WRITE, "@write"),
-        has(flag::READONLY, "@read"),
-        Some(category(command.group)),
-        Some(speed),
-        has(flag::BLOCKING, "@blocking"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let categories: Vec<String> = CATEGORIES
+        .iter()
+        .filter(|category| belongs(command, category))
+        .map(|category| format!("@{category}"))
+        .collect();
     reply.set(categories.len());
     categories.iter().for_each(|name| reply.simple(name));
     // Tips, key specifications, subcommands.
@@ -137,17 +114,22 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
 }
 
 fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let with_subcommands = |command: &&'static Command| {
+        let name = command.name;
+        let own = std::iter::once(name.to_owned());
+        own.chain(subcommands(command).map(move |subcommand| format!("{name}|{subcommand}")))
+    };
     let names = context.table.commands().iter();
-    let chosen: Vec<&str> = match arguments {
-        [] => names.map(|command| command.name).collect(),
+    let chosen: Vec<String> = match arguments {
+        [] => names.flat_map(with_subcommands).collect(),
         [by, what, value] if is(by, "filterby") && is(what, "pattern") => names
-            .map(|command| command.name)
+            .flat_map(with_subcommands)
             .filter(|name| glob::matches_ignoring_case(value, name.as_bytes()))
             .collect(),
-        [by, what, value] if is(by, "filterby") && is(what, "aclcat") => names
-            .filter(|command| is(value, category(command.group).trim_start_matches('@')))
-            .map(|command| command.name)
-            .collect(),
+        [by, what, value] if is(by, "filterby") && is(what, "aclcat") => {
+            let category = String::from_utf8_lossy(value).to_ascii_lowercase();
+            names.filter(|command| belongs(command, &category)).flat_map(with_subcommands).collect()
+        }
         [by, what, _] if is(by, "filterby") && is(what, "module") => Vec::new(),
         _ => return Err(Fault::SYNTAX),
     };

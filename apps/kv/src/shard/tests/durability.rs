@@ -36,17 +36,24 @@ fn a_failed_log_closes_who_waits_and_refuses_writes() {
     bench.shard.seal(0);
     bench.shard.feed(writer, b"SET a 1\r\n", bench.now);
     bench.shard.seal(1);
-    bench.shard.fail_writes("No space left on device");
+    bench.shard.fail_writes("No space left on device", true);
     // What could leave before still can; the answer to the write cannot.
     assert_eq!(bench.shard.output(writer), b"+PONG\r\n");
     bench.shard.consumed(writer, 7);
     assert!(bench.shard.wants_close(writer));
     let refused = "-MISCONF Errors writing to the AOF file: No space left on device\r\n";
     assert_eq!(bench.ask(other, "SET b 1"), refused);
-    assert_eq!(bench.ask(other, "GET b"), "$-1\r\n");
+    // It would tell of a write that a restart undoes.
+    assert!(bench.ask(other, "GET a").starts_with("-MISCONF the log has failed"));
     bench.ask(other, "MULTI");
     assert_eq!(bench.ask(other, "SET b 1"), refused);
     assert!(bench.ask(other, "EXEC").starts_with("-EXECABORT"));
+    // Where all was durable, what is read is what a restart finds.
+    let mut bench = Bench::new();
+    let reader = bench.connect();
+    bench.ask(reader, "SET a 1");
+    bench.shard.fail_writes("No space left on device", false);
+    assert_eq!(bench.ask(reader, "GET a"), "$1\r\n1\r\n");
 }
 
 #[test]

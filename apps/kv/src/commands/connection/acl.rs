@@ -1,0 +1,139 @@
+//! AUTH and ACL.
+
+use crate::acl::{CATEGORIES, DEFAULT, belongs};
+use crate::commands::{Context, Fault, Outcome, refused_subcommand};
+
+const NO_PASSWORD: Fault = Fault::of(
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+);
+const WRONG_PASSWORD: Fault = Fault::of("WRONGPASS invalid username-password pair or user is disabled.");
+
+pub(super) fn auth(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    match arguments {
+        [_, password] => {
+            if !context.data.store_ref().users.is_protected() {
+                return Err(NO_PASSWORD);
+            }
+            authenticate(context, DEFAULT, password)?;
+        }
+        [_, user, password] => authenticate(context, user, password)?,
+        _ => return Err(Fault::SYNTAX),
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+/// Makes the client a user, if that is his password.
+pub(super) fn authenticate(context: &mut Context<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    if !context.data.store_ref().users.authenticate(user, password) {
+        return Err(WRONG_PASSWORD);
+    }
+    context.client.user = user.to_vec();
+    context.client.authenticated = true;
+    Ok(())
+}
+
+pub(super) fn acl(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let lowered = arguments[1].to_ascii_lowercase();
+    match (lowered.as_slice(), arguments.len()) {
+        (b"whoami", 2) => context.reply.bulk(&context.client.user),
+        (b"users", 2) => {
+            let names: Vec<Vec<u8>> =
+                context.data.store_ref().users.all().map(|(name, _)| name.to_vec()).collect();
+            context.reply.array(names.len());
+            names.iter().for_each(|name| context.reply.bulk(name));
+        }
+        (b"list", 2) => {
+            let lines: Vec<String> =
+                context.data.store_ref().users.all().map(|(name, user)| user.describe(name)).collect();
+            context.reply.array(lines.len());
+            lines.iter().for_each(|line| context.reply.bulk(line.as_bytes()));
+        }
+        (b"cat", 2) => {
+            context.reply.array(CATEGORIES.len());
+            CATEGORIES.iter().for_each(|name| context.reply.bulk(name.as_bytes()));
+        }
+        (b"cat", 3) => return category(context, arguments[2]),
+        (b"getuser", 3) => get_user(context, arguments[2]),
+        (b"setuser", 3..) => return set_user(context, arguments),
+        (b"deluser", 3..) => {
+            let gone = context.data.store().users.remove(&arguments[2..])?;
+            context.peers.kill_users(&gone);
+            context.client.close_if_user(&gone);
+            context.reply.count(gone.len());
+        }
+        (b"help", 2) => crate::commands::server::help(context, "ACL", HELP),
+        _ => return Err(refused_subcommand(context.command, arguments)),
+    }
+    Ok(())
+}
+
+fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let name = arguments[2];
+    if name.iter().any(|byte| matches!(byte, 0 | b' ' | b'\t' | b'\r' | b'\n')) {
+        return Err(Fault::of("ERR Usernames can't contain spaces or null characters"));
+    }
+    let table = context.table;
+    context.data.store().users.set(name, &arguments[3..], table.commands())?;
+    context.reply.ok();
+    Ok(())
+}
+
+fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    if !CATEGORIES.contains(&&*name) {
+        return Err(Fault::new(format!("ERR Unknown category '{name}'")));
+    }
+    let names: Vec<&str> = context
+        .table
+        .commands()
+        .iter()
+        .filter(|command| belongs(command, &name))
+        .map(|command| command.name)
+        .collect();
+    context.reply.array(names.len());
+    names.iter().for_each(|name| context.reply.bulk(name.as_bytes()));
+    Ok(())
+}
+
+fn get_user(context: &mut Context<'_>, name: &[u8]) {
+    let Some(user) = context.data.store_ref().users.get(name).cloned() else {
+        context.reply.nil();
+        return;
+    };
+    let reply = &mut context.reply;
+    reply.map(6);
+    reply.bulk(b"flags");
+    let flags = user.flags();
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"passwords");
+    let passwords = user.passwords();
+    reply.array(passwords.len());
+    passwords.iter().for_each(|hash| reply.bulk(hash.as_bytes()));
+    for (name, text) in [("commands", user.commands()), ("keys", user.keys()), ("channels", user.channels())]
+    {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    reply.bulk(b"selectors");
+    reply.array(0);
+}
+
+const HELP: &[&str] = &[
+    "CAT [<category>]",
+    "    List all commands that belong to <category>, or all command categories",
+    "    when no category is specified.",
+    "DELUSER <username> [<username> ...]",
+    "    Delete a list of users.",
+    "GETUSER <username>",
+    "    Get the user's details.",
+    "LIST",
+    "    Show users details in config file format.",
+    "SETUSER <username> <attribute> [<attribute> ...]",
+    "    Create or modify a user with the specified attributes.",
+    "USERS",
+    "    List all the registered usernames.",
+    "WHOAMI",
+    "    Return the current connection username.",
+];

@@ -1,0 +1,232 @@
+//! Who may do what, and what differs from Redis only if it is not looked at.
+
+use super::limits::encode;
+use super::*;
+
+#[test]
+fn a_password_is_required_once_there_is_one() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert!(bench.ask(client, "AUTH abc").starts_with("-ERR AUTH <password> called without any password"));
+    assert_eq!(bench.ask(client, "CONFIG SET requirepass abc"), "+OK\r\n");
+    assert!(bench.ask(client, "CONFIG GET requirepass").contains("abc"));
+    assert_eq!(bench.ask(client, "PING"), "+PONG\r\n", "it was let in already");
+    let late = bench.connect();
+    assert_eq!(bench.ask(late, "GET a"), "-NOAUTH Authentication required.\r\n");
+    assert!(bench.ask(late, "HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert_eq!(
+        bench.ask(late, "AUTH no"),
+        "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+    );
+    assert!(bench.ask(late, "HELLO 2 AUTH default no").starts_with("-WRONGPASS"));
+    assert!(bench.ask(late, "GET a").starts_with("-NOAUTH"));
+    assert!(bench.ask(late, "HELLO 2 AUTH default abc").contains("redis"));
+    assert_eq!(bench.ask(late, "GET a"), "$-1\r\n");
+    bench.ask(late, "RESET");
+    assert!(bench.ask(late, "GET a").starts_with("-NOAUTH"));
+    assert_eq!(bench.ask(late, "AUTH abc"), "+OK\r\n");
+    assert_eq!(bench.ask(late, "CONFIG SET requirepass \"\""), "+OK\r\n");
+    let last = bench.connect();
+    assert_eq!(bench.ask(last, "PING"), "+PONG\r\n");
+}
+
+#[test]
+fn who_has_not_said_who_he_is_may_send_little() {
+    let mut bench = Bench::new();
+    bench.shard.require_password(b"abc");
+    for (sent, said) in [
+        ("*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n"),
+        ("*1\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n"),
+    ] {
+        let client = bench.connect();
+        bench.shard.feed(client, sent.as_bytes(), bench.now);
+        assert_eq!(bench.output(client), said);
+        assert!(bench.shard.wants_close(client));
+        let client = bench.connect();
+        bench.ask(client, "AUTH abc");
+        bench.shard.feed(client, sent.as_bytes(), bench.now);
+        assert_eq!(bench.output(client), "");
+    }
+}
+
+#[test]
+fn users_may_do_what_their_rules_say() {
+    let mut bench = Bench::new();
+    let (admin, client) = (bench.connect(), bench.connect());
+    let rules =
+        "ACL SETUSER bob on >pw ~a* +get +@set -sadd +acl|whoami +config|get +exec +multi +subscribe &ch*";
+    assert_eq!(bench.ask(admin, rules), "+OK\r\n");
+    assert!(bench.ask(client, "AUTH bob no").starts_with("-WRONGPASS"));
+    assert_eq!(bench.ask(client, "AUTH bob pw"), "+OK\r\n");
+    assert_eq!(bench.ask(client, "ACL WHOAMI"), "$3\r\nbob\r\n");
+    assert_eq!(bench.ask(client, "GET a1"), "$-1\r\n");
+    let keys = "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n";
+    assert_eq!(bench.ask(client, "GET b"), keys);
+    assert_eq!(bench.ask(client, "SUNION a b"), keys);
+    let command =
+        |name: &str| format!("-NOPERM this user has no permissions to run the '{name}' command\r\n");
+    assert_eq!(bench.ask(client, "SET a 1"), command("set"));
+    assert_eq!(bench.ask(client, "SADD a 1"), command("sadd"));
+    assert_eq!(bench.ask(client, "CONFIG SET maxmemory 0"), command("config|set"));
+    assert_eq!(bench.ask(client, "ACL SETUSER bob +@all"), command("acl|setuser"));
+    assert!(bench.ask(client, "CONFIG GET port").contains("port"));
+    assert!(bench.ask(client, "SUBSCRIBE other").contains("channels used as arguments"));
+    // What was queued is looked at again.
+    bench.ask(client, "MULTI");
+    assert_eq!(bench.ask(client, "GET a"), "+QUEUED\r\n");
+    bench.ask(admin, "ACL SETUSER bob -get");
+    assert_eq!(bench.ask(client, "EXEC"), format!("*1\r\n{}", command("get")));
+    let listed = bench.ask(admin, "ACL LIST");
+    let hash = "30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170c4";
+    assert!(
+        listed.contains(&format!("user bob on #{hash} ~a* resetchannels &ch* -@all +@set -sadd")),
+        "{listed}"
+    );
+    assert!(listed.contains("user default on nopass ~* &* +@all"), "{listed}");
+    assert!(bench.ask(admin, "ACL GETUSER bob").contains(hash));
+    assert_eq!(bench.ask(admin, "ACL GETUSER nobody"), "$-1\r\n");
+    assert_eq!(bench.ask(admin, "ACL USERS"), "*2\r\n$3\r\nbob\r\n$7\r\ndefault\r\n");
+    assert_eq!(bench.ask(admin, "ACL DELUSER bob nobody"), ":1\r\n");
+    assert!(bench.shard.wants_close(client));
+    assert!(bench.ask(admin, "ACL DELUSER default").starts_with("-ERR The 'default' user cannot be removed"));
+}
+
+#[test]
+fn rules_that_make_no_sense_change_nothing() {
+    let mut bench = Bench::new();
+    let admin = bench.connect();
+    for (rule, reason) in [
+        ("nope", "Syntax error"),
+        ("+nosuch", "Unknown command or category name in ACL"),
+        ("+@nosuch", "Unknown command or category name in ACL"),
+        ("+get|nosuch", "Unknown command or category name in ACL"),
+        ("<never", "The password you are trying to remove from the user does not exist"),
+    ] {
+        let said = bench.ask(admin, &format!("ACL SETUSER bob on {rule}"));
+        assert_eq!(said, format!("-ERR Error in ACL SETUSER modifier '{rule}': {reason}\r\n"));
+    }
+    assert_eq!(bench.ask(admin, "ACL USERS"), "*1\r\n$7\r\ndefault\r\n");
+    assert!(bench.ask(admin, "ACL CAT transaction").contains("exec"));
+    assert_eq!(bench.ask(admin, "ACL CAT nosuch"), "-ERR Unknown category 'nosuch'\r\n");
+}
+
+#[test]
+fn clients_from_elsewhere_are_refused_without_a_password() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let (here, mapped, there) = ("127.0.0.1", "::ffff:127.0.0.1", "10.0.0.7");
+    let refuses = |bench: &Bench, peer: &str| bench.shard.refuses(peer.parse().expect("an address"));
+    assert!(!refuses(&bench, here) && !refuses(&bench, mapped) && !refuses(&bench, "::1"));
+    assert!(refuses(&bench, there));
+    bench.ask(client, "CONFIG SET protected-mode no");
+    assert!(!refuses(&bench, there));
+    bench.ask(client, "CONFIG SET protected-mode yes requirepass abc");
+    assert!(!refuses(&bench, there));
+}
+
+#[test]
+fn what_a_browser_sends_is_not_run() {
+    for line in ["POST / HTTP/1.1", "Host: localhost", "post x", "hOsT: x"] {
+        let mut bench = Bench::new();
+        let client = bench.connect();
+        bench.shard.feed(client, format!("{line}\r\nSET a 1\r\n").as_bytes(), bench.now);
+        assert_eq!(bench.output(client), "", "{line}");
+        assert!(bench.shard.wants_close(client), "{line}");
+        assert_eq!(bench.shard.keys(), 0, "{line}");
+    }
+}
+
+#[test]
+fn subscriptions_are_confirmed_although_replies_are_off() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert_eq!(bench.ask(client, "CLIENT REPLY OFF"), "");
+    assert_eq!(bench.ask(client, "SUBSCRIBE a"), "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+    assert_eq!(bench.ask(client, "PUNSUBSCRIBE"), "*3\r\n$12\r\npunsubscribe\r\n$-1\r\n:1\r\n");
+    assert_eq!(bench.ask(client, "PING"), "");
+}
+
+#[test]
+fn idle_times_and_frequencies_are_as_in_redis() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.ask(client, "SET a 1");
+    bench.pass(20_000);
+    let idle = |bench: &mut Bench, key: &str| {
+        let said = bench.ask(client, &format!("OBJECT IDLETIME {key}"));
+        said.trim_start_matches(':').trim_end().parse::<u64>().expect("a number")
+    };
+    assert_eq!(bench.ask(client, "EXISTS a"), ":1\r\n");
+    assert!(idle(&mut bench, "a") >= 19, "EXISTS is no access");
+    bench.shard.feed(client, b"DUMP a\r\n", bench.now);
+    bench.sequence += 1;
+    bench.shard.seal(bench.sequence);
+    bench.shard.durable(bench.sequence);
+    let reply = bench.shard.output(client).to_vec();
+    bench.shard.consumed(client, reply.len());
+    assert!(idle(&mut bench, "a") <= 1, "DUMP is one");
+    let start = reply.iter().position(|&byte| byte == b'\n').expect("a header") + 1;
+    let payload = &reply[start..reply.len() - 2];
+    for (key, option, value) in [(&b"b"[..], &b"IDLETIME"[..], &b"1000"[..]), (b"c", b"FREQ", b"100")] {
+        bench.shard.feed(client, &encode(&[b"RESTORE", key, b"0", payload, option, value]), bench.now);
+        assert_eq!(bench.output(client), "+OK\r\n");
+    }
+    assert!((999..=1001).contains(&idle(&mut bench, "b")));
+    bench.ask(client, "CONFIG SET maxmemory-policy allkeys-lfu");
+    bench.shard.feed(client, &encode(&[b"RESTORE", b"d", b"0", payload, b"FREQ", b"100"]), bench.now);
+    assert_eq!(bench.output(client), "+OK\r\n");
+    assert_eq!(bench.ask(client, "OBJECT FREQ d"), ":100\r\n");
+}
+
+#[test]
+fn settings_without_an_effect_are_refused() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert_eq!(
+        bench.ask(client, "CONFIG SET maxmemory 1 maxmemory 2"),
+        "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - duplicate parameter\r\n"
+    );
+    for name in [
+        "slowlog-log-slower-than",
+        "hash-max-listpack-entries",
+        "zset-max-ziplist-value",
+        "latency-monitor-threshold",
+    ] {
+        assert!(bench.ask(client, &format!("CONFIG SET {name} 7")).contains("no effect in Sietch"), "{name}");
+    }
+    assert_eq!(bench.ask(client, "CONFIG SET hash-max-listpack-entries 512"), "+OK\r\n");
+    assert!(bench.ask(client, "CONFIG SET notify-keyspace-events KEA").contains("no keyspace events"));
+    assert_eq!(bench.ask(client, "CONFIG SET notify-keyspace-events \"\""), "+OK\r\n");
+    assert!(bench.ask(client, "CONFIG SET no-such-max-thing 1").starts_with("-ERR Unknown option"));
+}
+
+#[test]
+fn commands_are_listed_with_their_subcommands() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.shard.feed(client, &encode(&[b"CLIENT", b"LIST"]), bench.now);
+    let listed = bench.output(client);
+    assert!(listed.contains(" qbuf=26 ") && listed.contains(" cmd=client|list "), "{listed}");
+    assert!(bench.ask(client, "COMMAND LIST").contains("\r\nconfig|set\r\n"));
+    let keys = bench.ask(client, "COMMAND GETKEYS SORT abc BY x GET y STORE def STORE ghi LIMIT 0 1");
+    assert_eq!(keys, "*2\r\n$3\r\nabc\r\n$3\r\nghi\r\n");
+    let info = bench.ask(client, "INFO cpu");
+    assert!(info.contains("used_cpu_sys:"), "{info}");
+}
+
+#[test]
+fn a_command_may_have_more_than_a_million_arguments() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    let mut words: Vec<&[u8]> = vec![b"RPUSH", b"k"];
+    words.resize(1_048_579, b"x");
+    bench.shard.feed(client, &encode(&words), bench.now);
+    assert_eq!(bench.output(client), ":1048577\r\n");
+    let record = bench.shard.journal().take().expect("an effect");
+    let mut again = Bench::new();
+    again.shard.replay(1, &record, bench.now).expect("its own record");
+    again.shard.finish_recovery().expect("nothing was refused");
+    let client = again.connect();
+    assert_eq!(again.ask(client, "LLEN k"), ":1048577\r\n");
+}
