@@ -25,6 +25,7 @@
 //! This module never allocates, never blocks in the kernel but for a lock whose holder sleeps, and never panics: it runs inside `read` and `write` of programs that
 //! know nothing of it. No write of the other end makes it leave the mapping or loop. The format is in `docs/spec/stream.md`.
 
+pub mod arrivals;
 #[cfg(not(loom))]
 mod end;
 pub mod layout;

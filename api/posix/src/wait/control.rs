@@ -366,7 +366,9 @@ impl Change<'_> {
         body.disarm(number);
         let slot = body.slot(number);
         (slot.events, slot.data) = (self.event.events, self.event.u64);
-        slot.state = slot.state & !(bit::SPENT | bit::IDLE) | bit::NEW;
+        slot.state = slot.state & !(bit::SPENT | bit::IDLE | bit::QUEUED) | bit::NEW;
+        body.order(number, look::cycles());
+        let slot = body.slot(number);
         if self.what == What::Nested {
             slot.state |= bit::KERNEL;
         }

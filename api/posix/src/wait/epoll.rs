@@ -3,7 +3,8 @@
 //! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). What
 //!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] cools when the thread next sleeps; beyond [`HOT`] entries
 //!    whatever is not ready cools at once.
-//! 2. A call scans the list, beginning where the last scan ended. Who finds something returns it: no system call, no clock.
+//! 2. A call scans the list. If it finds something it returns that: no system call. If several are ready, those that became so first come
+//!    first, as on the kernel's ready list ([`Body::since`]): a server that was busy serves its clients in the order in which they asked.
 //! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners are reported beside streams, if it had some the last time,
 //!    if this process has made a call of the kernel's since (which may have made one ready), or if that was not done for [`KERNEL_EVERY`]. So what
 //!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
@@ -42,6 +43,8 @@ pub const KERNEL_EVERY: u64 = 1 << 18;
 const KERNEL_EVERY_IDLE: u64 = 1 << 15;
 /// Nanoseconds of a sleep with a socket that has shut down reading: the kernel's placeholder brings it no bytes, and it may wait for room.
 const DEAF_SLICE: u64 = 2_000_000;
+/// Registrations that are ready at once of which the order is known: more than most programs ask for in one call. Of more, the earliest.
+const ORDERED: usize = 64;
 /// Entries at most (fs/eventpoll.c, `EP_MAX_EVENTS`).
 const MOST: usize = c_int::MAX as usize / size_of::<libc::epoll_event>();
 
@@ -79,36 +82,92 @@ impl Output {
 }
 
 impl Body {
-    /// Reports what is ready of the list, as far as there is room.
+    /// Reports what is ready of the list, as far as there is room: what has been so longest first.
     #[inline]
-    fn scan(&mut self, out: &mut Output, now: u32) {
-        let length = self.listed;
-        let mut position = if self.cursor < length { self.cursor } else { 0 };
+    fn scan(&mut self, out: &mut Output) {
         let keep_armed = self.shared || self.sleepers != 0;
-        let mut processor = None;
-        for _ in 0..length {
-            if out.is_full() {
-                break;
-            }
+        let mut one = None;
+        for position in 0..self.listed {
             let number = self.at(position);
-            position += 1;
-            if position == length {
-                position = 0;
-            }
             if keep_armed {
                 self.arm(number);
             }
             let (events, seen) = self.peek(number);
-            if events != 0 {
-                out.push(events, self.slot(number).data);
-                self.report(number, seen, now);
-                self.meet(number, *processor.get_or_insert_with(spin::processor));
+            if events == 0 {
+                continue;
             }
+            if one.is_some() {
+                return self.scan_in_order(out, keep_armed, position);
+            }
+            one = Some((number, events, seen));
         }
-        self.cursor = position;
+        if let Some((number, events, seen)) = one
+            && !out.is_full()
+        {
+            out.push(events, self.slot(number).data);
+            self.report(number, seen, cycles());
+            self.meet(number, spin::processor());
+        }
         if out.is_full() && self.sleepers != 0 {
             self.pass_on();
         }
+    }
+
+    /// The same where several are ready. Those on the list from `unarmed` on are not armed yet.
+    #[inline(never)]
+    fn scan_in_order(&mut self, out: &mut Output, keep_armed: bool, unarmed: u32) {
+        let (now, processor) = (cycles(), spin::processor());
+        let mut earliest = [(0_u64, 0_u32, 0_u32); ORDERED];
+        let mut found = 0;
+        for position in 0..self.listed {
+            let number = self.at(position);
+            if keep_armed && position > unarmed {
+                self.arm(number);
+            }
+            if self.peek(number).0 == 0 {
+                continue;
+            }
+            let ready = (self.since(number, now), position, number);
+            if found < ORDERED {
+                earliest[found] = ready;
+                found += 1;
+                if found == ORDERED {
+                    earliest.sort_unstable();
+                }
+            } else if ready < earliest[ORDERED - 1] {
+                earliest[ORDERED - 1] = ready;
+                earliest.sort_unstable();
+            }
+        }
+        earliest[..found].sort_unstable();
+        let mut at = now;
+        for (_, _, number) in earliest[..found].iter().copied() {
+            at += u64::from(self.tell(out, number, at, processor));
+        }
+        // Beyond those whose order is known, what is left in the order of the list.
+        for position in 0..if found == ORDERED { self.listed } else { 0 } {
+            let number = self.at(position);
+            if self.ordered_at(number) < now {
+                at += u64::from(self.tell(out, number, at, processor));
+            }
+        }
+        if out.is_full() && self.sleepers != 0 {
+            self.pass_on();
+        }
+    }
+
+    /// Reports a registration if there is room and it is ready.
+    fn tell(&mut self, out: &mut Output, number: u32, at: u64, processor: u32) -> bool {
+        if out.is_full() {
+            return false;
+        }
+        let (events, seen) = self.peek(number);
+        if events != 0 {
+            out.push(events, self.slot(number).data);
+            self.report(number, seen, at);
+            self.meet(number, processor);
+        }
+        events != 0
     }
 
     /// Tells each other where they run.
@@ -291,7 +350,7 @@ impl Call {
         if body.listed > HOT {
             body.settle(ticks(now));
         }
-        body.scan(&mut self.out, ticks(now));
+        body.scan(&mut self.out);
         if due && streams_first && !self.out.is_full() {
             self.ask(&mut body, now, ptr::null())?;
         }
@@ -301,7 +360,7 @@ impl Call {
         if self.timeout == Some(0) {
             if !due || !self.mask.is_null() {
                 self.ask(&mut body, now, self.mask)?;
-                body.scan(&mut self.out, ticks(now));
+                body.scan(&mut self.out);
             }
             return Ok(self.out.filled);
         }
@@ -336,7 +395,7 @@ impl Call {
             // An error will be met again by who sleeps.
             let _ = self.ask(&mut body, now, ptr::null());
         }
-        body.scan(&mut self.out, ticks(now));
+        body.scan(&mut self.out);
         self.out.filled != 0
     }
 
@@ -359,7 +418,7 @@ impl Call {
             let ready = body.settle(ticks(now));
             body.sleep = 0;
             if ready {
-                body.scan(&mut self.out, ticks(now));
+                body.scan(&mut self.out);
                 body.unsettle(numbered);
                 if self.out.filled != 0 {
                     pause.ended();
@@ -379,8 +438,7 @@ impl Call {
             (body.asked, body.asked_at_call) = (cycles(), real::calls());
             body.unsettle(numbered);
             body.sort(&mut self.out, answer.unwrap_or(0));
-            let now = ticks(body.asked);
-            body.scan(&mut self.out, now);
+            body.scan(&mut self.out);
             drop(body);
             if self.out.filled != 0 {
                 pause.ended();
@@ -493,7 +551,7 @@ impl Outsider {
         let mut body = interest.lock()?;
         body.epfd = self.epfd;
         body.sort(&mut out, reported);
-        body.scan(&mut out, ticks(cycles()));
+        body.scan(&mut out);
         drop(body);
         if out.filled != 0 {
             return Some(Ok(out.filled));

@@ -23,7 +23,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
 
-use super::look::Seen;
+use super::look::{Seen, cycles};
 use super::signals::Section;
 use super::{family, spin};
 use crate::table::{DESCRIPTORS, Held};
@@ -95,6 +95,8 @@ pub mod bit {
     pub const AMONG_MANY: u16 = 1024;
     /// The kernel has reported its placeholder since it was armed, so its requests are answered.
     pub const RUNG: u16 = 2048;
+    /// Level-triggered, was reported, and has not been found unready since.
+    pub const QUEUED: u16 = 4096;
 }
 
 /// A registration. A cache line.
@@ -185,8 +187,6 @@ pub struct Body {
     pub nested: u32,
     /// Slots on the list.
     pub listed: u32,
-    /// Where the next scan begins.
-    pub cursor: u32,
     /// When the kernel was last asked, in cycles.
     pub asked: u64,
     /// What [`crate::real::calls`] said then.
@@ -212,6 +212,8 @@ pub struct Body {
     pub(super) noticed: &'static mut [Seen],
     /// By slot: who made it ([`family::mark`]).
     makers: &'static mut [u64],
+    /// By slot: when it was reported, registered or modified last, in cycles.
+    ordered: &'static mut [u64],
 }
 
 // SAFETY: `body` is only reached through `Locked`, which holds the lock.
@@ -254,17 +256,19 @@ impl Interest {
         let lines = (list + 4 * slots).next_multiple_of(128);
         let noticed = lines + slots * size_of::<Slot>();
         let makers = noticed + slots * size_of::<Seen>();
-        let length = makers + slots * size_of::<u64>();
+        let ordered = makers + slots * size_of::<u64>();
+        let length = ordered + slots * size_of::<u64>();
         let head = map(HEAD, libc::MAP_PRIVATE)?;
         let start = map(length, libc::MAP_SHARED)?;
-        // SAFETY: all five are within the new mapping, apart from one another and aligned; zeroes are valid numbers and valid slots.
-        let (first, list, slots, noticed, makers) = unsafe {
+        // SAFETY: all six are within the new mapping, apart from one another and aligned; zeroes are valid numbers and valid slots.
+        let (first, list, slots, noticed, makers, ordered) = unsafe {
             (
                 std::slice::from_raw_parts_mut(start.add(first).cast().as_ptr(), descriptors),
                 std::slice::from_raw_parts_mut(start.add(list).cast().as_ptr(), slots),
                 std::slice::from_raw_parts_mut(start.add(lines).cast().as_ptr(), slots),
                 std::slice::from_raw_parts_mut(start.add(noticed).cast().as_ptr(), slots),
                 std::slice::from_raw_parts_mut(start.add(makers).cast().as_ptr(), slots),
+                std::slice::from_raw_parts_mut(start.add(ordered).cast().as_ptr(), slots),
             )
         };
         let body = Body {
@@ -279,7 +283,6 @@ impl Interest {
             watched: 0,
             nested: 0,
             listed: 0,
-            cursor: 0,
             asked: 0,
             asked_at_call: 0,
             natives: false,
@@ -294,6 +297,7 @@ impl Interest {
             slots,
             noticed,
             makers,
+            ordered,
         };
         let (new, common) = (head.cast::<Self>(), start.cast::<Common>());
         // SAFETY: each at the start of a mapping, which is aligned and long enough, and never unmapped.
@@ -505,7 +509,7 @@ impl Body {
         *slot = Slot {
             held: Some(held.clone()),
             data,
-            seen: Seen::default(),
+            seen: Seen::at_registration(held),
             events,
             fd,
             data_request: 0,
@@ -518,6 +522,7 @@ impl Body {
         };
         self.first[index] = number + 1;
         self.makers[number as usize] = family::mark();
+        self.order(number, cycles());
         self.count(what, true);
         if what != What::Native {
             self.put_on_list(number);
@@ -551,6 +556,8 @@ impl Body {
         self.count(what, true);
         let slot = self.slot(number);
         (slot.what, slot.state) = (what, slot.state & (bit::LISTED | bit::GONE) | bit::NEW);
+        slot.seen = slot.held.as_ref().map_or_else(Seen::default, Seen::at_registration);
+        self.order(number, cycles());
         if matches!(what, What::Stream | What::Nested) {
             self.put_on_list(number);
         } else {
@@ -618,6 +625,18 @@ impl Body {
             }
         }
         fence(SeqCst);
+    }
+
+    /// When a registration was reported, registered or modified last, in cycles.
+    #[inline]
+    pub fn ordered_at(&self, number: u32) -> u64 {
+        self.ordered[number as usize]
+    }
+
+    /// It is now, at `at`.
+    #[inline]
+    pub fn order(&mut self, number: u32, at: u64) {
+        self.ordered[number as usize] = at;
     }
 
     /// Puts a slot on the list: it will be looked at in every scan.

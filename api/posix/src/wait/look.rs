@@ -22,6 +22,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+pub use sietch_ring::stream::arrivals::cycles;
 use sietch_ring::stream::{Edge, End, Want, flag, state};
 
 use super::interest::{Body, What, bit};
@@ -67,6 +68,11 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Of what is registered now: what is unread came after it.
+    pub fn at_registration(held: &Held) -> Self {
+        Self { arrived: held.end().map_or(0, End::read), ..Self::default() }
+    }
+
     /// Of an end now, for these events.
     #[inline]
     pub fn of(end: &End, events: u32) -> Self {
@@ -168,24 +174,6 @@ fn ask_through(fd: c_int, held: &Held, end: &End) {
     }
 }
 
-/// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may be wrong by a factor.
-#[inline]
-pub fn cycles() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        let count: u64;
-        // SAFETY: reads a register that Linux lets programs read.
-        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack)) };
-        // Counts at 25 MHz to 1 GHz; made about as fast as the other's.
-        count << 3
-    }
-}
-
 /// A coarse time in cycles, for how long a socket has not been ready.
 pub const fn ticks(cycles: u64) -> u32 {
     (cycles >> 16) as u32
@@ -225,7 +213,7 @@ impl Body {
         let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
         if ready == 0 {
             // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke the kernel's is gone, and so is its item.
-            (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !bit::NEW);
+            (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !(bit::NEW | bit::QUEUED));
         } else {
             slot.state &= !bit::IDLE;
         }
@@ -287,16 +275,31 @@ impl Body {
         }
     }
 
-    /// Notes that a registration was reported.
+    /// Since when a registration that is ready has been so, in cycles: what the kernel's ready list is ordered by. A level-triggered one that was
+    /// reported stands behind all that were ready then; another where its first arrival put it, as far as the peer is to be believed.
+    pub fn since(&mut self, number: u32, now: u64) -> u64 {
+        let last = self.ordered_at(number).min(now);
+        let slot = self.slot(number);
+        if slot.state & bit::QUEUED != 0 {
+            return last;
+        }
+        let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return now };
+        end.arrived_after(slot.seen.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
+    }
+
+    /// Notes that a registration was reported, at `at` cycles.
     #[inline]
-    pub fn report(&mut self, number: u32, seen: Seen, now: u32) {
+    pub fn report(&mut self, number: u32, seen: Seen, at: u64) {
+        self.order(number, at);
         let slot = self.slot(number);
         slot.seen = seen;
-        slot.ready_at = now;
+        slot.ready_at = ticks(at);
         slot.state &= !bit::NEW;
         if slot.events & EDGE != 0 {
             // The kernel will say so again; for a level-triggered one it will not, and has to be asked.
             slot.state &= !bit::KERNEL;
+        } else {
+            slot.state |= bit::QUEUED;
         }
         if slot.events & ONCE != 0 {
             slot.state |= bit::SPENT;

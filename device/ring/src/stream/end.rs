@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, moved, tail};
 use super::memory::{AttachError, Mapped};
 use super::private::{Private, flag};
-use super::{Receive, Send, lock, waiters};
+use super::{Receive, Send, arrivals, lock, waiters};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more than
@@ -257,6 +257,27 @@ impl End {
         fin | abort | reset
     }
 
+    /// Something is about to be published from `position` on.
+    #[inline]
+    pub(super) fn note_arrival(&self, position: u64) {
+        let (sending, outbound) = (&self.private().sending, self.outbound());
+        let head = sending.head.load(Ordering::Relaxed);
+        arrivals::note(&outbound.producer.arrivals, &sending.noted, position, head, || {
+            outbound.consumer.head.load(Ordering::Relaxed)
+        });
+    }
+
+    /// When the other published what comes from `position` on, in cycles, as it says ([`arrivals`]); never later than `now`.
+    pub fn arrived_after(&self, position: u64, now: u64) -> Option<u64> {
+        arrivals::after(&self.inbound().producer.arrivals, position, now)
+    }
+
+    /// Bytes that were read so far.
+    #[inline]
+    pub fn read(&self) -> u64 {
+        self.private().receiving.head.load(Ordering::Acquire)
+    }
+
     fn publish_flags(&self, more: u64) {
         let sending = &self.private().sending;
         // A process that closes goes on without the lock if it does not get it soon: the sender of this end may have written the word.
@@ -266,7 +287,12 @@ impl End {
         // Read back from where the other could have changed it, which would lose it a hint of its own peer's end.
         let before = published.load(Ordering::Relaxed);
         let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
-        let word = tail::word(sending.tail.load(Ordering::Acquire), self.tail_flags() | more | turn);
+        let position = sending.tail.load(Ordering::Acquire);
+        let word = tail::word(position, self.tail_flags() | more | turn);
+        // Only what makes the other side ready is an arrival.
+        if (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0 {
+            self.note_arrival(position);
+        }
         match guard {
             Some(_guard) => published.store(word, Ordering::Release),
             // Whoever publishes at the same moment publishes these flags too, and a hint is one that the kernel's word replaces.

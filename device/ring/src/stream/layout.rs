@@ -75,6 +75,8 @@ pub struct Producer {
     pub cpu: AtomicU32,
     /// How often it has announced that options on its private page are others, wrapping.
     pub news: AtomicU32,
+    /// See [`super::arrivals`].
+    pub arrivals: [AtomicU64; super::arrivals::KEPT],
 }
 
 /// Slots of a table by region: no geometry has a region of a power beyond [`BOUNDS`].
@@ -153,7 +155,7 @@ const _: () = {
     assert!(size_of::<Common>() <= HEADER);
     assert!(size_of::<Names>() == 64);
     assert!(std::mem::offset_of!(Common, directions) == 128);
-    assert!(size_of::<Direction>() == 640);
+    assert!(size_of::<Direction>() == 640 && size_of::<Producer>() == 128);
     assert!(std::mem::offset_of!(Common, rung) == 128 + 2 * 640);
 };
 

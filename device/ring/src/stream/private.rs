@@ -103,6 +103,8 @@ pub(super) struct Sending {
     pub full_at: AtomicU64,
     /// Lowest bit: somebody found no room since there last was some (`SOCK_NOSPACE` of Linux). The others: how often there was room again.
     pub space: AtomicU32,
+    /// The note of an arrival that gives way next, see [`super::arrivals`].
+    pub noted: AtomicU32,
     /// As [`super::layout::Moves`].
     pub left: [AtomicU64; super::layout::REGIONS],
 }

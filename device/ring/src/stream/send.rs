@@ -198,6 +198,7 @@ impl<'a> Send<'a> {
         if self.tail == self.published {
             return;
         }
+        self.end.note_arrival(self.published);
         self.published = self.tail;
         self.end.private().sending.tail.store(self.tail, Ordering::Release);
         let word = tail::word(self.tail, self.end.tail_flags());

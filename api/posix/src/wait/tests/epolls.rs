@@ -168,6 +168,84 @@ fn errors_are_those_of_the_kernel() {
     assert_eq!(epoll.try_wait(0, 0), Err(libc::EINVAL));
 }
 
+/// The data of up to `most`, in the order in which they are reported.
+fn in_order(epoll: &Epoll, most: usize) -> Vec<u64> {
+    let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most];
+    // SAFETY: so many entries.
+    let got = unsafe { epoll::wait(epoll.0, events.as_mut_ptr(), most as c_int, Some(0), ptr::null()) }
+        .expect("wait");
+    events[..got].iter().map(|event| event.u64).collect()
+}
+
+#[test]
+fn what_became_ready_first_is_reported_first() {
+    let pairs: Vec<_> = (0..100).map(|_| pair()).collect();
+    for events in [IN, IN | EDGE] {
+        for round in 0..20 {
+            let epoll = Epoll::new();
+            for (index, (stream, _)) in pairs.iter().enumerate() {
+                epoll.add(stream.0, events, index as u64);
+            }
+            if round % 2 == 0 {
+                assert_eq!(epoll.wait(0), []);
+            }
+            let order: Vec<u64> = (0..100).map(|at| (at * 37 + round) % 100).collect();
+            for index in &order {
+                pairs[*index as usize].1.send(b"x");
+            }
+            // More of it does not change the order; nor does a reader that asks for few at a time.
+            pairs[order[0] as usize].1.send(b"more");
+            assert_eq!(in_order(&epoll, 3), order[..3]);
+            assert_eq!(in_order(&epoll, 20), order[3..23]);
+            assert_eq!(in_order(&epoll, 30), order[23..53]);
+            pairs.iter().skip(1).for_each(|(stream, _)| drop(stream.receive()));
+            pairs[7].1.send(b"x");
+            pairs[3].1.send(b"x");
+            // What was not reported stands where it stood. Behind it, level-triggered what was reported, and edge-triggered what came since.
+            let (told, untold) = order.split_at(53);
+            let ready = |index: &&u64| [0, 3, 7].contains(*index);
+            let mut expected: Vec<u64> = untold.iter().filter(ready).copied().collect();
+            if events == IN {
+                expected.extend(told.iter().filter(ready));
+            } else {
+                expected.extend([7, 3].iter().filter(|index| told.contains(index)));
+            }
+            assert_eq!(in_order(&epoll, 100), expected);
+            pairs.iter().for_each(|(stream, _)| drop(stream.receive()));
+        }
+    }
+}
+
+#[test]
+fn an_end_and_bytes_come_in_their_order() {
+    let (first, first_peer) = pair();
+    let (second, second_peer) = pair();
+    let (third, _third_peer) = pair();
+    let epoll = Epoll::new();
+    for (stream, data) in [(&third, 3), (&second, 2), (&first, 1)] {
+        epoll.add(stream.0, IN, data);
+    }
+    assert!(in_order(&epoll, 8).is_empty());
+    epoll.remove(third.0).expect("it is there");
+    // An option of the peer is no arrival.
+    second_peer.end.abort_on_close(true);
+    first_peer.finish();
+    second_peer.send(b"x");
+    assert_eq!(in_order(&epoll, 8), [1, 2]);
+}
+
+#[test]
+fn what_was_taken_out_is_not_reported_whatever_happens_to_it() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 1);
+    assert_eq!(epoll.wait(0), []);
+    epoll.remove(stream.0).expect("it is there");
+    peer.finish();
+    crate::wait::hooks::wake_watchers(&table::find(stream.0).expect("a stream"));
+    assert_eq!(epoll.wait(0), []);
+}
+
 #[test]
 fn what_is_taken_out_and_put_in_again_is_as_if_it_were_new() {
     let (stream, peer) = pair();

@@ -1,0 +1,113 @@
+//! When what was published became readable: an order between streams.
+//!
+//! 1. A consumer that was busy finds several streams ready, and has to serve first what came first. So a producer notes beside its tail from which
+//!    position on something came, and when, by the processor's clock, which all processors of a host share.
+//! 2. There are [`KEPT`] notes, on the line of the tail. The oldest gives way to the newest once it concerns nothing that is unread. While it does, nothing more
+//!    is noted: what counts is since when something waits.
+//! 3. The notes are the other side's word. They decide about nothing but order, and whoever uses them holds them between its own last look and now.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Notes of a direction: what a producer's line has room for.
+pub const KEPT: usize = 14;
+
+/// Cycles of a tick, as a power of two: some 100 nanoseconds. 32 bits of ticks are some minutes.
+const TICK: u32 = 8;
+
+/// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may be wrong by a factor.
+#[inline]
+pub fn cycles() -> u64 {
+    #[cfg(any(loom, miri))]
+    return 0;
+    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(all(target_arch = "aarch64", not(any(loom, miri))))]
+    {
+        let count: u64;
+        // SAFETY: reads a register that Linux lets programs read.
+        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack)) };
+        // Counts at 25 MHz to 1 GHz; made about as fast as the other's.
+        count << 3
+    }
+}
+
+/// Notes that something comes from `position` on, of which `head` was read when this was last looked at and `head_now` is read. `next` is the
+/// producer's own: the note that gives way.
+#[inline]
+pub(super) fn note(
+    notes: &[AtomicU64; KEPT],
+    next: &AtomicU32,
+    position: u64,
+    head: u64,
+    head_now: impl FnOnce() -> u64,
+) {
+    let at = next.load(Ordering::Relaxed) as usize % KEPT;
+    let after = (at + 1) % KEPT;
+    // What the oldest note concerns ends where the next begins.
+    let end = notes[after].load(Ordering::Relaxed);
+    let is_unread = |head: u64| end != 0 && (end as u32).wrapping_sub(head as u32).cast_signed() > 0;
+    if is_unread(head) && is_unread(head_now()) {
+        return;
+    }
+    let word = cycles() >> TICK << 32 | u64::from(position as u32);
+    notes[at].store(word, Ordering::Relaxed);
+    next.store(after as u32, Ordering::Relaxed);
+}
+
+/// When the first thing came that begins at `position` or later, or else the last before; none if nothing is noted.
+pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
+    let (mut first, mut last): (Option<(u32, u32)>, Option<(u32, u32)>) = (None, None);
+    for note in notes {
+        let word = note.load(Ordering::Relaxed);
+        if word == 0 {
+            continue;
+        }
+        let ago = ((now >> TICK) as u32).wrapping_sub((word >> 32) as u32);
+        // Of the future: clocks that differ by a little, or a lie.
+        let ago = if ago.cast_signed() < 0 { 0 } else { ago };
+        let distance = (word as u32).wrapping_sub(position as u32);
+        if distance.cast_signed() >= 0 {
+            // The nearest; of several at one position the oldest.
+            if first.is_none_or(|(nearest, oldest)| (distance, oldest) < (nearest, ago)) {
+                first = Some((distance, ago));
+            }
+        } else if last.is_none_or(|(nearest, _)| distance.wrapping_neg() < nearest) {
+            last = Some((distance.wrapping_neg(), ago));
+        }
+    }
+    let (_, ago) = first.or(last)?;
+    Some(now.saturating_sub(u64::from(ago) << TICK))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_longest_is_known_however_much_comes_after_it() {
+        let (notes, next) = ([const { AtomicU64::new(0) }; KEPT], AtomicU32::new(0));
+        assert_eq!(after(&notes, 0, 1 << 40), None);
+        let before = cycles();
+        note(&notes, &next, 0, 0, || 0);
+        let first = notes[0].load(Ordering::Relaxed);
+        for position in 1..100 {
+            note(&notes, &next, position, 0, || 0);
+        }
+        assert_eq!(notes[0].load(Ordering::Relaxed), first, "it is unread still");
+        let now = cycles();
+        let since = after(&notes, 0, now).expect("noted");
+        assert!(since + (2 << TICK) > before && since <= now, "{before} {since} {now}");
+        // All was read: the oldest give way.
+        for position in 100..200 {
+            note(&notes, &next, position, 0, || position);
+        }
+        let now = cycles();
+        assert!(after(&notes, 199, now) >= after(&notes, 190, now));
+        // A note of the future is one of now.
+        notes[3].store(u64::MAX << 63 | 500, Ordering::Relaxed);
+        assert!(after(&notes, 500, now).expect("noted") <= now);
+    }
+}
