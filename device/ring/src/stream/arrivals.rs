@@ -11,8 +11,24 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// Notes of a direction: what a producer's line has room for.
 pub const KEPT: usize = 14;
 
-/// Cycles of a tick, as a power of two: some 100 nanoseconds. 32 bits of ticks are some minutes.
-const TICK: u32 = 8;
+/// Cycles of a tick, as a power of two: less than two messages are apart.
+const TICK: u32 = 4;
+/// Bits of a position in a note: 64 MiB, more than regions of the usual geometry hold.
+const POSITION: u32 = 26;
+/// Bits of a time: 24 minutes at three cycles a nanosecond.
+const TIME: u32 = u64::BITS - POSITION;
+
+/// From one position to another, of which the lower bits are known.
+#[inline]
+const fn distance(from: u64, to: u64) -> i64 {
+    (to.wrapping_sub(from) << TIME).cast_signed() >> TIME
+}
+
+/// Ticks from the time of a note to `now`.
+#[inline]
+const fn ago(note: u64, now: u64) -> i64 {
+    ((now >> TICK).wrapping_sub(note >> POSITION) << POSITION).cast_signed() >> POSITION
+}
 
 /// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may be wrong by a factor.
 #[inline]
@@ -48,38 +64,38 @@ pub(super) fn note(
     let after = (at + 1) % KEPT;
     // What the oldest note concerns ends where the next begins.
     let end = notes[after].load(Ordering::Relaxed);
-    let is_unread = |head: u64| end != 0 && (end as u32).wrapping_sub(head as u32).cast_signed() > 0;
+    let is_unread = |head: u64| end != 0 && distance(head, end) > 0;
     if is_unread(head) && is_unread(head_now()) {
         return;
     }
-    let word = cycles() >> TICK << 32 | u64::from(position as u32);
+    let word = cycles() >> TICK << POSITION | position & ((1 << POSITION) - 1);
     notes[at].store(word, Ordering::Relaxed);
     next.store(after as u32, Ordering::Relaxed);
 }
 
 /// When the first thing came that begins at `position` or later, or else the last before; none if nothing is noted.
 pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
-    let (mut first, mut last): (Option<(u32, u32)>, Option<(u32, u32)>) = (None, None);
+    // How far away, and how long ago.
+    let (mut first, mut last) = (None::<(i64, i64)>, None::<(i64, i64)>);
     for note in notes {
         let word = note.load(Ordering::Relaxed);
         if word == 0 {
             continue;
         }
-        let ago = ((now >> TICK) as u32).wrapping_sub((word >> 32) as u32);
         // Of the future: clocks that differ by a little, or a lie.
-        let ago = if ago.cast_signed() < 0 { 0 } else { ago };
-        let distance = (word as u32).wrapping_sub(position as u32);
-        if distance.cast_signed() >= 0 {
+        let ago = ago(word, now).max(0);
+        let distance = distance(position, word);
+        if distance >= 0 {
             // The nearest; of several at one position the oldest.
-            if first.is_none_or(|(nearest, oldest)| (distance, oldest) < (nearest, ago)) {
+            if first.is_none_or(|(nearest, oldest)| (distance, -ago) < (nearest, -oldest)) {
                 first = Some((distance, ago));
             }
-        } else if last.is_none_or(|(nearest, _)| distance.wrapping_neg() < nearest) {
-            last = Some((distance.wrapping_neg(), ago));
+        } else if last.is_none_or(|(nearest, _)| distance > nearest) {
+            last = Some((distance, ago));
         }
     }
     let (_, ago) = first.or(last)?;
-    Some(now.saturating_sub(u64::from(ago) << TICK))
+    Some(now.saturating_sub(ago.cast_unsigned() << TICK))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -107,7 +123,7 @@ mod tests {
         let now = cycles();
         assert!(after(&notes, 199, now) >= after(&notes, 190, now));
         // A note of the future is one of now.
-        notes[3].store(u64::MAX << 63 | 500, Ordering::Relaxed);
+        notes[3].store(((now >> TICK) + 5_000) << POSITION | 500, Ordering::Relaxed);
         assert!(after(&notes, 500, now).expect("noted") <= now);
     }
 }
