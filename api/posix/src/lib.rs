@@ -26,6 +26,7 @@ pub mod end;
 pub mod exec;
 pub mod file;
 pub mod history;
+pub mod jump;
 pub mod load;
 pub mod local;
 pub mod mapped;

@@ -27,6 +27,7 @@ pub fn begin() {
     real::resolve();
     crate::wait::signals::resolve();
     load::resolve();
+    crate::jump::resolve();
     context::begin();
     exec::begin();
     if context::get().is_some() {

@@ -13,6 +13,7 @@ use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{Errno, Outcome};
 use crate::table::Held;
+use crate::wait::Section;
 use crate::{data, history, options};
 
 /// Looks at the error that is still to be told, and takes it.
@@ -89,6 +90,8 @@ unsafe fn take(
     flags: c_int,
     peeked: &mut Peeked,
 ) -> Option<usize> {
+    // No handler jumps out of the copy and leaves the lock.
+    let _section = Section::enter();
     let mut receive = end.receive()?;
     if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
         // SAFETY: the caller's.

@@ -17,6 +17,7 @@ use crate::receive::{is_nonblocking, take_error, total};
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
+use crate::wait::Section;
 use crate::{data, history, options, wait};
 
 /// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what
@@ -29,6 +30,8 @@ const TAKEN_BY_NOBODY: usize = 16 << 15;
 /// The vectors may be read.
 #[inline]
 unsafe fn put(end: &End, vectors: &[iovec], done: usize) -> Option<usize> {
+    // No handler jumps out of the copy and leaves the lock.
+    let _section = Section::enter();
     let mut send = end.send()?;
     if let ([vector], 0) = (vectors, done) {
         // SAFETY: the caller's.

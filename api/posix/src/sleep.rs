@@ -11,6 +11,7 @@
 //! 5. A call that sleeps is a [`Stay`]. Who closes its descriptor meanwhile leaves it another one of the same placeholder ([`outlive`]): the connection ends
 //!    when the call does, as on Linux, where a system call holds its file.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -19,8 +20,8 @@ use crate::doorbell::{self, Edges};
 use crate::end::{Due, End, PEER_IS_DEAF, Want, flag, state};
 use crate::sys::{self, Errno};
 use crate::table::{self, Held};
-use crate::wait::{self, Spun, signals};
-use crate::{borrowed, bypass, descriptor};
+use crate::wait::{self, Section, Spun, signals};
+use crate::{borrowed, bypass, descriptor, jump};
 
 /// Longest sleep where a byte lies that others need, and no epoll is to be had that would sleep beside it.
 pub const SLICE: u64 = 20_000_000;
@@ -189,8 +190,13 @@ pub fn until(
     let lying = std::mem::take(&mut stay.woken) || end.undrained() != 0;
     let quiet = !lying || doorbell::quieten(fd, end);
     let edges = if quiet { None } else { edges_of(fd, end) };
+    if !stay.written_down.replace(true) {
+        jump::sleeps(stay);
+    }
+    let section = Section::enter();
     end.arm(want);
-    let armed = Armed(end, want);
+    let armed = Armed::new(end, want, &stay.armed);
+    drop(section);
     if ready() {
         return Ok(());
     }
@@ -232,13 +238,34 @@ pub struct Stay<'a> {
     handled: Handled,
     /// A byte has ended its last sleep, and may lie there still.
     woken: bool,
+    /// What it is counted for as a waiter.
+    pub(crate) armed: Cell<Option<Want>>,
+    /// A handler that jumps out of it knows of it ([`jump`]).
+    pub(crate) written_down: Cell<bool>,
 }
 
 impl<'a> Stay<'a> {
     /// A call on `fd` that found `held` there.
     pub fn begin(fd: c_int, held: &'a Held) -> Self {
         held.sleepers.fetch_add(1, SeqCst);
-        Self { held, fd, handled: Handled::now(), woken: false }
+        let (armed, written_down) = (Cell::new(None), Cell::new(false));
+        Self { held, fd, handled: Handled::now(), woken: false, armed, written_down }
+    }
+
+    /// Ends a call that a handler leaves by a jump, in place of its return.
+    ///
+    /// # Safety
+    /// `call` is a call that was written down, whose frames are whole and will not be returned to.
+    pub(crate) unsafe fn leave(call: *const Stay<'_>) {
+        // SAFETY: the caller's promise: nobody else drops it.
+        let stay = unsafe { call.read() };
+        // SAFETY: as above; the reference that the call had to its description goes with it.
+        let held = unsafe { std::ptr::from_ref(stay.held).read() };
+        if let (Some(want), Some(end)) = (stay.armed.take(), held.end()) {
+            end.disarm(want);
+        }
+        drop(stay);
+        drop(held);
     }
 
     /// Whether the call's own descriptor was closed.
@@ -257,6 +284,9 @@ impl<'a> Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
+        if self.written_down.get() {
+            jump::ended();
+        }
         // After a fork within a handler the child's count begins anew.
         let before = self.held.sleepers.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
         if before == Ok(1) {
@@ -325,12 +355,25 @@ impl Handled {
     }
 }
 
-/// Counts the caller until it has returned, however it does.
-struct Armed<'a>(&'a End, Want);
+/// A caller that is counted as a waiter until it has returned, however it does.
+struct Armed<'a> {
+    end: &'a End,
+    want: Want,
+    noted: &'a Cell<Option<Want>>,
+}
+
+impl<'a> Armed<'a> {
+    fn new(end: &'a End, want: Want, noted: &'a Cell<Option<Want>>) -> Self {
+        noted.set(Some(want));
+        Self { end, want, noted }
+    }
+}
 
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
-        self.0.disarm(self.1);
+        let _section = Section::enter();
+        self.noted.set(None);
+        self.end.disarm(self.want);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use sietch_posix::jump;
 use sietch_posix::wait::calls;
 
 use crate::export;
@@ -22,6 +23,10 @@ export! {
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int => calls::select(count, read, write, except, timeout);
     __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int => calls::select(count, read, write, except, timeout);
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int => calls::pselect(count, read, write, except, timeout, mask);
+    longjmp(to: *const c_void, value: c_int) -> ! => jump::jump(to, value);
+    _longjmp(to: *const c_void, value: c_int) -> ! => jump::jump(to, value);
+    siglongjmp(to: *const c_void, value: c_int) -> ! => jump::jump(to, value);
+    __longjmp_chk(to: *const c_void, value: c_int) -> ! => jump::jump(to, value);
     sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int => calls::sigaction(signal, new.cast(), old.cast());
     __sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int => calls::sigaction(signal, new.cast(), old.cast());
     signal(signal: c_int, handler: usize) -> usize => calls::signal(signal, handler);

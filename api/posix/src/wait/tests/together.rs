@@ -119,6 +119,32 @@ fn parent_and_child_of_a_fork_use_one_epoll() {
     assert_eq!(epoll.wait(-1), [(1, IN)], "the parent's copy of the interest knows it too");
 }
 
+#[test]
+fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
+    use std::mem::ManuallyDrop;
+
+    use sietch_ring::stream::Want;
+
+    let (stream, _peer) = pair();
+    let held = ManuallyDrop::new(table::find(stream.0).expect("a stream"));
+    for want in [Want::Data, Want::Room] {
+        // As `sleep::until` has it while it sleeps. The jump leaves the frame, so nothing in it is dropped.
+        let held = ManuallyDrop::new((*held).clone());
+        let stay = ManuallyDrop::new(crate::sleep::Stay::begin(stream.0, &held));
+        stream.end(|end| end.arm(want));
+        stay.armed.set(Some(want));
+        stay.written_down.set(true);
+        crate::jump::sleeps(&stay);
+        let within = std::ptr::from_ref(&*stay).addr();
+        crate::jump::before(within);
+        assert_eq!(held.sleepers.load(SeqCst), 1, "a jump within the handler leaves the call alone");
+        crate::jump::before(usize::MAX);
+        assert_eq!((held.sleepers.load(SeqCst), stream.end(End::waiting)), (0, 0));
+        crate::jump::before(usize::MAX);
+    }
+    drop(ManuallyDrop::into_inner(held));
+}
+
 extern "C" fn nothing(_signal: c_int) {}
 
 /// The threads' handlers are one process's.

@@ -1,0 +1,107 @@
+//! `siglongjmp` out of a call that sleeps: the alarm idiom.
+//!
+//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call holds (a waiter that is counted, a sleeper, a reference) would be
+//!    held for ever. So each call that sleeps is written down, by thread ([`sleep::Stay`](crate::sleep::Stay)).
+//! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole still: calls whose frames lie below the stack pointer
+//!    that the jump goes to are ended here ([`before`]).
+//! 3. Copies and locks are in a section (`crate::wait::signals`), in which no handler runs.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::real;
+use crate::sleep::Stay;
+
+/// Calls of one thread that sleep within one another's handlers: beyond that they are not written down.
+const MOST: usize = 4;
+
+thread_local! {
+    static CALLS: [Cell<usize>; MOST] = const { [const { Cell::new(0) }; MOST] };
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Writes down a call that will sleep. It stays where it is until [`ended`].
+pub(crate) fn sleeps(stay: &Stay<'_>) {
+    let depth = DEPTH.get();
+    CALLS.with(|calls| {
+        if let Some(call) = calls.get(depth) {
+            call.set(std::ptr::from_ref(stay).expose_provenance());
+        }
+    });
+    DEPTH.set(depth + 1);
+}
+
+/// The last one has ended.
+pub(crate) fn ended() {
+    DEPTH.set(DEPTH.get().saturating_sub(1));
+}
+
+/// Ends the calls whose frames a jump to `stack` leaves.
+pub(crate) fn before(stack: usize) {
+    loop {
+        let depth = DEPTH.get();
+        let Some(call) = depth.checked_sub(1).map(|last| CALLS.with(|calls| calls.get(last).map(Cell::get)))
+        else {
+            return;
+        };
+        match call {
+            Some(frame) if frame >= stack => return,
+            // SAFETY: the frame is of a call of this thread that a handler has interrupted, so it is whole; it is never returned to.
+            Some(frame) => unsafe { Stay::leave(std::ptr::with_exposed_provenance(frame)) },
+            None => ended(),
+        }
+    }
+}
+
+/// The stack pointer that a jump goes to; 0 if that cannot be told.
+///
+/// # Safety
+/// `to` is what `setjmp(3)` of the C library has written.
+unsafe fn stack_of(to: *const c_void) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// Of the stack pointer among the registers of a `jmp_buf` (sysdeps/x86_64/jmpbuf-offsets.h).
+        const STACK: usize = 6;
+        // SAFETY: the caller's promise; a `jmp_buf` has eight registers.
+        let mut value = unsafe { to.cast::<usize>().add(STACK).read() };
+        // SAFETY: reads the C library's guard of this thread; as its PTR_DEMANGLE.
+        unsafe {
+            std::arch::asm!("ror {0}, 17", "xor {0}, qword ptr fs:[0x30]", inout(reg) value, options(nostack));
+        }
+        value
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = to;
+        0
+    }
+}
+
+/// The C library's jump.
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Finds the C library's jump: for the constructor, before the program runs.
+pub fn resolve() {
+    REAL.store(real::look_up("siglongjmp\0"), Release);
+}
+
+/// `longjmp(3)`, `siglongjmp(3)`, and what `_FORTIFY_SOURCE` makes of them: all restore the mask if it was saved.
+///
+/// # Safety
+/// As `longjmp(3)`.
+pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
+    // SAFETY: the caller's promise.
+    before(unsafe { stack_of(to) });
+    let pointer = REAL.load(Acquire);
+    if pointer.is_null() {
+        std::process::abort();
+    }
+    // SAFETY: the C library's function of that name has this type; the rest is the caller's promise.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_void, c_int) -> !>(pointer)(
+            to, value,
+        )
+    }
+}
