@@ -450,3 +450,67 @@ fn a_process_that_is_killed_is_an_end_or_a_reset() {
         descriptor::close(a);
     }
 }
+
+/// Messages of one vector each: so many bytes at an address.
+fn messages(vectors: &mut [libc::iovec]) -> Vec<libc::mmsghdr> {
+    let of = |vector: &mut libc::iovec| {
+        // SAFETY: zeros are an empty message.
+        let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (vector, 1);
+        message
+    };
+    vectors.iter_mut().map(of).collect()
+}
+
+#[test]
+fn behind_a_message_that_was_sent_in_part_no_other_is_sent() {
+    let _alone = alone();
+    let [a, b] = pair();
+    let mut bytes = vec![7_u8; 1 << 20];
+    let mut vectors =
+        [1 << 20, 0].map(|iov_len| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len });
+    let mut both = messages(&mut vectors);
+    // SAFETY: two messages.
+    let sent = unsafe { message::sendmmsg(a, both.as_mut_ptr(), 2, libc::MSG_DONTWAIT) };
+    let part = both[0].msg_len as usize;
+    assert!(sent == 1 && (1..1 << 20).contains(&part), "{sent} of {part} bytes");
+    assert_eq!(read(b, 1 << 20).map(|bytes| bytes.len()), Ok(part));
+    assert_eq!([a, b].map(descriptor::close), [0, 0]);
+}
+
+#[test]
+fn an_error_behind_some_messages_is_told_by_the_next_call() {
+    let _alone = alone();
+    let [a, b] = pair();
+    write(a, b"good, then nowhere").expect("room");
+    let mut bytes = [0_u8; 4];
+    let addresses = [bytes.as_mut_ptr(), std::ptr::null_mut()];
+    let mut vectors = addresses.map(|to| libc::iovec { iov_base: to.cast(), iov_len: 4 });
+    let mut both = messages(&mut vectors);
+    // SAFETY: two messages, of which one leads nowhere.
+    let mut receive_both = || unsafe { message::recvmmsg(b, both.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
+    assert_eq!(receive_both(), 1);
+    assert_eq!(receive_both(), -1);
+    assert_eq!(sys::errno(), libc::EFAULT);
+    assert_eq!(read(b, 100), Ok(b", then nowhere".to_vec()));
+    assert_eq!([a, b].map(descriptor::close), [0, 0]);
+}
+
+#[test]
+fn the_time_of_recvmmsg_is_judged_and_what_is_left_written_back() {
+    let _alone = alone();
+    let [a, b] = pair();
+    write(a, b"one").expect("room");
+    let mut bytes = [0_u8; 4];
+    let mut vectors = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 4 }];
+    let mut one = messages(&mut vectors);
+    let mut time = libc::timespec { tv_sec: 1000, tv_nsec: 1_000_000_000 };
+    // SAFETY: a message and a time.
+    assert_eq!(unsafe { message::recvmmsg(b, one.as_mut_ptr(), 1, 0, &raw mut time) }, -1);
+    assert_eq!(sys::errno(), libc::EINVAL);
+    time.tv_nsec = 0;
+    // SAFETY: as above.
+    assert_eq!(unsafe { message::recvmmsg(b, one.as_mut_ptr(), 1, 0, &raw mut time) }, 1);
+    assert!(time.tv_sec < 1000, "{}", time.tv_sec);
+    assert_eq!([a, b].map(descriptor::close), [0, 0]);
+}

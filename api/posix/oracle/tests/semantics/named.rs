@@ -201,8 +201,6 @@ named! {
     streams_much_is_sent_to_who_has_closed
     streams_much_is_sent_to_who_has_shut_down_both_ways
     streams_much_of_a_file_is_sent_to_who_has_closed
-    streams_sendmmsg_ends_with_a_message_that_does_not_fit
-    streams_recvmmsg_keeps_an_error_for_later
     streams_a_mapped_connection_becomes_one_of_version_four
     streams_data_nowhere
     streams_flags_of_receiving
