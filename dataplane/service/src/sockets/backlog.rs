@@ -103,12 +103,12 @@ impl Service {
         poll(&mut entry, Some(&now)).is_ok() && entry[0].revents().contains(PollFlags::IN)
     }
 
-    /// Connections in the kernel's queue.
+    /// Connections in the kernel's queue, which is not empty. One if that cannot be asked: `accept` finds out why.
     pub(super) fn in_kernel(&self, id: ListenerId) -> u32 {
         let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
         let Some((kernel, listener)) = kernel.zip(self.table.listener(id)) else { return 0 };
         let length = |fd: BorrowedFd<'_>| accept_queue(fd).ok().flatten().map_or(0, |queue| queue.length);
-        self.expendable.ask(listener.application.uid, kernel, length).unwrap_or(0)
+        self.expendable.ask(listener.application.uid, kernel, length).unwrap_or(1)
     }
 
     /// Gives the kernel's socket the backlog that it is to have if so many wait here.

@@ -76,7 +76,7 @@ impl Place {
         let flags = SocketFlags::CLOEXEC;
         let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .expect("a descriptor");
-        rustix::net::connect(&predecessor, &SocketAddrUnix::new(&self.administrators()).expect("a path"))
+        rustix::net::connect(&predecessor, &SocketAddrUnix::new(self.administrators()).expect("a path"))
             .expect("it serves");
         let mut received = Descriptors::default();
         let reply = call_on(predecessor.as_fd(), &request(RequestKind::Succeed), &[], &mut received)

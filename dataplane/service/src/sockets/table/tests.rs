@@ -225,7 +225,9 @@ fn a_user_reaches_its_own_limits_under_any_number_of_names_and_another_has_all_o
     let ids: Vec<_> = (0..most).map(|at| listens(&mut table, at).unwrap()).collect();
     assert_eq!(listens(&mut table, most), Err(Full::Listeners));
     let target = table.listen(own(of(2, 0))).unwrap();
-    ids.into_iter().for_each(|id| drop(table.close(id)));
+    ids.into_iter().for_each(|id| {
+        table.close(id);
+    });
     assert_eq!(table.of_user(1), Holding::default());
     // Of applications.
     let first: Vec<_> =
