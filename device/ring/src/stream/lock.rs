@@ -1,15 +1,19 @@
 //! A lock between threads of several processes, any of which may be killed while it holds it.
 //!
-//! 1. The word holds the thread id of the holder and a mark of its PID namespace, 0 for nobody. What the lock protects is published by single stores,
-//!    so it is whole at any moment, and a lock whose holder is dead may simply be taken over. Of a holder in another PID namespace nobody here
-//!    knows whether it lives: its number means another thread here, or none.
-//! 2. A caller that finds it taken spins, then yields and asks the kernel whether the holder still lives, then naps between its looks. After [`NAPS`] of them
-//!    with the same holder it gets nothing: the holder is stopped, or the word was written by somebody who never meant to let go. A process
-//!    that received this end from another user must not hang in it.
-//! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread, and gets nothing: it must not wait for itself.
+//! 1. The word holds the thread id of the holder and a mark of its PID namespace, 0 for nobody.
+//!    What the lock protects is published by single stores, so it is whole at any moment, and a
+//!    lock whose holder is dead may simply be taken over. Of a holder in another PID namespace
+//!    nobody here knows whether it lives: its number means another thread here, or none.
+//! 2. A caller that finds it taken spins, then yields and asks the kernel whether the holder still
+//!    lives, then naps between its looks. After [`NAPS`] of them with the same holder it gets
+//!    nothing: the holder is stopped, or the word was written by somebody who never meant to let
+//!    go. A process that received this end from another user must not hang in it.
+//! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread,
+//!    and gets nothing: it must not wait for itself.
 //! 4. A caller that closes waits for a moment alone ([`take_soon`]).
 //!
-//! Only holders of the same end can write the word: they make one another's calls fail, and nobody else's.
+//! Only holders of the same end can write the word: they make one another's calls fail, and nobody
+//! else's.
 
 use std::cell::Cell;
 
@@ -25,12 +29,14 @@ const CONFINED_SPINS: u32 = 1 << 20;
 const YIELDS: u32 = 64;
 /// Looks with a yield before naps begin: where others run, each gives a whole slice away.
 const YIELDING: u32 = 4096;
-/// Naps before a caller gives up on one holder, of [`NAP`] each: two seconds. A holder copies 16 KiB and lets go.
+/// Naps before a caller gives up on one holder, of [`NAP`] each: two seconds. A holder copies 16
+/// KiB and lets go.
 const NAPS: u32 = 2000;
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// The same where a process may not sleep: some seconds.
 const CONFINED_TURNS: u32 = 1 << 27;
-/// Bits of a thread id (`PID_MAX_LIMIT` of 64-bit kernels is 2^22); the mark of the namespace is above.
+/// Bits of a thread id (`PID_MAX_LIMIT` of 64-bit kernels is 2^22); the mark of the namespace is
+/// above.
 const ID_BITS: u32 = 22;
 
 thread_local! {
@@ -48,7 +54,8 @@ pub fn after_fork() {
 static MARK: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = u32::MAX;
 
-/// What is above the thread id in the word: bits of the namespace's inode number; 0 where there is no `/proc`.
+/// What is above the thread id in the word: bits of the namespace's inode number; 0 where there is
+/// no `/proc`.
 fn mark() -> u32 {
     let known = MARK.load(std::sync::atomic::Ordering::Relaxed);
     if known != UNKNOWN {
@@ -69,15 +76,16 @@ pub fn holder() -> u32 {
 /// Whether this process may not ask the kernel for what others may.
 static CONFINED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// From now on the kernel is asked for nothing but whether a holder lives, and that only where a lock stays taken for very long: the process is about to
-/// give up system calls.
+/// From now on the kernel is asked for nothing but whether a holder lives, and that only where a
+/// lock stays taken for very long: the process is about to give up system calls.
 pub fn confine() {
     own();
     mark();
     CONFINED.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// The caller's thread id; 1 (the first process of all, which holds no end) where thread-local memory is gone already.
+/// The caller's thread id; 1 (the first process of all, which holds no end) where thread-local
+/// memory is gone already.
 pub fn own() -> u32 {
     ID.try_with(|id| {
         if id.get() == 0 {
@@ -109,7 +117,8 @@ pub fn take(word: &AtomicU32) -> Option<Guard<'_>> {
     }
 }
 
-/// As [`take`], for a caller that can do without: it waits about as long as a holder that runs needs.
+/// As [`take`], for a caller that can do without: it waits about as long as a holder that runs
+/// needs.
 pub fn take_soon(word: &AtomicU32) -> Option<Guard<'_>> {
     let own = holder();
     match word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
@@ -166,13 +175,15 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
     }
 }
 
-/// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows nothing.
+/// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows
+/// nothing.
 fn is_dead(holder: u32) -> bool {
     holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
 }
 
-/// Waits until a word that holds a thread for as long as that is at something is 0. Does not wait for
-/// the caller's own thread. A thread that is dead, or takes longer than [`NAPS`], is taken off the word.
+/// Waits until a word that holds a thread for as long as that is at something is 0. Does not wait
+/// for the caller's own thread. A thread that is dead, or takes longer than [`NAPS`], is taken off
+/// the word.
 #[cold]
 pub fn wait_for(word: &AtomicU32) {
     let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);

@@ -362,10 +362,19 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     assert_eq!(left(1), (true, Some(false)));
     // One at a time; a thread that is gone is at nothing.
     assert!(mine.drain(1, |_| assert_eq!(left(1), (false, None))));
-    mine.private().doorbell.draining.store((1 << 22) + 5, Ordering::Relaxed);
+    let gone = || {
+        let _held = mine.receive().expect("free");
+        mine.private().receiving.lock.load(Ordering::Relaxed)
+    };
+    let gone = std::thread::scope(|scope| scope.spawn(gone).join().expect("it only looks"));
+    // A thread that was joined may still be on its way out of the kernel.
+    while lives(gone & ((1 << 22) - 1)) {
+        std::thread::yield_now();
+    }
+    mine.private().doorbell.draining.store(gone, Ordering::Relaxed);
     assert_eq!(left(1), (false, None));
     assert_eq!(left(1), (true, Some(false)));
-    mine.private().doorbell.draining.store((1 << 22) + 5, Ordering::Relaxed);
+    mine.private().doorbell.draining.store(gone, Ordering::Relaxed);
     mine.arm_again(Want::Data);
     assert!(!mine.is_draining());
 }
