@@ -1,8 +1,10 @@
 //! SIGTERM and SIGINT for a process that may be the first one of a PID namespace (a container's).
 //!
-//! 1. For process 1 the kernel takes no default action: a signal without a handler is lost, and the process could only be killed. So
-//!    a first process gets handlers at its very start, which end it as the default would.
-//! 2. A command that ends in order has handlers of its own. Once they are there it says so ([`handled`]), and the others do nothing.
+//! 1. For process 1 the kernel takes no default action: a signal without a handler is lost, and the
+//!    process could only be killed. So a first process gets handlers at its very start, which end
+//!    it as the default would.
+//! 2. A command that ends in order has handlers of its own. Once they are there it says so
+//!    ([`handled`]), and the others do nothing.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -36,7 +38,8 @@ pub fn handled() {
     }
 }
 
-/// A stream that becomes readable when one of the signals comes, and one whose writing does the same.
+/// A stream that becomes readable when one of the signals comes, and one whose writing does the
+/// same.
 ///
 /// # Errors
 /// No descriptors are left.

@@ -1,10 +1,11 @@
 //! `sietch sockets`, and `sietch revoke APPLICATION`: what programs under `sietch run` have, and its end.
 //!
-//! 1. The socket service is asked: over the administrators' socket, where this user may reach it, everything is seen, else what is this
-//!    user's.
-//! 2. To revoke, the service closes the application's listeners and marks its connections as reset. A program that sleeps in a call does not look at
-//!    memory, so the sockets that stand for those connections are shut down as well, in every process that has them and that this
-//!    user may reach into ([`wake`]). Where that is not allowed, the program notices at its next call.
+//! 1. The socket service is asked: over the administrators' socket, where this user may reach it,
+//!    everything is seen, else what is this user's.
+//! 2. To revoke, the service closes the application's listeners and marks its connections as reset.
+//!    A program that sleeps in a call does not look at memory, so the sockets that stand for those
+//!    connections are shut down as well, in every process that has them and that this user may
+//!    reach into ([`wake`]). Where that is not allowed, the program notices at its next call.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,7 +27,8 @@ use crate::style::{Cell, Palette, Table};
 /// Bytes of a list at most.
 const MOST: u64 = 64 << 20;
 
-/// The id of an application, as lists show it: 32 hexadecimal digits; then perhaps `@` and its user's number.
+/// The id of an application, as lists show it: 32 hexadecimal digits; then perhaps `@` and its
+/// user's number.
 pub fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
     let (text, user) = match text.split_once('@') {
         Some((text, user)) => (text, Some(user.parse().ok()?)),

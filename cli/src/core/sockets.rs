@@ -3,8 +3,10 @@
 //! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound under another name, opened to everybody and put in
 //!    its place at once, so that nobody finds half of it; what an earlier service left there goes. Where one still answers, that one stays,
 //!    or hands everything over (`--succeed`): a new release takes the place of the old one, and no program notices.
-//!    Administrators have a socket of their own ([`administration`]), which is made at the same time.
-//! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the daemon, on a page of its own.
+//!    Administrators have a socket of their own ([`administration`]), which is made at the same
+//!    time.
+//! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the
+//!    daemon, on a page of its own.
 //! 3. It needs no daemon: `sietch service --sockets-only` is this role alone, for any user.
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -201,7 +203,8 @@ fn succession(path: &Path) -> Result<OwnedFd, Errno> {
     if reply.kind() == ReplyKind::Handover { Ok(predecessor) } else { Err(Errno::PERM) }
 }
 
-/// Serves with nothing else beside it, until a signal says that it is to end or a successor has everything. `stopping` is true if one came before.
+/// Serves with nothing else beside it, until a signal says that it is to end or a successor has
+/// everything. `stopping` is true if one came before.
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].

@@ -4,11 +4,13 @@
 //!    socket. It ends when [`Control`] says so, and then takes down what was set up.
 //! 2. Each connection has a task. It reads one request, hands it to the control task, writes the answer, and only then
 //!    reads on: a client cannot queue work. Notices may be written in between.
-//! 3. Administrators come over a socket of their own ([`sietch_protocol::administration`]), with places of their own
-//!    ([`MAX_ADMINISTRATORS`]): a crowd of others does not keep them out. On the socket for everybody nobody administers.
-//! 4. A client costs at most: one task, one frame of input, [`OUTBOX`] notices, [`MAX_CONNECTIONS_PER_UID`] connections for its
-//!    user, [`REQUESTS_PER_SECOND`] requests. It is dropped if its handshake or a frame it began takes longer than
-//!    [`READ_LIMIT`], or if it does not read an answer within [`WRITE_LIMIT`].
+//! 3. Administrators come over a socket of their own ([`sietch_protocol::administration`]), with
+//!    places of their own ([`MAX_ADMINISTRATORS`]): a crowd of others does not keep them out. On
+//!    the socket for everybody nobody administers.
+//! 4. A client costs at most: one task, one frame of input, [`OUTBOX`] notices,
+//!    [`MAX_CONNECTIONS_PER_UID`] connections for its user, [`REQUESTS_PER_SECOND`] requests. It is
+//!    dropped if its handshake or a frame it began takes longer than [`READ_LIMIT`], or if it does
+//!    not read an answer within [`WRITE_LIMIT`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -40,15 +42,20 @@ use crate::state::State;
 use crate::volume::Volumes;
 use crate::{Error, Locations, Options};
 
-/// Connections in all, if the limit of open files has room for them ([`places`]): each costs a task.
+/// Connections in all, if the limit of open files has room for them ([`places`]): each costs a
+/// task.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
-/// Open files that the daemon raises its limit to where it may: what [`MAX_CONNECTIONS`] and all devices need, several times.
+/// Open files that the daemon raises its limit to where it may: what [`MAX_CONNECTIONS`] and all
+/// devices need, several times.
 const OPEN_FILES: u64 = 65_536;
-/// Open files of one connection: socket, pidfd, what rides on a frame that has begun to arrive, and its pages of counters.
+/// Open files of one connection: socket, pidfd, what rides on a frame that has begun to arrive, and
+/// its pages of counters.
 const FILES_OF_CONNECTION: usize = 2 + MAX_DESCRIPTORS + MOST_PAGES;
-/// Open files that no client gets: devices, volumes, administrators, the pages of the service core, and what revoking opens.
+/// Open files that no client gets: devices, volumes, administrators, the pages of the service core,
+/// and what revoking opens.
 const RESERVED_FILES: usize = 512;
-/// Connections of one user, so that one user cannot lock the others out. Uid 0 is no exception: a container's root has it too.
+/// Connections of one user, so that one user cannot lock the others out. Uid 0 is no exception: a
+/// container's root has it too.
 pub(crate) const MAX_CONNECTIONS_PER_UID: usize = 32;
 /// Connections of administrators, beside the others: commands of people, `sietch up`, mounts.
 pub(crate) const MAX_ADMINISTRATORS: usize = 32;
@@ -245,7 +252,8 @@ fn raise_open_files() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let more = Some(OPEN_FILES);
     let enough = maximum.is_none_or(|maximum| maximum >= OPEN_FILES);
-    // Root may have more than it was started with. For others, and where a sandbox forbids it, fewer clients are served.
+    // Root may have more than it was started with. For others, and where a sandbox forbids it,
+    // fewer clients are served.
     if enough || setrlimit(Resource::Nofile, Rlimit { current: more, maximum: more }).is_err() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
@@ -253,7 +261,8 @@ fn raise_open_files() -> usize {
     now.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX))
 }
 
-/// Connections for which there are open files, whatever rides on them: clients never take those that revoking needs.
+/// Connections for which there are open files, whatever rides on them: clients never take those
+/// that revoking needs.
 fn places(open_files: usize) -> usize {
     (open_files.saturating_sub(RESERVED_FILES) / FILES_OF_CONNECTION).clamp(2, MAX_CONNECTIONS)
 }

@@ -1,11 +1,13 @@
 //! Where administration is asked for: a socket of its own beside the one for everybody.
 //!
-//! 1. A user id says too little. A container's root has uid 0 as well, without a capability and in other namespaces, and it may
-//!    have been given the socket for everybody. So that socket administers nothing, whatever the uid of the caller.
-//! 2. The administrators' socket has the same name in the folder `admin` beside it. Folder (0700) and socket (0600) belong to the
-//!    user that started the service. A folder of somebody else, or one that others may enter, is refused.
-//! 3. A container that is given the whole run folder has the folder `admin` too. So the peer must also live in the user and PID
-//!    namespaces of the service ([`is_at_home`]).
+//! 1. A user id says too little. A container's root has uid 0 as well, without a capability and in
+//!    other namespaces, and it may have been given the socket for everybody. So that socket
+//!    administers nothing, whatever the uid of the caller.
+//! 2. The administrators' socket has the same name in the folder `admin` beside it. Folder (0700)
+//!    and socket (0600) belong to the user that started the service. A folder of somebody else, or
+//!    one that others may enter, is refused.
+//! 3. A container that is given the whole run folder has the folder `admin` too. So the peer must
+//!    also live in the user and PID namespaces of the service ([`is_at_home`]).
 
 use std::ffi::OsStr;
 use std::io;
@@ -25,10 +27,12 @@ pub fn socket_of(open: &Path) -> PathBuf {
     open.with_file_name(FOLDER).join(open.file_name().unwrap_or_else(|| OsStr::new("sietch.sock")))
 }
 
-/// Makes and checks the folder, and listens in it. The socket comes into its place whole, and replaces what a dead service left.
+/// Makes and checks the folder, and listens in it. The socket comes into its place whole, and
+/// replaces what a dead service left.
 ///
 /// # Errors
-/// `PermissionDenied`: the folder is not this user's, or others may enter it; those of the system calls.
+/// `PermissionDenied`: the folder is not this user's, or others may enter it; those of the system
+/// calls.
 pub fn listen(open: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let path = socket_of(open);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
@@ -50,7 +54,8 @@ pub fn listen(open: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether the folder is this user's alone: nobody else can put a socket there, or reach the one that is there.
+/// Whether the folder is this user's alone: nobody else can put a socket there, or reach the one
+/// that is there.
 fn check(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let own = rustix::process::geteuid().as_raw();
@@ -80,14 +85,15 @@ pub fn remove(open: &Path) {
     }
 }
 
-/// Whether an administrators' socket can be reached from here: to be asked before the one for everybody is.
+/// Whether an administrators' socket can be reached from here: to be asked before the one for
+/// everybody is.
 pub fn is_out_of_reach(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::NOTDIR | Errno::CONNREFUSED)
 }
 
-/// Whether the process at the other end of a connected socket lives in the user and PID namespaces of this one. `/proc` says so; where
-/// it says nothing, the answer is no.
+/// Whether the process at the other end of a connected socket lives in the user and PID namespaces
+/// of this one. `/proc` says so; where it says nothing, the answer is no.
 pub fn is_at_home(socket: impl AsFd) -> bool {
     let Ok(peer) = sockopt::socket_peercred(socket) else { return false };
     let (own, peer) = (places("self"), places(&peer.pid.as_raw_nonzero().to_string()));

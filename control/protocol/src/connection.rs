@@ -137,8 +137,8 @@ impl Connection {
         Self::over(socket, client, timeout)
     }
 
-    /// Connects as an administrator if this process may ([`administration`]), else as everybody may: then the daemon refuses what is
-    /// an administrator's. `path` is the socket for everybody.
+    /// Connects as an administrator if this process may ([`administration`]), else as everybody
+    /// may: then the daemon refuses what is an administrator's. `path` is the socket for everybody.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -75,12 +75,14 @@ pub enum RequestKind {
     Adopt = 4,
     /// Reserve an address and a port of a VNIC.
     Bind = 5,
-    /// List applications, listeners and connections. The answer is [`ReplyKind::Listed`] with a sealed memfd of JSON. Over the administrators'
-    /// socket all, else the caller's own.
+    /// List applications, listeners and connections. The answer is [`ReplyKind::Listed`] with a
+    /// sealed memfd of JSON. Over the administrators' socket all, else the caller's own.
     List = 6,
-    /// End everything of an application: its listeners close, its connections are reset. For its own user and administrators.
+    /// End everything of an application: its listeners close, its connections are reset. For its
+    /// own user and administrators.
     Revoke = 7,
-    /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`]; over the administrators' socket alone.
+    /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`];
+    /// over the administrators' socket alone.
     Succeed = 8,
     /// How does this connection of a VNIC stand? Descriptor: its placeholder.
     Information = 10,

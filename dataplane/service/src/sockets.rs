@@ -32,7 +32,8 @@ pub(crate) mod revoked;
 mod run;
 pub mod table;
 
-pub use counters::Counters;
+pub use counters::{Board, Counters, Shown};
+pub use limits::raise_descriptors;
 pub use sietch_protocol::socket_service::{Action, Rule, Rules};
 pub use sietch_ring::stream::Geometry;
 
@@ -41,4 +42,4 @@ use sietch_protocol::socket_service::Build;
 /// This build, for who says hello.
 pub const BUILD: Build = Build::own(sietch_ring::stream::MAGIC);
 
-pub use run::{Board, Command, Options, Paired, Registrar, Shown, Source, raise_descriptors, run};
+pub use run::{Command, Options, Paired, Registrar, Source, run};

@@ -1,14 +1,17 @@
 //! The client's side, and sending and receiving of messages with descriptors for both sides.
 //!
-//! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks nonsense is an error number; nothing hangs. After one
-//!    that did not answer in time the next calls do not wait for it: it counts as absent for a while, which doubles.
-//! 2. Descriptors come back in a fixed array. Those that nobody asked for are closed: a message with more than fit loses them in the kernel
-//!    (`MSG_CTRUNC`) and counts as damaged.
-//! 3. [`receive_arrival`] gives the kernel's own answer where there is no message: the placeholder's flags decide whether it sleeps, and EINTR and EAGAIN
-//!    go to the program as they are.
+//! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks
+//!    nonsense is an error number; nothing hangs. After one that did not answer in time the next
+//!    calls do not wait for it: it counts as absent for a while, which doubles.
+//! 2. Descriptors come back in a fixed array. Those that nobody asked for are closed: a message
+//!    with more than fit loses them in the kernel (`MSG_CTRUNC`) and counts as damaged.
+//! 3. [`receive_arrival`] gives the kernel's own answer where there is no message: the
+//!    placeholder's flags decide whether it sleeps, and EINTR and EAGAIN go to the program as they
+//!    are.
 //!
-//! All system calls are made directly (rustix), not through the C library, whose names a preloaded library takes. The only exception is the closing of
-//! an [`OwnedFd`], which passes `close`: such a library must let descriptors through that it does not know.
+//! All system calls are made directly (rustix), not through the C library, whose names a preloaded
+//! library takes. The only exception is the closing of an [`OwnedFd`], which passes `close`: such a
+//! library must let descriptors through that it does not know.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -29,8 +32,9 @@ use super::{
     Request, RequestKind, VERSION,
 };
 
-/// A service that does not answer is not asked again at once: each call would wait [`ANSWER_MS`] for it. Milliseconds of the monotonic clock before which
-/// it counts as absent, and how long that is to be the next time. Of this process: it has one service.
+/// A service that does not answer is not asked again at once: each call would wait [`ANSWER_MS`]
+/// for it. Milliseconds of the monotonic clock before which it counts as absent, and how long that
+/// is to be the next time. Of this process: it has one service.
 static ABSENT_UNTIL: AtomicU64 = AtomicU64::new(0);
 static PAUSE: AtomicU64 = AtomicU64::new(FIRST_PAUSE);
 const FIRST_PAUSE: u64 = 2 * ANSWER_MS;

@@ -1,11 +1,14 @@
 //! What an administrator asks: who has what, and that somebody shall have it no longer.
 //!
-//! 1. Who comes over the administrators' socket sees and revokes everything, others what is theirs. Uid 0 is nobody's own: over the
-//!    socket for everybody it sees nothing, for it may be a container's.
+//! 1. Who comes over the administrators' socket sees and revokes everything, others what is theirs.
+//!    Uid 0 is nobody's own: over the socket for everybody it sees nothing, for it may be a
+//!    container's.
 //! 2. A list travels in a sealed memfd, as JSON ([`Listing`]).
-//! 3. To revoke an application closes its listeners and resets its connections: both private pages say that the connection failed (`ECONNRESET`), and
-//!    the common memory says something that each end takes for a reset. Who sleeps in a call is woken by whoever may reach into its process:
-//!    the list has the numbers of the sockets for that ([`Cut`]). What the application asks for from then on is refused.
+//! 3. To revoke an application closes its listeners and resets its connections: both private pages
+//!    say that the connection failed (`ECONNRESET`), and the common memory says something that each
+//!    end takes for a reset. Who sleeps in a call is woken by whoever may reach into its process:
+//!    the list has the numbers of the sockets for that ([`Cut`]). What the application asks for
+//!    from then on is refused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -165,8 +168,9 @@ const fn tail_of(direction: usize) -> u64 {
 }
 
 impl Service {
-    /// By application, of the first [`LISTED`] connections that the caller sees: each takes three questions to the kernel, and who asks is answered by
-    /// the thread that serves all. The memory of a connection counts half for each of its ends.
+    /// By application, of the first [`LISTED`] connections that the caller sees: each takes three
+    /// questions to the kernel, and who asks is answered by the thread that serves all. The memory
+    /// of a connection counts half for each of its ends.
     fn traffic(&self, caller: Caller) -> HashMap<Application, Traffic> {
         let mut traffic: HashMap<Application, Traffic> = HashMap::new();
         let sees = |found: &Connection| caller.may_see(found.client) || caller.may_see(found.server);

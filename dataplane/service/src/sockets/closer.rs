@@ -3,15 +3,16 @@
 //! The last `close` of a descriptor can take as long as its owner likes: a file of a file system that the application serves itself is flushed by
 //! asking that application, a TCP socket may linger, and a Unix socket may hold such descriptors in messages that nobody has received. So:
 //!
-//! 1. Nothing that was sent is closed by the loop. Threads do it, which come when there is something to close
-//!    and go when there was nothing for [`IDLE`].
-//! 2. The copy of a request is closed *before* the request is answered, by the thread that sends the answer
-//!    ([`Closer::close_and_answer`]). So what the application then does with its socket is what the kernel sees: if
-//!    it closes it, its peer sees the end.
+//! 1. Nothing that was sent is closed by the loop. Threads do it, which come when there is
+//!    something to close and go when there was nothing for [`IDLE`].
+//! 2. The copy of a request is closed *before* the request is answered, by the thread that sends
+//!    the answer ([`Closer::close_and_answer`]). So what the application then does with its socket
+//!    is what the kernel sees: if it closes it, its peer sees the end.
 //! 3. Nothing is changed on a socket (SO_LINGER, say), whose application may go on with it.
-//! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], so that others are served if these hang.
-//!    What that user sends then waits, and counts among its descriptors. A user for whom [`limits::UNCLOSED`] jobs
-//!    wait is not listened to any more; nothing is forgotten.
+//! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], so that others are
+//!    served if these hang. What that user sends then waits, and counts among its descriptors. A
+//!    user for whom [`limits::UNCLOSED`] jobs wait is not listened to any more; nothing is
+//!    forgotten.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -175,7 +176,8 @@ impl Closer {
         queue.threads += 1;
         let own = self.clone();
         if std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(move || own.work()).is_err() {
-            // One that is there, or the next one, finds it waiting. The answer does not wait for that.
+            // One that is there, or the next one, finds it waiting. The answer does not wait for
+            // that.
             queue.threads -= 1;
             let first = queue.threads == 0;
             let job = queue.users.get_mut(&uid).and_then(|user| user.waiting.back_mut());

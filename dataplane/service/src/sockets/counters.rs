@@ -1,4 +1,6 @@
-//! What the socket service counted.
+//! What the socket service counted, and what there is.
+
+use std::sync::{Mutex, PoisonError};
 
 /// Since the service began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,5 +60,35 @@ impl Counters {
             ("closed", self.closed),
             ("revoked", self.revoked),
         ]
+    }
+}
+
+/// What there is, for other threads to read.
+#[derive(Debug, Default)]
+pub struct Board(Mutex<Shown>);
+
+/// See [`Board`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Applications with a listener or a connection.
+    pub applications: usize,
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections between programs, the gone ones until they are swept.
+    pub connections: usize,
+    /// Requests that are open.
+    pub requests: usize,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+impl Board {
+    /// What was noted last.
+    pub fn read(&self) -> Shown {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, shown: Shown) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 }

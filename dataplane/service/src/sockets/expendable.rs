@@ -1,12 +1,18 @@
 //! Calls on a socket that an application holds too, made by a thread that can be done without.
 //!
-//! The kernel's calls about a TCP socket (`getsockname`, `getpeername`, `accept`, some options) take its lock, and a holder can keep that for as long as it
-//! likes: in `sendmsg`, for one, it sits in a page fault of a file that it serves itself. Such a call cannot be ended, not even by SIGKILL. So:
+//! The kernel's calls about a TCP socket (`getsockname`, `getpeername`, `accept`, some options)
+//! take its lock, and a holder can keep that for as long as it likes: in `sendmsg`, for one, it
+//! sits in a page fault of a file that it serves itself. Such a call cannot be ended, not even by
+//! SIGKILL. So:
 //!
-//! 1. Every such call is made by a helper thread on a descriptor of its own, and the loop waits for it for [`limits::HELD_UP`].
-//! 2. A helper that has not answered by then is left to itself, and the next call has another one. What it finds later is dropped.
-//! 3. Each helper that hangs counts for the user whose socket it was. With [`limits::HELPERS_PER_USER`] of them the sockets of that user are not asked about
-//!    any more, until one comes back. So the longest that one user holds up the others is the product of the two.
+//! 1. Every such call is made by a helper thread on a descriptor of its own, and the loop waits for
+//!    it for [`limits::HELD_UP`].
+//! 2. A helper that has not answered by then is left to itself, and the next call has another one.
+//!    What it finds later is dropped.
+//! 3. Each helper that hangs counts for the user whose socket it was. With
+//!    [`limits::HELPERS_PER_USER`] of them the sockets of that user are not asked about any more,
+//!    until one comes back. So the longest that one user holds up the others is the product of the
+//!    two.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,12 +1,16 @@
 //! One service gives everything to the next: a new release, with nothing refused and nothing lost.
 //!
-//! 1. The successor asks with [`RequestKind::Succeed`] over the administrators' socket. The answer is [`ReplyKind::Handover`], and then pieces
-//!    follow on the same connection, each a JSON text with its descriptors ([`Piece`]): the socket on which programs ask, the listeners with what
+//! 1. The successor asks with [`RequestKind::Succeed`] over the administrators' socket. The answer
+//!    is [`ReplyKind::Handover`], and then pieces follow on the same connection, each a JSON text
+//!    with its descriptors ([`Piece`]): the socket on which programs ask, the listeners with what
 //!    waits at them, the connections.
-//! 2. The successor says that it has all. Before that the predecessor changes nothing: if the successor fails, it goes on.
-//! 3. Then the predecessor's loop ends. Programs that asked meanwhile wait in the socket's queue, which both hold.
+//! 2. The successor says that it has all. Before that the predecessor changes nothing: if the
+//!    successor fails, it goes on.
+//! 3. Then the predecessor's loop ends. Programs that asked meanwhile wait in the socket's queue,
+//!    which both hold.
 //!
-//! Numbers stay what they were. Text, because both ends may be of different releases: an unknown piece or version is refused by name.
+//! Numbers stay what they were. Text, because both ends may be of different releases: an unknown
+//! piece or version is refused by name.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One message. The descriptors are named beside each.
 #[derive(Debug, Serialize, Deserialize)]
 enum Piece {
-    /// The listening socket of the service; the administrators', if there is one; where the kernel tells of closed placeholders.
+    /// The listening socket of the service; the administrators', if there is one; where the kernel
+    /// tells of closed placeholders.
     Begin {
         version: u32,
         #[serde(default)]
@@ -61,8 +66,8 @@ enum Piece {
         #[serde(default)]
         leads_to: Option<String>,
     },
-    /// The common memory and both private pages; the kernel's socket that holds the connecting program's name, if
-    /// it was bound to one.
+    /// The common memory and both private pages; the kernel's socket that holds the connecting
+    /// program's name, if it was bound to one.
     Connection {
         id: ConnectionId,
         client: (u32, [u8; 16]),

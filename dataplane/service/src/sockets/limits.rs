@@ -1,8 +1,11 @@
-//! What a user and an application may have of the socket service at most, and what the service does in one turn. Who reaches a limit goes to the kernel,
-//! whose limits are its own business: no limit here makes a program fail. A program names its application itself, so what protects users from one another
-//! is counted by user. `docs/spec/budgets.md` is the table of all of them.
+//! What a user and an application may have of the socket service at most, and what the service does
+//! in one turn. Who reaches a limit goes to the kernel, whose limits are its own business: no limit
+//! here makes a program fail. A program names its application itself, so what protects users from
+//! one another is counted by user. `docs/spec/budgets.md` is the table of all of them.
 
 use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Listeners of one application: more than a server with a socket for each core, address and protocol has.
 pub const LISTENERS_PER_APPLICATION: usize = 1024;
@@ -13,7 +16,8 @@ pub const CONNECTIONS_PER_APPLICATION: usize = 32_768;
 /// Listeners of one user: four applications of the largest kind.
 pub const LISTENERS_PER_USER: usize = 4 * LISTENERS_PER_APPLICATION;
 
-/// Connections that one user has made: four applications of the largest kind. Each takes some 600 bytes of tables here.
+/// Connections that one user has made: four applications of the largest kind. Each takes some 600
+/// bytes of tables here.
 pub const CONNECTIONS_PER_USER: usize = 4 * CONNECTIONS_PER_APPLICATION;
 
 /// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the kernel's own bound (`net.core.somaxconn`).
@@ -36,21 +40,24 @@ pub const APPLICATIONS_PER_USER: usize = 1024;
 /// Requests of one user that are answered in one turn, before the others have theirs.
 pub const PER_TURN_AND_USER: usize = 16;
 
-/// Descriptors that count for a connection: its memory and two pages, the accepting end's placeholder, which is here until somebody accepts, and the socket
-/// that keeps a name to which its program was bound.
+/// Descriptors that count for a connection: its memory and two pages, the accepting end's
+/// placeholder, which is here until somebody accepts, and the socket that keeps a name to which its
+/// program was bound.
 pub const DESCRIPTORS_PER_CONNECTION: usize = 5;
 
-/// Descriptors that count for a listener: its pair, the kernel's socket, and a connection of the kernel that waits because the pair is full.
+/// Descriptors that count for a listener: its pair, the kernel's socket, and a connection of the
+/// kernel that waits because the pair is full.
 pub const DESCRIPTORS_PER_LISTENER: usize = 3;
 
-/// So many times the descriptors that are free a user may have: one that takes all it can leaves a quarter to the others, two leave a seventh.
+/// So many times the descriptors that are free a user may have: one that takes all it can leaves a
+/// quarter to the others, two leave a seventh.
 pub const SHARE: usize = 3;
 
 /// Requests of one user that are open at once: each is a process in the middle of a system call.
 pub const REQUESTS_PER_USER: usize = 256;
 
-/// Requests of administrators that are open at once, beside the others: commands of people. They have their own, so that a crowd does
-/// not keep out who would end it.
+/// Requests of administrators that are open at once, beside the others: commands of people. They
+/// have their own, so that a crowd does not keep out who would end it.
 pub const ADMINISTRATORS: usize = 16;
 
 /// Requests that are open at once.
@@ -62,10 +69,12 @@ pub const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// New requests and new kernel connections of one listener that are taken in one turn, before the others have theirs.
 pub const PER_TURN: usize = 32;
 
-/// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`, where nobody changed it), for some 200,000 connections.
+/// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`,
+/// where nobody changed it), for some 200,000 connections.
 pub const DESCRIPTORS: u64 = 1 << 20;
 
-/// Descriptors that the service keeps for itself, for requests and for administrators: the rest is for connections and listeners.
+/// Descriptors that the service keeps for itself, for requests and for administrators: the rest is
+/// for connections and listeners.
 pub const SPARE_DESCRIPTORS: usize = 2048;
 
 /// How long after the close of a placeholder what is gone is taken out: many together, so that a load of short connections wakes the service two hundred
@@ -88,36 +97,54 @@ pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
 /// Of the former so many are tried before the latter: a search through all of them would be felt.
 pub const PROBES: usize = 64;
 
-/// How long the loop waits for a call on a socket that an application holds too: the call itself takes microseconds, but the machine may be busy.
+/// How long the loop waits for a call on a socket that an application holds too: the call itself
+/// takes microseconds, but the machine may be busy.
 pub const HELD_UP: Duration = Duration::from_millis(500);
 
-/// Threads of one user that may hang in such a call: with the former, two seconds are the most that one user takes from all others.
+/// Threads of one user that may hang in such a call: with the former, two seconds are the most that
+/// one user takes from all others.
 pub const HELPERS_PER_USER: usize = 4;
 
-/// Threads that may hang in closing a descriptor that an application sent: a file of a file system that the
-/// application itself serves is closed when that application pleases, and a TCP socket may linger.
+/// Threads that may hang in closing a descriptor that an application sent: a file of a file system
+/// that the application itself serves is closed when that application pleases, and a TCP socket may
+/// linger.
 pub const CLOSERS: usize = 64;
 
-/// Those of one user: so few that some users together leave the others theirs, and more than one, so that what
-/// closes at once does not wait for what hangs.
+/// Those of one user: so few that some users together leave the others theirs, and more than one,
+/// so that what closes at once does not wait for what hangs.
 pub const CLOSERS_PER_USER: usize = 4;
 
-/// Descriptors of one user that wait for such a thread: those of a listener that ends with all its backlog, twice.
+/// Descriptors of one user that wait for such a thread: those of a listener that ends with all its
+/// backlog, twice.
 pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 
-/// Applications of one user that are remembered as revoked, the latest ones: each is a program that was started once, and its number is never given
-/// again. Each takes 16 bytes.
+/// Applications of one user that are remembered as revoked, the latest ones: each is a program that
+/// was started once, and its number is never given again. Each takes 16 bytes.
 pub const REVOKED: usize = 1024;
 
-/// Users of whom something is remembered that they revoked themselves: 64 MiB in all. An administrator's revocations are beside these.
+/// Users of whom something is remembered that they revoked themselves: 64 MiB in all. An
+/// administrator's revocations are beside these.
 pub const REVOKING_USERS: usize = 4096;
 
-/// Lists that one user may ask for in a second: a person, or `sietch top` of a few. Each asks the kernel three times for each of its connections.
+/// Lists that one user may ask for in a second: a person, or `sietch top` of a few. Each asks the
+/// kernel three times for each of its connections.
 pub const LISTS_PER_SECOND: u32 = 10;
 
 /// Whether a user that has `own` descriptors may have so many `more` of those that are `free`.
 pub const fn has_share(own: usize, more: usize, free: usize) -> bool {
     more <= free && own + more <= SHARE * free
+}
+
+/// Lets this process have as many descriptors as it may: root may have as many as [`DESCRIPTORS`], whatever it was started with. How many that are.
+pub fn raise_descriptors() -> usize {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let most = Some(DESCRIPTORS);
+    let more = Rlimit { current: most, maximum: most };
+    if maximum.is_none_or(|maximum| maximum >= DESCRIPTORS) || setrlimit(Resource::Nofile, more).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS);
+    usize::try_from(now).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

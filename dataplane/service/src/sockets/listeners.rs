@@ -3,11 +3,14 @@
 //! 1. A listener has the service's end of its pair and, in host addressing, the kernel's listening socket. Both are watched.
 //! 2. An arrival goes into the pair at once. If the pair is full it waits here; then the kernel's socket is not watched either, so that the kernel's own
 //!    backlog fills, and the pair is watched for room.
-//! 3. More than the backlog do not wait ([`super::backlog`]): who connects then is sent to the kernel, where it is treated as the kernel treats it.
-//! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and what waits is closed, which resets it, unless
-//!    another process has a listener of the same kernel's socket.
-//! 5. A message that is none costs the application this listener. So does a kernel's socket that does not listen
-//!    any more: its name may be somebody else's by now, so it is asked again before each connection.
+//! 3. More than the backlog do not wait ([`super::backlog`]): who connects then is sent to the
+//!    kernel, where it is treated as the kernel treats it.
+//! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and
+//!    what waits is closed, which resets it, unless another process has a listener of the same
+//!    kernel's socket.
+//! 5. A message that is none costs the application this listener. So does a kernel's socket that
+//!    does not listen any more: its name may be somebody else's by now, so it is asked again before
+//!    each connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -86,8 +89,8 @@ impl Open {
 }
 
 impl Service {
-    /// The listener that a connection to `remote` goes to. Those that are found and do not listen any
-    /// more are closed.
+    /// The listener that a connection to `remote` goes to. Those that are found and do not listen
+    /// any more are closed.
     pub(super) fn find_listening(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
         loop {
             let id = self.table.find(namespace, remote)?;
@@ -170,8 +173,8 @@ impl Service {
         }
     }
 
-    /// Whether an arrival fits into a listener's pair. One of a group has one at a time: what lies in a pair no other
-    /// process can take.
+    /// Whether an arrival fits into a listener's pair. One of a group has one at a time: what lies
+    /// in a pair no other process can take.
     fn pair_has_room(&self, id: ListenerId) -> bool {
         let alone = self.table.of_same_name(id).nth(1).is_none() || self.group(id).len() == 1;
         let most = if alone { limits::IN_PAIR } else { 1 };
@@ -220,8 +223,8 @@ impl Service {
         self.accept_from_kernel(id);
     }
 
-    /// Closes the listeners at a port whose last holder is gone. The loop has not come to them yet, and somebody
-    /// asks for their name.
+    /// Closes the listeners at a port whose last holder is gone. The loop has not come to them yet,
+    /// and somebody asks for their name.
     pub(super) fn close_those_that_hung_up(&mut self, port: u16) {
         let gone = |open: &Open| {
             let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
@@ -308,7 +311,8 @@ impl Service {
                 Ok(accepted) => accepted,
                 Err(NoAnswer::Short) => Err(Errno::MFILE),
                 Err(NoAnswer::HeldUp) => {
-                    // Whoever keeps `accept` waiting loses its listener. What waits there is woken by this.
+                    // Whoever keeps `accept` waiting loses its listener. What waits there is woken
+                    // by this.
                     let shut = |fd: BorrowedFd<'_>| rustix::net::shutdown(fd, Shutdown::Both);
                     let _ = self.expendable.ask(uid, listening, shut);
                     return self.close_listener(id);
@@ -359,8 +363,8 @@ impl Service {
         }
     }
 
-    /// Watches what there is to watch now on a listener and on the others of its group, and leaves the kernel its part of
-    /// the backlog.
+    /// Watches what there is to watch now on a listener and on the others of its group, and leaves
+    /// the kernel its part of the backlog.
     pub(super) fn watch(&mut self, id: ListenerId) {
         let group = self.group(id);
         let here = self.waiting_here(&group);
@@ -413,7 +417,8 @@ impl Service {
         Ok(())
     }
 
-    /// Takes a listener out: its port is free, and what waits is reset, or goes to another one of its group.
+    /// Takes a listener out: its port is free, and what waits is reset, or goes to another one of
+    /// its group.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
         let mate = self.group(id).get(1).copied();
         let uid = self.table.close(id).map_or(NOBODY, |listener| listener.application.uid);
@@ -455,7 +460,8 @@ impl Service {
             Waiting::Stream(connection, placeholder) => {
                 self.forget(connection);
                 if let Some(entry) = self.registry.remove(connection) {
-                    // Whoever connected sees a reset, not an end. A page that cannot be written says less.
+                    // Whoever connected sees a reset, not an end. A page that cannot be written
+                    // says less.
                     let _ = administration::cut(&entry.memory);
                 }
                 placeholder

@@ -1,10 +1,11 @@
 //! Applications that get nothing any more.
 //!
-//! 1. An application is its user and its id. The id alone is what a program says of itself: another user's listener under the same id,
-//!    revoked, must not take this user's away.
-//! 2. Each user has [`limits::REVOKED`] of them, the latest ones. Who revokes its own again and again forgets its own, and nobody else's.
-//! 3. Users that only revoked something of their own have no more than [`limits::REVOKING_USERS`] places together; what an administrator revoked is
-//!    always remembered.
+//! 1. An application is its user and its id. The id alone is what a program says of itself: another
+//!    user's listener under the same id, revoked, must not take this user's away.
+//! 2. Each user has [`limits::REVOKED`] of them, the latest ones. Who revokes its own again and
+//!    again forgets its own, and nobody else's.
+//! 3. Users that only revoked something of their own have no more than [`limits::REVOKING_USERS`]
+//!    places together; what an administrator revoked is always remembered.
 
 use std::collections::{BTreeMap, VecDeque};
 

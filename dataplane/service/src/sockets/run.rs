@@ -12,14 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
     ARRIVAL_BYTES, Action, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules,
@@ -30,7 +28,7 @@ use sietch_socket::kernel::{refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
 use super::closer::{Closer, Outgoing};
-use super::counters::Counters;
+use super::counters::{Board, Counters, Shown};
 use super::expendable::Expendable;
 use super::handover;
 use super::limits;
@@ -52,7 +50,8 @@ const COMPLAIN: Duration = Duration::from_secs(60);
 pub struct Options {
     /// Where programs ask.
     pub socket: Source,
-    /// Where administrators ask ([`sietch_protocol::administration`]); without one nobody administers. A predecessor gives its own.
+    /// Where administrators ask ([`sietch_protocol::administration`]); without one nobody
+    /// administers. A predecessor gives its own.
     pub administrators: Option<OwnedFd>,
     /// Who may what.
     pub rules: Rules,
@@ -119,36 +118,6 @@ impl Registrar {
     /// No descriptors are left.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { commands: self.commands.clone(), bell: self.bell.try_clone()? })
-    }
-}
-
-/// What there is, for other threads to read.
-#[derive(Debug, Default)]
-pub struct Board(Mutex<Shown>);
-
-/// See [`Board`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// Applications with a listener or a connection.
-    pub applications: usize,
-    /// Listeners.
-    pub listeners: usize,
-    /// Connections between programs, the gone ones until they are swept.
-    pub connections: usize,
-    /// Requests that are open.
-    pub requests: usize,
-    /// What was counted.
-    pub counters: Counters,
-}
-
-impl Board {
-    /// What was noted last.
-    pub fn read(&self) -> Shown {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, shown: Shown) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 }
 
@@ -349,7 +318,7 @@ impl Service {
             geometry,
             counters: Counters::default(),
             message_size: message_size()?,
-            most_descriptors: raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS),
+            most_descriptors: limits::raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS),
         })
     }
 
@@ -367,7 +336,8 @@ impl Service {
         }
     }
 
-    /// Whether a user may have so many descriptors more. None are taken that are kept for requests, and some are always left to other users.
+    /// Whether a user may have so many descriptors more. None are taken that are kept for requests,
+    /// and some are always left to other users.
     pub fn has_descriptors(&self, uid: u32, more: usize) -> bool {
         let of = |connections, listeners| {
             connections * limits::DESCRIPTORS_PER_CONNECTION + listeners * limits::DESCRIPTORS_PER_LISTENER
@@ -422,7 +392,8 @@ impl Service {
                     self.closer.close(uid, socket);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Short of descriptors: those that are kept for administrators are in use, and their requests end soon.
+                // Short of descriptors: those that are kept for administrators are in use, and
+                // their requests end soon.
                 Err(_) => return,
             }
         }
@@ -824,18 +795,4 @@ fn message_size() -> io::Result<u32> {
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     send_message(one.as_fd(), &[0; ARRIVAL_BYTES], &[], SendFlags::DONTWAIT)?;
     Ok(unreceived(&one)?.max(1))
-}
-
-/// Lets this process have as many descriptors as it may: root may have as many as [`limits::DESCRIPTORS`], whatever it was started with. How many that are.
-pub fn raise_descriptors() -> usize {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let most = Some(limits::DESCRIPTORS);
-    let more = Rlimit { current: most, maximum: most };
-    if maximum.is_none_or(|maximum| maximum >= limits::DESCRIPTORS)
-        || setrlimit(Resource::Nofile, more).is_err()
-    {
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    }
-    let now = getrlimit(Resource::Nofile).current.unwrap_or(limits::DESCRIPTORS);
-    usize::try_from(now).unwrap_or(usize::MAX)
 }

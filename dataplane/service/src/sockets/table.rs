@@ -6,7 +6,8 @@
 //! 3. **Connections** have a pair of names that no other has. A connecting socket without a port gets one ([`limits::FIRST_EPHEMERAL`]).
 //! 4. The address of a connecting socket without one is what the kernel would take for a destination on this host: the destination itself, or
 //!    127.0.0.1 for all of 127.0.0.0/8.
-//! 5. Everything is bounded for each application, and for each user: a program names its application itself.
+//! 5. Everything is bounded for each application, and for each user: a program names its
+//!    application itself.
 //!
 //! Which name is whose is the kernel's word: callers read addresses from kernel sockets.
 
@@ -84,7 +85,8 @@ pub enum Full {
     Connections,
     /// No port is left for these two names.
     Ports,
-    /// The name that the connecting socket is bound to has a connection to this destination already.
+    /// The name that the connecting socket is bound to has a connection to this destination
+    /// already.
     Taken,
 }
 
@@ -105,7 +107,8 @@ impl Holding {
     }
 }
 
-/// A name in one form: IPv4-mapped addresses as IPv4; a scope where the address means nothing without one.
+/// A name in one form: IPv4-mapped addresses as IPv4; a scope where the address means nothing
+/// without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     ip: IpAddr,

@@ -1,6 +1,8 @@
-//! Several users at one service: what none of them may, and what none of them can take from the others.
+//! Several users at one service: what none of them may, and what none of them can take from the
+//! others.
 //!
-//! A thread can be another user than its process ([`as_user`]), which takes root; without it those tests say that they were skipped.
+//! A thread can be another user than its process ([`as_user`]), which takes root; without it those
+//! tests say that they were skipped.
 
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -170,7 +172,8 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
     assert_returns(&place, before);
 }
 
-/// What a hostile user does: nonsense, floods that say nothing, listeners that nobody serves, connections that nobody accepts.
+/// What a hostile user does: nonsense, floods that say nothing, listeners that nobody serves,
+/// connections that nobody accepts.
 fn storm(place: &Place, target: SocketAddr, seed: u64, over: &std::sync::atomic::AtomicBool) {
     let mut dice = Dice(seed);
     let mut held: Vec<OwnedFd> = Vec::new();
