@@ -202,6 +202,8 @@ pub struct Store {
     pub replaying: bool,
     /// Whether a value is being built that is recorded as a whole when it is there: nothing is recorded meanwhile.
     pub building: bool,
+    /// The key that a snapshot is in the midst of, and whether it was changed meanwhile.
+    pub dumping: Option<(Place, bool)>,
     /// What all entries take.
     pub weight: Weight,
     /// Bytes that all entries may take in a snapshot: what the log's area has room for.
@@ -247,6 +249,7 @@ impl Store {
             journal: Journal::default(),
             replaying: false,
             building: false,
+            dumping: None,
             weight: Weight::default(),
             most_dumped: u64::MAX,
             client_bytes: 0,
@@ -326,7 +329,19 @@ impl Store {
         self.databases[database].index.get(key).is_some_and(|entry| entry.expire_at <= now.unix_ms)
     }
 
+    /// A key is about to change: a snapshot that is in the midst of it must begin with it again.
+    #[inline]
+    fn disturb(&mut self, database: usize, key: &[u8]) {
+        if let Some((place, disturbed)) = &mut self.dumping
+            && place.0 == database
+            && *place.1 == *key
+        {
+            *disturbed = true;
+        }
+    }
+
     fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
+        self.disturb(database, key);
         let ticket = self.ticket.wrapping_add(1);
         let Database { index, expires, weight } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
@@ -351,6 +366,7 @@ impl Store {
 
     /// Counts an entry's memory again, or removes a collection that is empty: whether it did.
     fn reweigh(&mut self, database: usize, key: &[u8]) -> bool {
+        self.disturb(database, key);
         let Database { index, weight, .. } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
             return false;
@@ -365,6 +381,7 @@ impl Store {
 
     /// Removes an entry, without signal or effect.
     fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
+        self.disturb(database, key);
         let Database { index, expires, weight } = &mut self.databases[database];
         let entry = index.remove(key)?;
         if entry.expire_at != NEVER {
@@ -377,6 +394,7 @@ impl Store {
 
     /// Puts a value in the place of whatever was there and drops its expiry unless `keep_expiry`.
     fn put(&mut self, database: usize, key: &[u8], value: Value, keep_expiry: bool, now: Now) {
+        self.disturb(database, key);
         let access = self.fresh_access(now);
         let Database { index, expires, weight } = &mut self.databases[database];
         if let Some(entry) = index.get_mut(key) {

@@ -38,6 +38,8 @@ use recovery::{Guards, Snapshot, Suspects};
 const TICK_KEYS: usize = 256;
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
+/// Bytes of a value, as dumped, from which on a snapshot takes it in several slices: as many as one slice has.
+const LARGE_VALUE: usize = 256 << 10;
 /// Nanoseconds of a turn that count as a stall: clients on a link wait for a hundredth of it.
 pub const LONG_TURN_NS: u64 = 1_000_000;
 /// Nanoseconds between two looks for idle clients.
@@ -96,6 +98,8 @@ pub struct Shard {
     suspects: Suspects,
     /// The parts, so far, of a snapshot record that came in parts.
     parts: Vec<u8>,
+    /// Bytes of a value, as dumped, from which on it is dumped in several slices.
+    large_value: usize,
     /// Bytes that a snapshot record may have.
     largest_record: usize,
     next_idle_check: u64,
@@ -125,6 +129,7 @@ impl Shard {
             guards,
             suspects: Suspects::default(),
             parts: Vec::new(),
+            large_value: LARGE_VALUE,
             largest_record: sietch::persist::MAX_RECORD,
             next_idle_check: 0,
             behind: false,

@@ -206,6 +206,56 @@ impl Value {
     }
 }
 
+impl Value {
+    /// As [`Value::commands`], from `position` on (0: the beginning) for about `count` elements. Where to go on, or `None` at the end. The value
+    /// must not change in between.
+    pub fn commands_from(
+        &self,
+        key: &[u8],
+        position: u64,
+        count: usize,
+        emit: &mut dyn FnMut(&[&[u8]]),
+    ) -> Option<u64> {
+        let rank = usize::try_from(position).unwrap_or(usize::MAX);
+        let next = rank.saturating_add(count);
+        let after = |length: usize| Some(next as u64).filter(|_| next < length);
+        let end = |cursor: u64| Some(cursor).filter(|&cursor| cursor != 0);
+        match self {
+            Self::String(_) => {
+                self.commands(key, emit);
+                None
+            }
+            Self::List(list) => {
+                let mut batch = Batch::new(b"RPUSH", key, emit);
+                list.iter_from(rank).take(count).for_each(|element| batch.push(&[element]));
+                batch.finish();
+                after(list.len())
+            }
+            Self::Set(set) => {
+                let mut batch = Batch::new(b"SADD", key, emit);
+                let cursor = set.scan(position, count, &mut |member| batch.push(&[member]));
+                batch.finish();
+                end(cursor)
+            }
+            Self::Hash(hash) => {
+                let mut batch = Batch::new(b"HSET", key, emit);
+                let cursor =
+                    hash.scan(position, count, &mut |field| batch.push(&[&field.name, &field.value]));
+                batch.finish();
+                end(cursor)
+            }
+            Self::SortedSet(sorted_set) => {
+                let mut batch = Batch::new(b"ZADD", key, emit);
+                for (name, score) in sorted_set.range(rank, count, false) {
+                    batch.push(&[crate::number::format_double(score).as_bytes(), name]);
+                }
+                batch.finish();
+                after(sorted_set.len())
+            }
+        }
+    }
+}
+
 /// Gathers elements into commands of bounded length.
 struct Batch<'a> {
     name: &'static [u8],

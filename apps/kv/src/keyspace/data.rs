@@ -312,6 +312,11 @@ impl Entry {
     /// The commands that build this key anew, to `emit`.
     pub fn rebuild(&self, emit: &mut dyn FnMut(&[&[u8]])) {
         self.value.commands(&self.key, emit);
+        self.rebuild_expiry(emit);
+    }
+
+    /// The command that gives this key its expiry, if it has one, to `emit`.
+    pub fn rebuild_expiry(&self, emit: &mut dyn FnMut(&[&[u8]])) {
         if self.expire_at != NEVER {
             let mut digits = [0; 24];
             let at = crate::resp::print_integer(self.expire_at as i64, &mut digits);

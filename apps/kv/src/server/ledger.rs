@@ -157,8 +157,8 @@ impl<D: DiskQueue> Ledger<D> {
 
     /// Whether replies wait for the disk, or commands for room in the log.
     pub fn is_awaited(&self) -> bool {
-        !self.failed
-            && (self.blocked || (self.durability == Durability::Always && self.log.durable() < self.last))
+        let replies = self.durability == Durability::Always && self.log.durable() < self.last;
+        !self.failed && (self.blocked || self.is_compacting_for_room() || replies)
     }
 
     /// Whether everything appended is as durable as it will get.
@@ -246,7 +246,7 @@ impl<D: DiskQueue> Ledger<D> {
                 self.requested = true;
                 self.retry_at = 0;
                 let moved = self.compact(shard, now)?;
-                if self.compaction == Compaction::Idle {
+                if self.compaction == Compaction::Idle && !self.log.is_snapshotting() {
                     return Err(self.uncovered());
                 }
                 Ok(moved)

@@ -2,7 +2,7 @@
 //!
 //! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of the index, in
 //!    which no key ever changes its place. A key is dumped whole, together with the sequence of the log at that
-//!    moment. A key that is made behind the walk is not dumped: its effects are in the log after the
+//!    moment. A large value is dumped in several slices; if it is changed meanwhile, its dump begins again behind a DEL. A key that is made behind the walk is not dumped: its effects are in the log after the
 //!    snapshot's begin.
 //! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot began. An effect on a
 //!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
@@ -13,7 +13,7 @@
 //! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
 //! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -23,9 +23,9 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::Shard;
 use crate::client::{Client, ClientId};
 use crate::commands::{Command, Context, Fault, Table, flag};
-use crate::index::SEGMENT_LIMIT;
+use crate::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::journal::{self, EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
-use crate::keyspace::{Data, Entry, Now, Place};
+use crate::keyspace::{Data, Entry, Now, Place, Store};
 use crate::resp::Reply;
 
 /// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
@@ -127,7 +127,16 @@ pub(super) struct Snapshot {
     database: usize,
     cursor: u64,
     generation: u64,
+    /// Large values that the walk has come by, and that are dumped piece by piece.
+    large: VecDeque<Place>,
+    /// How far the first of them is dumped.
+    inside: Option<u64>,
+    /// How often that was begun again because it had changed.
+    repeated: u32,
 }
+
+/// How often a large value is begun again before it is dumped at once: it changes too often to be dumped piece by piece.
+const REPETITIONS: u32 = 3;
 
 impl Shard {
     /// Replays one log record of effects.
@@ -295,7 +304,15 @@ impl Shard {
     /// Begins a snapshot. Every effect so far must have been taken from the journal and appended to the log.
     pub fn begin_snapshot(&mut self) {
         self.snapshot_aborted = false;
-        self.snapshot = Some(Snapshot { database: 0, cursor: 0, generation: self.store.generation });
+        self.store.dumping = None;
+        self.snapshot = Some(Snapshot {
+            database: 0,
+            cursor: 0,
+            generation: self.store.generation,
+            large: VecDeque::new(),
+            inside: None,
+            repeated: 0,
+        });
     }
 
     /// Dumps about `budget_bytes` more as records to `out`; true when the snapshot is complete (or was aborted, see
@@ -311,21 +328,33 @@ impl Shard {
         }
         let most = self.largest_record;
         let mut record = Dump { bytes: Vec::new(), as_of, total: 0, most, out };
-        while snapshot.database < self.store.databases().len() {
-            let database = snapshot.database;
-            let index = self.store.databases()[database].index();
-            let mut dump = |entry: &Entry| entry.rebuild(&mut |arguments| record.effect(database, arguments));
-            snapshot.cursor = if self.store.databases()[database].average() * SEGMENT_LIMIT <= budget_bytes {
-                index.scan_segment(snapshot.cursor, &mut dump)
+        let most = self.large_value;
+        while snapshot.database < self.store.databases().len() || !snapshot.large.is_empty() {
+            if !snapshot.large.is_empty() {
+                dump_large(&mut self.store, &mut snapshot, &mut record, budget_bytes);
             } else {
-                index.scan(snapshot.cursor, KEYS_AT_ONCE, &mut dump)
-            };
-            if snapshot.cursor == 0 {
-                snapshot.database += 1;
+                let database = snapshot.database;
+                let index = self.store.databases()[database].index();
+                let large = &mut snapshot.large;
+                let mut dump = |entry: &Entry| {
+                    if entry.dumped() > most && entry.value.free_effort() > 1 {
+                        large.push_back((database, entry.key().into()));
+                    } else {
+                        entry.rebuild(&mut |arguments| record.effect(database, arguments));
+                    }
+                };
+                let average = self.store.databases()[database].average();
+                snapshot.cursor = if average * SEGMENT_LIMIT <= budget_bytes {
+                    index.scan_segment(snapshot.cursor, &mut dump)
+                } else {
+                    index.scan(snapshot.cursor, KEYS_AT_ONCE, &mut dump)
+                };
+                if snapshot.cursor == 0 {
+                    snapshot.database += 1;
+                }
             }
-            if record.total + record.bytes.len() >= budget_bytes
-                && snapshot.database < self.store.databases().len()
-            {
+            let over = snapshot.database == self.store.databases().len() && snapshot.large.is_empty();
+            if record.total + record.bytes.len() >= budget_bytes && !over {
                 record.flush();
                 self.snapshot = Some(snapshot);
                 return false;
@@ -344,6 +373,38 @@ impl Shard {
     /// Gives a running snapshot up.
     pub fn abort_snapshot(&mut self) {
         self.snapshot = None;
+        self.store.dumping = None;
+    }
+}
+
+/// Dumps a piece of the large value that is first in the queue.
+fn dump_large(store: &mut Store, snapshot: &mut Snapshot, record: &mut Dump<'_>, budget: usize) {
+    let Some((database, key)) = snapshot.large.front().cloned() else { return };
+    let disturbed = store.dumping.take().is_some_and(|(_, disturbed)| disturbed);
+    if disturbed && snapshot.inside.is_some() {
+        // What there is of it in the snapshot is as it never was.
+        record.effect(database, &[b"DEL", &key]);
+        snapshot.inside = None;
+        snapshot.repeated += 1;
+    }
+    let mut next = None;
+    if let Some(entry) = store.databases()[database].index().get(&key) {
+        let average = entry.dumped() / entry.value.free_effort().max(1);
+        let fitting = (budget / average.max(1)).max(1);
+        let count = if snapshot.repeated < REPETITIONS { fitting } else { usize::MAX / 2 };
+        let position = snapshot.inside.unwrap_or(0);
+        let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
+        next = entry.value.commands_from(&key, position, count, &mut emit);
+        if next.is_none() {
+            entry.rebuild_expiry(&mut emit);
+        }
+    }
+    snapshot.inside = next;
+    if next.is_some() {
+        store.dumping = Some(((database, key), false));
+    } else {
+        snapshot.large.pop_front();
+        snapshot.repeated = 0;
     }
 }
 

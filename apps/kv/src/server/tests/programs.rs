@@ -1,4 +1,4 @@
-//! Random programs of commands on few keys, of which one in forty is huge, in an area that is soon full: whatever was answered is there after a
+//! Random programs of commands on few keys, of which one in twelve is huge, in an area that is soon full: whatever was answered is there after a
 //! restart at any point, and the log never fails.
 //!
 //! The programs are the same each time, or others with `SIETCH_SIM_FRESH=1` (`cargo xtask soak fresh`); `KV_PROGRAMS=n` runs more or fewer.
@@ -15,7 +15,7 @@ const PROGRAMS: u64 = 12;
 /// Commands of each.
 const COMMANDS: usize = 250;
 /// Bytes of the area: log and snapshot may have a little less than half of it.
-const AREA: usize = 10 << 20;
+const AREA: usize = 4 << 20;
 
 struct Store {
     shard: Shard,
@@ -93,7 +93,7 @@ fn words(text: &str) -> Vec<Vec<u8>> {
 
 /// One command: of these sizes, or a hundred thousand times them.
 fn command(random: &mut Random) -> Vec<Vec<u8>> {
-    let huge = random.next().is_multiple_of(40);
+    let huge = random.next().is_multiple_of(12);
     let mut below = |limit: u64| random.next() % limit;
     let types = ["s", "l", "e", "h", "z"];
     let (a, b) = (below(3), below(3));
