@@ -1,9 +1,11 @@
 //! Users: who may run what, on which keys and channels.
 //!
-//! 1. There is always the user `default`, whom a client is until it says who it is. At first he needs no password and may do everything; as long
-//!    as that is so and there is nobody else, nothing is looked up ([`Users::is_open`]).
-//! 2. Rules are Redis' words: `on`, `off`, `>password`, `~pattern`, `&pattern`, `+command`, `-command`, `+command|subcommand`, `+@category` and
-//!    what belongs to them. They are applied in order, and all of them or none.
+//! 1. There is always the user `default`, whom a client is until it says who it is. At first he
+//!    needs no password and may do everything; as long as that is so and there is nobody else,
+//!    nothing is looked up ([`Users::is_open`]).
+//! 2. Rules are Redis' words: `on`, `off`, `>password`, `~pattern`, `&pattern`, `+command`,
+//!    `-command`, `+command|subcommand`, `+@category` and what belongs to them. They are applied in
+//!    order, and all of them or none.
 //! 3. Of a password only its SHA-256 is kept.
 //! 4. Users live as long as the process: they are no part of the data set.
 
@@ -125,7 +127,8 @@ impl Names {
         }
     }
 
-    /// Whether a pattern of a client selects no more than one of these, as far as can be told: it is one of them.
+    /// Whether a pattern of a client selects no more than one of these, as far as can be told: it
+    /// is one of them.
     fn hold_pattern(&self, pattern: &[u8]) -> bool {
         match self {
             Self::All => true,
@@ -482,7 +485,8 @@ impl Users {
         Ok(gone)
     }
 
-    /// Gives the default user this password, or lets it in without one if it is empty: `requirepass`.
+    /// Gives the default user this password, or lets it in without one if it is empty:
+    /// `requirepass`.
     pub fn require(&mut self, password: &[u8]) {
         if let Some(user) = self.users.get_mut(DEFAULT) {
             user.passwords.clear();

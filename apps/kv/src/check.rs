@@ -1,12 +1,14 @@
 //! `sietch kv check`: what the store would say of its area, without starting it.
 //!
-//! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is replayed into a store in memory, which takes
-//!    as much of it as the store itself. What recovery would refuse is refused here, for the same reason; nothing is written.
+//! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is replayed into
+//!    a store in memory, which takes as much of it as the store itself. What recovery would refuse
+//!    is refused here, for the same reason; nothing is written.
 //! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means for data that was acknowledged, and what to do.
 //! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on the disk says that it was acknowledged.
-//! 4. An area that is shorter than its log was laid out for is damaged, though nothing that the log names may lie in what is missing.
-//! 5. An area that was written by a newer program, or holds something else, or cannot be read for another reason than the medium, is neither good nor damaged:
-//!    [`Verdict::Unknown`].
+//! 4. An area that is shorter than its log was laid out for is damaged, though nothing that the log
+//!    names may lie in what is missing.
+//! 5. An area that was written by a newer program, or holds something else, or cannot be read for
+//!    another reason than the medium, is neither good nor damaged: [`Verdict::Unknown`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;

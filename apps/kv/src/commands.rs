@@ -12,11 +12,12 @@
 //!    - change the value through `data.write(key)` (then call `data.changed(key)` once, at the end), or
 //!      `data.insert(key, value)` / `data.remove(key)`, which need no `changed`. `changed` counts memory again, wakes
 //!      WATCHers and blocked clients, and removes a collection that has become empty;
-//!    - call `data.effect(&[..])` with deterministic commands of one key each that repeat the change when
-//!      replayed (the command itself where that fits, as for RPUSH; SREM for SPOP; `data.effect_rebuild(key)` for
-//!      anything complicated: DEL plus what builds the value anew). A command that changed nothing
-//!      records nothing. Every effect must name its key as `arguments[1]`. The effect that follows a `changed` which
-//!      removed the key because it is empty is recorded as a DEL of it.
+//!    - call `data.effect(&[..])` with deterministic commands of one key each that repeat the
+//!      change when replayed (the command itself where that fits, as for RPUSH; SREM for SPOP;
+//!      `data.effect_rebuild(key)` for anything complicated: DEL plus what builds the value anew).
+//!      A command that changed nothing records nothing. Every effect must name its key as
+//!      `arguments[1]`. The effect that follows a `changed` which removed the key because it is
+//!      empty is recorded as a DEL of it.
 //! 5. A blocking command tries first; if there is nothing, it returns `context.block(keys, timeout, on_timeout)`. The
 //!    shard calls the same handler with the same arguments again when one of the keys was changed,
 //!    oldest waiter first. Inside MULTI, `block` answers as if the time were over.
@@ -336,7 +337,8 @@ fn grows(command: &Command) -> bool {
     command.flags.has(flag::WRITE) && !shrinks && !takes && !command.name.starts_with("zrem")
 }
 
-/// Bytes by which a command makes the data set grow at most by what it brings: as if each argument were a key, or an element, of its own.
+/// Bytes by which a command makes the data set grow at most by what it brings: as if each argument
+/// were a key, or an element, of its own.
 pub fn brought(data: &Data<'_>, command: &Command, arguments: &[&[u8]]) -> usize {
     let given: usize =
         arguments[1..].iter().map(|argument| value::argument(argument.len()) + value::EFFECT_HEAD).sum();

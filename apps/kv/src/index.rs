@@ -5,18 +5,19 @@
 //!    exactly the keys whose top `d` bits equal its prefix.
 //! 2. A segment is a small open-addressing table. It is given the hash rotated by half a word, because within
 //!    a segment the top bits are all the same.
-//! 3. A segment that is full ([`SEGMENT_LIMIT`]) splits by its next bit; when its local depth is the
-//!    directory's, the directory doubles first. A split moves at most [`SEGMENT_LIMIT`] elements: the longest
-//!    pause of an insertion, apart from the directory's own copy of 4 bytes a segment. A split that would separate nothing, or
-//!    give the directory more slots than there are elements for ([`ELEMENTS_A_SLOT`]), is put off until the segment is twice as full.
+//! 3. A segment that is full ([`SEGMENT_LIMIT`]) splits by its next bit; when its local depth is
+//!    the directory's, the directory doubles first. A split moves at most [`SEGMENT_LIMIT`]
+//!    elements: the longest pause of an insertion, apart from the directory's own copy of 4 bytes a
+//!    segment. A split that would separate nothing, or give the directory more slots than there are
+//!    elements for ([`ELEMENTS_A_SLOT`]), is put off until the segment is twice as full.
 //! 4. After a removal two sibling segments that together hold few elements merge, and the directory halves
 //!    when no segment needs its last bit: memory returns after mass deletion. The two thresholds lie
 //!    far apart, so that alternating insertions and removals do not split and merge all the time.
 //! 5. Order by hash is independent of splits and merges. A scan's cursor is a position in that order (the
 //!    top 48 bits of the hash), so an element that is present during the whole of a scan is
 //!    returned by it, and each call moves forward: whatever happens in between.
-//! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index ([`Seeds`]): nobody can choose keys that
-//!    meet in one segment.
+//! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index
+//!    ([`Seeds`]): nobody can choose keys that meet in one segment.
 //! 7. Segments are kept dense in one vector (the last one takes the place of one that is removed).
 
 use hashbrown::HashTable;
@@ -28,11 +29,12 @@ pub const SEGMENT_LIMIT: usize = 224;
 /// Siblings merge when together they hold at most this: a quarter of a segment, far from the next split.
 const MERGE_LIMIT: usize = SEGMENT_LIMIT / 4;
 
-/// Deepest directory: 2^26 slots, for about ten thousand million elements. Past it segments grow instead.
+/// Deepest directory: 2^26 slots, for about ten thousand million elements. Past it segments grow
+/// instead.
 const DEPTH_LIMIT: u32 = 26;
 
-/// Fewest elements for each slot of the directory. Hashes that are spread evenly leave more than fifty; with fewer the directory would
-/// grow because of collisions, which it cannot separate.
+/// Fewest elements for each slot of the directory. Hashes that are spread evenly leave more than
+/// fifty; with fewer the directory would grow because of collisions, which it cannot separate.
 const ELEMENTS_A_SLOT: usize = 8;
 
 /// Bits of a scan cursor: exact in the doubles that some clients keep numbers in, and fine
@@ -105,7 +107,8 @@ fn hash_bytes(seed: u64, key: &[u8]) -> u64 {
     SipHasher13::new_with_keys(seed, !seed).hash(key)
 }
 
-/// Gives seeds that a client cannot guess, whatever it knows of those given before: each is the hash of a number under a secret.
+/// Gives seeds that a client cannot guess, whatever it knows of those given before: each is the
+/// hash of a number under a secret.
 #[derive(Debug)]
 pub struct Seeds {
     secret: u64,

@@ -16,13 +16,15 @@
 pub const EFFECTS: u8 = 1;
 /// First byte of a record of a snapshot.
 pub const SNAPSHOT: u8 = 2;
-/// First byte of a record of a snapshot that is a part of one that would be too large, and is continued by the next.
+/// First byte of a record of a snapshot that is a part of one that would be too large, and is
+/// continued by the next.
 pub const PART: u8 = 4;
 /// First byte of the last part.
 pub const LAST_PART: u8 = 5;
 
-/// Most arguments that are written in one effect: a limit of older readers, and of the memory that decoding one takes. Even, so that
-/// pairs of arguments stay together. [`Reader`] takes as many as there are.
+/// Most arguments that are written in one effect: a limit of older readers, and of the memory that
+/// decoding one takes. Even, so that pairs of arguments stay together. [`Reader`] takes as many as
+/// there are.
 pub const MOST_ARGUMENTS: usize = 1 << 20;
 /// Arguments in front of the elements of an effect that is split: the command and its key.
 const HEAD: usize = 2;
@@ -76,8 +78,8 @@ impl Journal {
         self.bytes.shrink_to(1 << 20);
     }
 
-    /// Adds an effect. One with more than [`MOST_ARGUMENTS`] becomes several: all commands with so many apply one element, or one pair,
-    /// after the other to their key.
+    /// Adds an effect. One with more than [`MOST_ARGUMENTS`] becomes several: all commands with so
+    /// many apply one element, or one pair, after the other to their key.
     pub fn append(&mut self, database: usize, arguments: &[&[u8]]) {
         if self.bytes.is_empty() {
             self.bytes.push(EFFECTS);

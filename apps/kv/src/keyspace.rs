@@ -52,7 +52,8 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
-/// A small, fast generator (xorshift64*). It need not be secret: it chooses samples. Seeds of hash tables come from [`Seeds`].
+/// A small, fast generator (xorshift64*). It need not be secret: it chooses samples. Seeds of hash
+/// tables come from [`Seeds`].
 #[derive(Debug)]
 pub struct Random(u64);
 
@@ -200,7 +201,8 @@ pub struct Store {
     pub journal: Journal,
     /// Whether a log is being replayed: nothing expires, nothing is recorded.
     pub replaying: bool,
-    /// Whether a value is being built that is recorded as a whole when it is there: nothing is recorded meanwhile.
+    /// Whether a value is being built that is recorded as a whole when it is there: nothing is
+    /// recorded meanwhile.
     pub building: bool,
     /// The key that a snapshot is in the midst of, and whether it was changed meanwhile.
     pub dumping: Option<(Place, bool)>,

@@ -242,7 +242,8 @@ const HARMLESS: &[&str] = &[
     "loglevel",
 ];
 
-/// Whether a setting would have an effect in Redis, and has none here: only the value that is true can be set.
+/// Whether a setting would have an effect in Redis, and has none here: only the value that is true
+/// can be set.
 fn is_fixed(name: &str) -> bool {
     name.starts_with("slowlog-") || name.starts_with("latency-") || name.contains("-max-")
 }

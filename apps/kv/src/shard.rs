@@ -38,7 +38,8 @@ use recovery::{Guards, Snapshot, Suspects};
 const TICK_KEYS: usize = 256;
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
-/// Bytes of a value, as dumped, from which on a snapshot takes it in several slices: as many as one slice has.
+/// Bytes of a value, as dumped, from which on a snapshot takes it in several slices: as many as one
+/// slice has.
 const LARGE_VALUE: usize = 256 << 10;
 /// Nanoseconds of a turn that count as a stall: clients on a link wait for a hundredth of it.
 pub const LONG_TURN_NS: u64 = 1_000_000;
@@ -165,7 +166,8 @@ impl Shard {
         Ok(id)
     }
 
-    /// Whether a client of this address is to be refused, and told [`PROTECTED`]: it is not on this host, and anybody is let in.
+    /// Whether a client of this address is to be refused, and told [`PROTECTED`]: it is not on this
+    /// host, and anybody is let in.
     pub fn refuses(&self, peer: IpAddr) -> bool {
         self.store.settings.is_protected()
             && !self.store.users.is_protected()
@@ -238,9 +240,10 @@ impl Shard {
         self.peers.release(self.durable);
     }
 
-    /// The log failed for this reason. Clients that wait for a write to become durable are closed without an
-    /// answer, and from now on commands that write are refused. `undone`: the data set holds writes that were not acknowledged and that a
-    /// restart will not find. Then commands that read are refused, too.
+    /// The log failed for this reason. Clients that wait for a write to become durable are closed
+    /// without an answer, and from now on commands that write are refused. `undone`: the data set
+    /// holds writes that were not acknowledged and that a restart will not find. Then commands that
+    /// read are refused, too.
     pub fn fail_writes(&mut self, reason: &str, undone: bool) {
         self.failed = Some(reason.replace(['\r', '\n'], " "));
         self.undone = undone;
@@ -255,8 +258,9 @@ impl Shard {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
     }
 
-    /// How many bytes all entries may take in a snapshot. A command that would make them take more is refused before it changes anything:
-    /// what has run must be logged, and in the end by a snapshot.
+    /// How many bytes all entries may take in a snapshot. A command that would make them take more
+    /// is refused before it changes anything: what has run must be logged, and in the end by a
+    /// snapshot.
     pub fn limit_snapshot(&mut self, bytes: u64) {
         self.store.most_dumped = bytes;
     }
@@ -378,7 +382,8 @@ impl Shard {
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
     }
 
-    /// Answers the clients that wait for the snapshot of this number, or one before it, to be durable.
+    /// Answers the clients that wait for the snapshot of this number, or one before it, to be
+    /// durable.
     fn end_saves(&mut self, number: u64, error: Option<&Fault>) {
         let waiting = std::mem::take(&mut self.peers.saving);
         let (over, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(wanted, _)| wanted <= number);

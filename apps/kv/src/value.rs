@@ -36,8 +36,9 @@ pub const SMALL_SORTED_SET_ENTRIES: usize = 128;
 /// Longest member of a small sorted set, in bytes.
 pub const SMALL_SORTED_SET_BYTES: usize = 64;
 
-/// Elements in one command of [`Value::commands`] at least. A command has as many bytes of elements as the key has, too, so that a long
-/// key that is repeated in each of them at most doubles what a value takes.
+/// Elements in one command of [`Value::commands`] at least. A command has as many bytes of elements
+/// as the key has, too, so that a long key that is repeated in each of them at most doubles what a
+/// value takes.
 const COMMAND_ELEMENTS: usize = 64;
 
 /// Bytes that an allocation of `length` bytes takes: the allocator's header and rounding.
@@ -137,7 +138,8 @@ impl Value {
         }
     }
 
-    /// Bytes that [`Value::commands`] takes at most in effects, under a key of `key` bytes. Costs nothing.
+    /// Bytes that [`Value::commands`] takes at most in effects, under a key of `key` bytes. Costs
+    /// nothing.
     pub fn dumped(&self, key: usize) -> usize {
         let (elements, content) = match self {
             Self::String(string) => (1, argument(string.len())),
@@ -207,8 +209,8 @@ impl Value {
 }
 
 impl Value {
-    /// As [`Value::commands`], from `position` on (0: the beginning) for about `count` elements. Where to go on, or `None` at the end. The value
-    /// must not change in between.
+    /// As [`Value::commands`], from `position` on (0: the beginning) for about `count` elements.
+    /// Where to go on, or `None` at the end. The value must not change in between.
     pub fn commands_from(
         &self,
         key: &[u8],

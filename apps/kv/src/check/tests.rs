@@ -234,7 +234,8 @@ fn an_area_that_was_cut_is_not_called_good() {
     assert!(finding.what.contains(&AREA.to_string()), "{}", finding.what);
 }
 
-/// A store that was idle for a while has proven what it acknowledged, and damage to its last records is named.
+/// A store that was idle for a while has proven what it acknowledged, and damage to its last
+/// records is named.
 #[test]
 fn what_was_acknowledged_before_a_pause_is_missed() {
     let mut store = Store::start(vec![0; AREA]).expect("it is new");

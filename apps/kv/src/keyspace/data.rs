@@ -5,7 +5,8 @@ use crate::commands::Fault;
 use crate::settings::Settings;
 use crate::value::Value;
 
-/// Longest string that replay makes: what a process can address. It keeps a record that no store has written from overflowing a length.
+/// Longest string that replay makes: what a process can address. It keeps a record that no store
+/// has written from overflowing a length.
 const LONGEST_REPLAYED: u64 = 1 << 46;
 
 /// The selected database, with the clock reading of the batch.
@@ -66,7 +67,8 @@ impl<'a> Data<'a> {
         self.store.replaying
     }
 
-    /// Longest string that may be made, in bytes. What a log says was made under the limit of its time, whatever that is now.
+    /// Longest string that may be made, in bytes. What a log says was made under the limit of its
+    /// time, whatever that is now.
     pub fn longest_string(&self) -> u64 {
         if self.store.replaying { LONGEST_REPLAYED } else { self.store.settings.proto_max_bulk_len }
     }
@@ -102,7 +104,8 @@ impl<'a> Data<'a> {
         found
     }
 
-    /// Makes a key look as if it had been accessed so many seconds ago, or so often: what the policy asks for of both.
+    /// Makes a key look as if it had been accessed so many seconds ago, or so often: what the
+    /// policy asks for of both.
     pub fn set_access(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
         let Store { databases, settings, .. } = &mut *self.store;
         if let Some(entry) = databases[self.database].index.get_mut(key) {
@@ -196,8 +199,9 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Records an effect; see `commands.rs`. Where the change before it has emptied the key, that is a DEL: it is short whatever was
-    /// removed, and it does the same to a key that is in another state when it is replayed.
+    /// Records an effect; see `commands.rs`. Where the change before it has emptied the key, that
+    /// is a DEL: it is short whatever was removed, and it does the same to a key that is in another
+    /// state when it is replayed.
     #[inline]
     pub fn effect(&mut self, arguments: &[&[u8]]) {
         if std::mem::take(&mut self.emptied)
@@ -208,7 +212,8 @@ impl<'a> Data<'a> {
         self.store.record(self.database, arguments);
     }
 
-    /// Refuses what would let the data set outgrow the log's area: a state that no snapshot has room for could never be compacted.
+    /// Refuses what would let the data set outgrow the log's area: a state that no snapshot has
+    /// room for could never be compacted.
     ///
     /// # Errors
     /// It would, with `growth` bytes more.

@@ -33,7 +33,8 @@ pub struct Limits {
     pub authenticated: bool,
 }
 
-/// Most arguments, and most bytes of one, of a client that has not said who it is: enough for HELLO and AUTH. Redis' limits.
+/// Most arguments, and most bytes of one, of a client that has not said who it is: enough for HELLO
+/// and AUTH. Redis' limits.
 const STRANGERS_ARGUMENTS: i64 = 10;
 const STRANGERS_BULK: u64 = 16 << 10;
 

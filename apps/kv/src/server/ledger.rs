@@ -13,11 +13,13 @@
 //! What can go wrong:
 //!
 //! - The disk is slower than the clients: the log is *blocked*; the loop runs no further command until it is not.
-//! - The area is full: the record at hand goes into the log's reserve, and the loop waits for a compaction. If that makes no room,
-//!   commands that need room are refused with the reason, deletions go on, and a later compaction lets writes in again.
-//! - The record at hand has no room in the reserve either, or is larger than any record may be (the effects of a batch, of expiry and of
-//!   eviction have no bound): the log is blocked, and a snapshot *covers* the record: it holds the state with it, and takes its place. The
-//!   shard refuses whatever would make its state larger than a snapshot may be, so that this never fails.
+//! - The area is full: the record at hand goes into the log's reserve, and the loop waits for a
+//!   compaction. If that makes no room, commands that need room are refused with the reason,
+//!   deletions go on, and a later compaction lets writes in again.
+//! - The record at hand has no room in the reserve either, or is larger than any record may be (the
+//!   effects of a batch, of expiry and of eviction have no bound): the log is blocked, and a
+//!   snapshot *covers* the record: it holds the state with it, and takes its place. The shard
+//!   refuses whatever would make its state larger than a snapshot may be, so that this never fails.
 //! - The log has failed: writes are refused for good, and nothing that waits for durability is acknowledged.
 
 use sietch::disk::DiskQueue;
@@ -43,7 +45,8 @@ const LAZY_INTERVAL: u64 = 20_000_000;
 /// Nanoseconds to wait before a compaction is tried again that found no room.
 const RETRY: u64 = 5_000_000_000;
 
-/// Of this many parts of what log and snapshot may take, one is kept for the log: the state may have the others.
+/// Of this many parts of what log and snapshot may take, one is kept for the log: the state may
+/// have the others.
 const LOG_SHARE: u64 = 8;
 
 /// After a compaction, a full area takes growth again when this part of it is free: with less it would be full at once.
@@ -150,7 +153,8 @@ impl<D: DiskQueue> Ledger<D> {
         self.failed
     }
 
-    /// Whether the area is full and a compaction is on its way that may change that: until then nothing is run that needs room.
+    /// Whether the area is full and a compaction is on its way that may change that: until then
+    /// nothing is run that needs room.
     pub fn is_compacting_for_room(&self) -> bool {
         self.full && !self.refusing && !self.failed
     }
@@ -172,8 +176,8 @@ impl<D: DiskQueue> Ledger<D> {
         self.failed || (!self.blocked && durable)
     }
 
-    /// When to turn even if nothing happens, in monotonic nanoseconds. A log that is blocked waits for the disk alone, unless a snapshot
-    /// is to be taken.
+    /// When to turn even if nothing happens, in monotonic nanoseconds. A log that is blocked waits
+    /// for the disk alone, unless a snapshot is to be taken.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.failed || (self.blocked && !self.overflow) {
             return None;
@@ -279,7 +283,8 @@ impl<D: DiskQueue> Ledger<D> {
         format!("{}; what was run last cannot be logged", self.full_reason())
     }
 
-    /// Tells INFO persistence how things stand before the first turn, and the shard how much it may hold.
+    /// Tells INFO persistence how things stand before the first turn, and the shard how much it may
+    /// hold.
     pub fn introduce(&self, shard: &mut Shard) {
         shard.limit_snapshot(self.most_dumped());
         self.tell(shard, self.log.durable(), Now::default());

@@ -1,6 +1,7 @@
-//! What ends with the process at its other end: a VNIC of shared memory (another application, or the switch), and an area behind a service core. The
-//! store asks for it again. The next peer of a VNIC finds somebody there. An area that can be had again is left to the store's next start: what of its
-//! last writes has landed only a recovery tells.
+//! What ends with the process at its other end: a VNIC of shared memory (another application, or
+//! the switch), and an area behind a service core. The store asks for it again. The next peer of a
+//! VNIC finds somebody there. An area that can be had again is left to the store's next start: what
+//! of its last writes has landed only a recovery tells.
 //!
 //! 1. A thread of its own asks, so that no request waits for the control plane: at once, then after pauses from [`FIRST_PAUSE`] to
 //!    [`LONGEST_PAUSE`], for the daemon may not know yet that the former link is over, or may be away itself.
@@ -47,7 +48,8 @@ impl Reopening<(Vnic, Lease)> {
 }
 
 impl Reopening<()> {
-    /// Asks the daemon at `path` for the area `name` until it could have it, and gives it back at once.
+    /// Asks the daemon at `path` for the area `name` until it could have it, and gives it back at
+    /// once.
     ///
     /// # Errors
     /// No thread or descriptor is left.

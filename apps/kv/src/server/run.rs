@@ -2,9 +2,10 @@
 //!
 //! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover; open the doors; say that the store serves.
 //! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`super::pace`]), then sleep on every doorbell.
-//! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for again ([`super::reopen`]). So is an area whose service core ended: once it could be had
-//!    the store ends, for whoever started it to start it anew. SIGTERM, SIGINT, SHUTDOWN, or a daemon that ends: stop
-//!    reading, make durable what was run, close the log in order.
+//! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for
+//!    again ([`super::reopen`]). So is an area whose service core ended: once it could be had the
+//!    store ends, for whoever started it to start it anew. SIGTERM, SIGINT, SHUTDOWN, or a daemon
+//!    that ends: stop reading, make durable what was run, close the log in order.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -120,7 +121,8 @@ struct Server {
     /// What holds a link that was asked for again, or is being.
     link_lease: Option<Lease>,
     reopening: Option<Reopening<(Vnic, Lease)>>,
-    /// Where the daemon is, and what is there once it would give the area again that went with its service core.
+    /// Where the daemon is, and what is there once it would give the area again that went with its
+    /// service core.
     path: PathBuf,
     regaining: Option<Reopening<()>>,
     area_is_back: bool,
@@ -131,7 +133,8 @@ struct Server {
     signals: UnixStream,
 }
 
-/// Names a file whose content, without a line end, is the password of the default user: what `requirepass` is at the start.
+/// Names a file whose content, without a line end, is the password of the default user: what
+/// `requirepass` is at the start.
 const PASSWORD_FILE: &str = "SIETCH_KV_PASSWORD_FILE";
 
 fn require_password(shard: &mut Shard) -> Result<(), Error> {
@@ -336,7 +339,8 @@ impl Server {
         disk.is_some_and(|disk| disk.in_flight() > 0 && disk.doorbell().is_none())
     }
 
-    /// Asks for the area again if it went with its service core: until it can be had the store answers reads, and refuses writes.
+    /// Asks for the area again if it went with its service core: until it can be had the store
+    /// answers reads, and refuses writes.
     fn regain_area(&mut self) {
         let is_lost =
             |ledger: &Ledger<AreaQueue>| ledger.log().failed().is_some() && ledger.log().disk().is_over();

@@ -278,7 +278,8 @@ fn restarted(scene: Scene) -> Shard {
 
 #[test]
 fn deletions_without_room_in_the_log_are_in_a_snapshot() {
-    // Expiry, eviction, and commands: each deletes keys that together are larger than what is left of the area.
+    // Expiry, eviction, and commands: each deletes keys that together are larger than what is left
+    // of the area.
     for case in ["expiry", "eviction", "DEL", "UNLINK in EXEC"] {
         let mut scene = Scene::new(Settings::default(), 64 << 20);
         let client = scene.join();

@@ -318,7 +318,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Refuses a transaction that brings more than the log's area has room for. What a command alone brings is looked at when it runs.
+    /// Refuses a transaction that brings more than the log's area has room for. What a command
+    /// alone brings is looked at when it runs.
     fn admit_transaction(&mut self, client: &Client) -> Result<(), Fault> {
         let Some(transaction) = &client.transaction else { return Ok(()) };
         let data = Data::new(&mut self.store, client.database, self.now);
@@ -439,7 +440,8 @@ impl Context<'_> {
     }
 }
 
-/// Whether this begins a line of HTTP: a browser was made to talk to the store, in somebody else's name. What follows must not run.
+/// Whether this begins a line of HTTP: a browser was made to talk to the store, in somebody else's
+/// name. What follows must not run.
 fn is_of_the_web(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

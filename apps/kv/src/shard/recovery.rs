@@ -1,15 +1,18 @@
 //! Recovery from the log, and the snapshot that lets the log be compacted.
 //!
-//! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of the index, in
-//!    which no key ever changes its place. A key is dumped whole, together with the sequence of the log at that
-//!    moment. A large value is dumped in several slices; if it is changed meanwhile, its dump begins again behind a DEL. A key that is made behind the walk is not dumped: its effects are in the log after the
-//!    snapshot's begin.
+//! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of
+//!    the index, in which no key ever changes its place. A key is dumped whole, together with the
+//!    sequence of the log at that moment. A large value is dumped in several slices; if it is
+//!    changed meanwhile, its dump begins again behind a DEL. A key that is made behind the walk is
+//!    not dumped: its effects are in the log after the snapshot's begin.
 //! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot began. An effect on a
 //!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
 //!    effects concern one key.
-//! 3. An effect on a key that was deleted before the walk came by can meet another state than it did at first (nothing
-//!    instead of a list); whatever it makes is deleted again by an effect that follows. So a fault of a key that is not in the snapshot is
-//!    held against it until it is deleted ([`Suspects`]). Every other fault, and one that stands when the log is at its end, is damage.
+//! 3. An effect on a key that was deleted before the walk came by can meet another state than it
+//!    did at first (nothing instead of a list); whatever it makes is deleted again by an effect
+//!    that follows. So a fault of a key that is not in the snapshot is held against it until it is
+//!    deleted ([`Suspects`]). Every other fault, and one that stands when the log is at its end, is
+//!    damage.
 //! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
 //! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
 
@@ -87,12 +90,14 @@ impl Guards {
     }
 }
 
-/// Effects that could not be applied to keys which the snapshot does not have, by key: the first of each.
+/// Effects that could not be applied to keys which the snapshot does not have, by key: the first of
+/// each.
 #[derive(Default)]
 pub(super) struct Suspects(HashMap<Place, ReplayError>);
 
 impl Suspects {
-    /// What was here is gone or replaced as a whole: no matter how it was made. Whether there was a suspect.
+    /// What was here is gone or replaced as a whole: no matter how it was made. Whether there was a
+    /// suspect.
     fn acquit(&mut self, database: usize, key: &[u8]) -> bool {
         !self.0.is_empty() && self.0.remove(&(database, key.into())).is_some()
     }
@@ -135,7 +140,8 @@ pub(super) struct Snapshot {
     repeated: u32,
 }
 
-/// How often a large value is begun again before it is dumped at once: it changes too often to be dumped piece by piece.
+/// How often a large value is begun again before it is dumped at once: it changes too often to be
+/// dumped piece by piece.
 const REPETITIONS: u32 = 3;
 
 impl Shard {
@@ -285,8 +291,8 @@ impl Shard {
 
     /// Recovery is over: clients may come, keys expire again.
     ///
-    /// # Errors
-    /// A key is left to which an effect could not be applied, and nothing that followed says that this does not matter.
+    /// # Errors A key is left to which an effect could not be applied, and nothing that followed
+    /// says that this does not matter.
     pub fn finish_recovery(&mut self) -> Result<(), ReplayError> {
         self.store.replaying = false;
         self.guards.table = HashTable::new();

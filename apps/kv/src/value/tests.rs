@@ -51,7 +51,8 @@ fn remove_equal(oracle: &mut Vec<Vec<u8>>, element: &[u8], limit: usize, back: b
     places.len()
 }
 
-/// What a value takes in effects is no more than it says, and not much less, under keys of any length.
+/// What a value takes in effects is no more than it says, and not much less, under keys of any
+/// length.
 fn is_bounded(value: &Value) -> Result<(), TestCaseError> {
     for length in [0, 10, 5000] {
         let key = vec![b'k'; length];

@@ -322,7 +322,8 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         .peers
         .iter()
         .find(|client| {
-            // Who waits for a snapshot waits for no key, and is not told that it is there before it is.
+            // Who waits for a snapshot waits for no key, and is not told that it is there before it
+            // is.
             let waits = client.blocked.as_ref().is_some_and(|blocked| !blocked.keys.is_empty());
             client.number as i64 == number && waits
         })

@@ -172,7 +172,8 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         ttl => now.saturating_add(ttl).min(i64::MAX as u64),
     };
     delete(&mut context.data, key);
-    // What is recorded is the value, not the payload's commands: each of those would name the key again.
+    // What is recorded is the value, not the payload's commands: each of those would name the key
+    // again.
     context.data.store().building = true;
     let built = build(context, key, commands);
     context.data.store().building = false;

@@ -2,9 +2,10 @@
 //!
 //! 1. All operations are read and checked before the first one runs.
 //! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string are zero.
-//! 3. What was changed is recorded as the command, which always does the same to the same string; where it is longer than
-//!    the new string, as that (SET with KEEPTTL). As in Redis, a field that is written with what it held is no
-//!    change to those who watch the key, nor is room that was made for a field which then did not fit.
+//! 3. What was changed is recorded as the command, which always does the same to the same string;
+//!    where it is longer than the new string, as that (SET with KEEPTTL). As in Redis, a field that
+//!    is written with what it held is no change to those who watch the key, nor is room that was
+//!    made for a field which then did not fit.
 
 use super::{Context, Fault, Outcome, integer, string, string_mut};
 use crate::commands::is;

@@ -1,7 +1,8 @@
-//! Random programs of commands on few keys, of which one in twelve is huge, in an area that is soon full: whatever was answered is there after a
-//! restart at any point, and the log never fails.
+//! Random programs of commands on few keys, of which one in twelve is huge, in an area that is soon
+//! full: whatever was answered is there after a restart at any point, and the log never fails.
 //!
-//! The programs are the same each time, or others with `SIETCH_SIM_FRESH=1` (`cargo xtask soak fresh`); `KV_PROGRAMS=n` runs more or fewer.
+//! The programs are the same each time, or others with `SIETCH_SIM_FRESH=1` (`cargo xtask soak
+//! fresh`); `KV_PROGRAMS=n` runs more or fewer.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

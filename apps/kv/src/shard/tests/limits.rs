@@ -15,7 +15,8 @@ pub(super) fn encode(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// `count` elements of four bytes, sent to `key` by commands of a hundred thousand; for a sorted set each with its score.
+/// `count` elements of four bytes, sent to `key` by commands of a hundred thousand; for a sorted
+/// set each with its score.
 fn fill(bench: &mut Bench, client: ClientId, command: &str, key: &str, count: u32) {
     let numbers: Vec<u32> = (0..count).collect();
     for part in numbers.chunks(100_000) {

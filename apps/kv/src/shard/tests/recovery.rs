@@ -204,7 +204,8 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_gone() {
     logged.run("RPUSH l a");
     let start = logged.sequence;
     logged.bench.shard.begin_snapshot();
-    // Each of these leaves nothing of what was there before, and something of what comes now if that is all there is.
+    // Each of these leaves nothing of what was there before, and something of what comes now if
+    // that is all there is.
     for command in ["ZADD z 3 c", "ZREMRANGEBYRANK z 1 2", "ZREM z a"] {
         logged.run(command);
     }
