@@ -222,7 +222,10 @@ fn a_failing_disk_is_answered_clearly() {
 
 /// An area that is full refuses what needs room and says why; deleting makes room; nothing acknowledged is lost.
 fn full_area(seed: u64) -> Verdict {
-    let mut world = started(seed, SMALL, 0)?;
+    // Pieces of 512 bytes: each deletion takes one, and the reserve of so small an area has room for few larger ones.
+    let mut random = Random::new(seed);
+    let small = Media::new(Options::new(SMALL), random.fork());
+    let mut world = World::new(small, Plan::default(), random)?;
     let mut kept = Vec::new();
     let value = vec![b'v'; 3000];
     let refusal = loop {

@@ -49,7 +49,7 @@ impl FormatOptions {
 fn block_for(unit: usize) -> u32 {
     match unit {
         ..=64 => 64,
-        ..=512 => 512,
+        65..=512 => 512,
         _ => 4096,
     }
 }
