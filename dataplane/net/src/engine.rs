@@ -21,7 +21,7 @@ use crate::addresses::{Addresses, Ipv6};
 use crate::ahead::Ahead;
 use crate::buffers::Pool;
 use crate::congestion::Kind;
-use crate::flow::{event, flag, payload_size};
+use crate::flow::{FlowId, event, flag, payload_size};
 use crate::flow_table::{Directory, Entry, Flows, Name};
 use crate::fragments::Fragments;
 use crate::groups::Groups;
@@ -255,6 +255,8 @@ pub struct Engine {
     pub(crate) passed_over: Vec<u32>,
     /// The first flow that was passed over since one of them has found a buffer, and when that was.
     pub(crate) patient: Option<(u32, u64)>,
+    /// Flows that are over, with bytes to be read until events are taken again.
+    pub(crate) remains: Vec<FlowId>,
     /// Flows with events.
     pub(crate) ready: Vec<u32>,
     /// Flows that could send nothing for want of memory.
@@ -338,6 +340,7 @@ impl Engine {
             announcer: announce::Announcer::new(config.announce),
             dirty: Vec::new(),
             passed_over: Vec::new(),
+            remains: Vec::new(),
             patient: None,
             ready: Vec::new(),
             starved: Vec::new(),
@@ -439,7 +442,9 @@ impl Engine {
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         // Reading and letting go make events and free memory: nothing else would call us for those.
-        let events = !self.ready.is_empty() || (!self.starved.is_empty() && self.pool.may_lend_to_sender(1));
+        let events = !self.ready.is_empty()
+            || !self.remains.is_empty()
+            || (!self.starved.is_empty() && self.pool.may_lend_to_sender(1));
         let sends = self.pending || !self.dirty.is_empty() || !self.replies.is_empty();
         if events || self.handed_over.has_returned() || (sends && !self.stuck) {
             return Some(self.now);

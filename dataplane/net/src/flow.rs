@@ -288,6 +288,8 @@ pub(crate) struct Cold {
     pub repair: Option<Box<Repair>>,
     /// Bytes that came twice, until the peer is told (RFC 2883).
     pub twice: Option<(Seq, Seq)>,
+    /// Whether the application has taken the flow's Closed event.
+    pub is_over: bool,
     /// Whether the application has taken the flow's Accepted event, if it had one.
     pub pending_accept: bool,
     /// For how long the peer may leave unacknowledged what was sent; zero if as long as retransmissions last.
@@ -339,6 +341,7 @@ impl Default for Cold {
             unreachable_at: 0,
             wide: 0,
             holes: 0,
+            is_over: false,
             pending_accept: false,
             user_timeout: 0,
             stalled_at: 0,

@@ -207,8 +207,14 @@ impl Engine {
     }
 
     /// Appends what has happened since the last call to `out`.
+    ///
+    /// A flow whose Closed event is among it can be read until the next call, if anything is left to be read: what arrived
+    /// before a reset is not lost with it.
     #[inline]
     pub fn take_events(&mut self, out: &mut Vec<Event>) {
+        if !self.remains.is_empty() {
+            self.release_remains();
+        }
         // Taking an event raises none.
         for at in 0..self.ready.len() {
             self.take_flow_events(self.ready[at], out);
@@ -263,9 +269,31 @@ impl Engine {
         if events & event::ACCEPTED != 0 {
             self.settle_accept(index as usize);
         }
-        if events & event::CLOSED != 0 {
-            self.flows.release(index, &mut self.pool);
+        if events & event::CLOSED == 0 {
+            return;
         }
+        if self.flows.hot[index as usize].rx.is_empty() {
+            self.flows.release(index, &mut self.pool);
+        } else {
+            self.flows.cold[index as usize].is_over = true;
+            self.remains.push(flow);
+        }
+    }
+
+    /// Lets go of the flows whose end the application has heard of.
+    #[cold]
+    fn release_remains(&mut self) {
+        for flow in std::mem::take(&mut self.remains) {
+            // Those that the application has closed are gone.
+            if let Some(index) = self.flows.index(flow) {
+                self.flows.release(index as u32, &mut self.pool);
+            }
+        }
+    }
+
+    /// Whether the flow is over, and its Closed event was taken: no event of it follows.
+    pub fn is_over(&self, flow: FlowId) -> bool {
+        self.flows.index(flow).is_none_or(|index| self.flows.cold[index].is_over)
     }
 
     /// A connection no longer waits to be taken by the application.
@@ -323,7 +351,7 @@ impl Engine {
     /// A flow that is over but for what was left to read is over when that is read.
     pub(crate) fn finish_if_read(&mut self, index: usize) {
         let flow = &self.flows.hot[index];
-        if flow.rx.is_empty() && flow.events & event::CLOSED == 0 {
+        if flow.rx.is_empty() && flow.events & event::CLOSED == 0 && !self.flows.cold[index].is_over {
             let reason = self.flows.cold[index].reason;
             self.finish(index, reason);
         }

@@ -191,8 +191,8 @@ impl Engine {
         self.flow_timers.set(index as u32, NEVER);
     }
 
-    /// The flow is over. Its buffers go back at once, its place when the application has taken the Closed event, or now if it
-    /// has let go.
+    /// The flow is over. What it had to send goes at once. Its place, and what was received and not read, go when the application
+    /// has taken the Closed event and what followed from it ([`Engine::take_events`]), or now if it has let go.
     pub(crate) fn finish(&mut self, index: usize, reason: CloseReason) {
         self.settle_accept_unless_announced(index);
         self.silence(index);
@@ -200,7 +200,6 @@ impl Engine {
         self.drop_unsent(index);
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.state = State::Closed;
-        flow.rx.release(&mut self.pool);
         cold.reason = reason;
         if flow.has(flag::UNRESOLVED) {
             flow.flags &= !flag::UNRESOLVED;

@@ -666,3 +666,51 @@ mod source_ports {
         assert!(near < 10, "{near} of 199 are neighbours of the one before");
     }
 }
+
+#[test]
+fn what_came_before_a_reset_can_be_read_after_it() {
+    for (reset, readable) in [(true, true), (false, false)] {
+        let mut peer = Peer::connected(|_| {});
+        peer.host.hold_events = true;
+        peer.say(0, 0, ACK | PSH, b"last words");
+        if reset {
+            peer.say(10, 0, RST, b"");
+        }
+        let mut events = Vec::new();
+        peer.host.engine.take_events(&mut events);
+        let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+        let closed = EventKind::Closed(CloseReason::Reset);
+        assert!(kinds.contains(&EventKind::Readable), "{kinds:?}");
+        assert_eq!((kinds.last() == Some(&closed), peer.host.engine.is_over(peer.flow)), (reset, reset));
+        assert_eq!(peer.host.engine.received(peer.flow).0, b"last words");
+        assert_eq!(peer.host.engine.send(peer.flow, b"?") == 0, readable);
+        if !reset {
+            continue;
+        }
+        // All of it, or a part, or by letting go: no second end follows, and nothing is left.
+        let mut bytes = [0; 10];
+        assert_eq!(peer.host.engine.read(peer.flow, &mut bytes), 10);
+        peer.host.engine.close(peer.flow);
+        peer.turn();
+        events.clear();
+        peer.host.engine.take_events(&mut events);
+        assert_eq!(events, []);
+        assert_eq!(peer.host.engine.population(), (0, 0, 0, 0));
+    }
+}
+
+#[test]
+fn what_nobody_reads_after_a_reset_is_let_go_with_the_next_events() {
+    let mut peer = Peer::connected(|_| {});
+    peer.host.hold_events = true;
+    peer.say(0, 0, ACK | PSH, b"last words");
+    peer.say(10, 0, RST, b"");
+    let mut events = Vec::new();
+    peer.host.engine.take_events(&mut events);
+    assert_eq!(peer.host.engine.next_deadline(), Some(peer.now), "memory waits to be let go");
+    assert!(peer.host.engine.population().3 > 0);
+    events.clear();
+    peer.host.engine.take_events(&mut events);
+    assert_eq!((events.len(), peer.host.engine.population()), (0, (0, 0, 0, 0)));
+    assert_eq!(peer.host.engine.received(peer.flow).0, b"");
+}
