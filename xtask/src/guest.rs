@@ -98,8 +98,15 @@ fn kernel(folder: &Path, package: Option<&str>) -> Result<Kernel, String> {
         .ok_or_else(|| format!("package {package} has no kernel"))?;
     let modules = [unpacked.join("lib/modules"), unpacked.join("usr/lib/modules")];
     let modules = modules.iter().find_map(|folder| entries(folder).ok()?.pop());
-    let veth = modules.map(|folder| folder.join("kernel/drivers/net/veth.ko")).filter(|veth| veth.is_file());
-    let veth = veth.ok_or_else(|| format!("package {package} has no veth module that is not compressed"))?;
+    let veth = modules.map(|folder| folder.join("kernel/drivers/net/veth.ko"));
+    let veth = veth.ok_or_else(|| format!("package {package} has no modules"))?;
+    let compressed = veth.with_extension("ko.xz");
+    if !veth.is_file() && compressed.is_file() {
+        output(Command::new("xz").args(["-d", "-k"]).arg(&compressed))?;
+    }
+    if !veth.is_file() {
+        return Err(format!("package {package} has no veth module"));
+    }
     Ok(Kernel { package, image, veth })
 }
 
@@ -140,6 +147,9 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
     {
         archive.folder(folder);
     }
+    // What a process needs before the kernel's own devices are mounted.
+    archive.device("dev/console", (5, 1));
+    archive.device("dev/null", (1, 3));
     let own = std::env::current_exe().map_err(|cause| format!("cannot find this program: {cause}"))?;
     let target = root.join("target/debug");
     let mut programs = vec![

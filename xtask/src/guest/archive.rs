@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
+const CHARACTERS: u32 = 0o020_000;
 
 /// An archive in the making.
 #[derive(Default)]
@@ -17,28 +18,35 @@ impl Archive {
     /// Adds a folder, once.
     pub fn folder(&mut self, name: &str) {
         if !name.is_empty() && self.names.insert(name.to_owned()) {
-            self.entry(name, FOLDER | 0o755, &[]);
+            self.entry(name, FOLDER | 0o755, (0, 0), &[]);
         }
     }
 
     /// Adds a file, once.
     pub fn file(&mut self, name: &str, mode: u32, bytes: &[u8]) {
         if self.names.insert(name.to_owned()) {
-            self.entry(name, FILE | mode, bytes);
+            self.entry(name, FILE | mode, (0, 0), bytes);
+        }
+    }
+
+    /// Adds a character device by its major and minor number, once.
+    pub fn device(&mut self, name: &str, numbers: (usize, usize)) {
+        if self.names.insert(name.to_owned()) {
+            self.entry(name, CHARACTERS | 0o666, numbers, &[]);
         }
     }
 
     /// The whole of it.
     pub fn finish(mut self) -> Vec<u8> {
-        self.entry("TRAILER!!!", 0, &[]);
+        self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
     }
 
     /// A header of fourteen numbers, the name with its NUL and the bytes, each padded to four.
-    fn entry(&mut self, name: &str, mode: u32, bytes: &[u8]) {
+    fn entry(&mut self, name: &str, mode: u32, (major, minor): (usize, usize), bytes: &[u8]) {
         let number = self.names.len();
         let (links, size, length) = (1, bytes.len(), name.len() + 1);
-        let fields = [number, mode as usize, 0, 0, links, 0, size, 0, 0, 0, 0, length, 0];
+        let fields = [number, mode as usize, 0, 0, links, 0, size, 0, 0, major, minor, length, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
             self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
