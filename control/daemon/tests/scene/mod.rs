@@ -383,49 +383,26 @@ pub fn be_an_application() {
         match line.as_str() {
             "vnic" => match connection.acquire_vnic("kv") {
                 Ok((grant, VnicDescriptors::AfXdp { socket, umem })) => {
-                    held.push(sietch_protocol::HeldGrant {
-                        grant: grant.grant,
-                        generation: grant.generation,
-                    });
                     kept.extend([socket, umem]);
-                    println!("GRANT {} {}", grant.grant, grant.generation);
+                    hold(&mut held, grant.grant, grant.generation);
                     vnic = Some(grant);
                 }
                 Ok((grant, VnicDescriptors::Shared(SharedDescriptors { own, peer, bell }))) => {
-                    held.push(sietch_protocol::HeldGrant {
-                        grant: grant.grant,
-                        generation: grant.generation,
-                    });
                     kept.extend([own, peer, bell]);
-                    println!("GRANT {} {}", grant.grant, grant.generation);
+                    hold(&mut held, grant.grant, grant.generation);
                 }
                 Err(error) => println!("GRANT refused: {error}"),
             },
             "vsa" => match connection.acquire_vsa("kv") {
                 Ok((grant, file)) => {
-                    held.push(sietch_protocol::HeldGrant {
-                        grant: grant.grant,
-                        generation: grant.generation,
-                    });
                     kept.push(file);
-                    println!("GRANT {} {}", grant.grant, grant.generation);
+                    hold(&mut held, grant.grant, grant.generation);
                 }
                 Err(error) => println!("GRANT refused: {error}"),
             },
-            "open" => {
-                let grant = vnic.as_ref().unwrap();
-                rings = Some(Rings::map(&kept[kept.len() - 2], grant));
-                println!("OPENED {:?}", connection.bind_vnic(grant.grant).map_err(|e| e.to_string()));
+            "open" | "bind" | "hide" | "scribble" => {
+                vnic_command(&line, &mut connection, vnic.as_ref().unwrap(), &mut kept, &mut rings);
             }
-            "bind" => {
-                let grant = vnic.as_ref().unwrap().grant;
-                println!("BOUND {:?}", connection.bind_vnic(grant).map_err(|e| e.to_string()));
-            }
-            "hide" => {
-                kept.clear();
-                println!("HID");
-            }
-            "scribble" => rings.as_ref().unwrap().scribble(),
             "write" => {
                 let file = kept.last().unwrap().as_fd();
                 println!("WROTE {:?}", rustix::io::pwrite(file, &[7; 4096], 0));
@@ -473,6 +450,34 @@ pub fn be_an_application() {
             }
             other => println!("DID {}", area_command(&mut connection, other)),
         }
+    }
+}
+
+fn hold(held: &mut Vec<sietch_protocol::HeldGrant>, grant: u64, generation: u64) {
+    held.push(sietch_protocol::HeldGrant { grant, generation });
+    println!("GRANT {grant} {generation}");
+}
+
+/// What a holder does with its VNIC, the descriptors of which are the last of `kept`.
+fn vnic_command(
+    command: &str,
+    connection: &mut Connection,
+    vnic: &sietch_protocol::VnicGrant,
+    kept: &mut Vec<OwnedFd>,
+    rings: &mut Option<Rings>,
+) {
+    let mut bind = || connection.bind_vnic(vnic.grant).map_err(|error| error.to_string());
+    match command {
+        "open" => {
+            *rings = Some(Rings::map(&kept[kept.len() - 2], vnic));
+            println!("OPENED {:?}", bind());
+        }
+        "bind" => println!("BOUND {:?}", bind()),
+        "hide" => {
+            kept.clear();
+            println!("HID");
+        }
+        _ => rings.as_ref().unwrap().scribble(),
     }
 }
 
