@@ -191,13 +191,15 @@ fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
         let placeholder = place.listen_on(&kernel, backlog.cast_unsigned());
         let mut expected = Vec::new();
         let mut held = Vec::new();
-        while ours {
-            let (reply, descriptors) = connect(&place, address);
-            if reply.kind() == ReplyKind::NotOurs {
-                break;
+        if ours {
+            loop {
+                let (reply, descriptors) = connect(&place, address);
+                if reply.kind() == ReplyKind::NotOurs {
+                    break;
+                }
+                expected.push(reply.local.address().expect("a name"));
+                held.push(descriptors);
             }
-            expected.push(reply.local.address().expect("a name"));
-            held.push(descriptors);
         }
         // What a client has closed waits to be accepted all the same.
         held.clear();
