@@ -390,7 +390,8 @@ impl<C: Channel> Host<C> {
     /// The channel.
     pub fn attach(&mut self, flow: FlowId, application: u64, channel: C) -> Result<u64, C> {
         let state = self.engine.flow_info(flow).map(|info| info.state);
-        let Some(state) = state.filter(|_| self.may_connect(application)) else {
+        let there = self.may_connect(application) && !self.engine.is_over(flow);
+        let Some(state) = state.filter(|_| there) else {
             self.engine.abort(flow);
             return Err(channel);
         };
@@ -584,6 +585,9 @@ impl<C: Channel> Host<C> {
             CloseReason::Refused => Errno::CONNREFUSED,
             CloseReason::Unreachable => Errno::HOSTUNREACH,
         };
+        if connection.phase == Phase::Open {
+            self.counters.received_bytes += pump::receive_last(&mut self.engine, connection) as u64;
+        }
         connection.flow = FlowId::NONE;
         match connection.phase {
             Phase::Connecting => {

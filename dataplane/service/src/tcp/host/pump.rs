@@ -244,3 +244,25 @@ fn receive<C: Channel>(
     }
     received
 }
+
+/// What the engine has received on a connection that is over goes to the application, as far as it has room: it came before the end.
+/// Returns how many bytes that are.
+pub(super) fn receive_last<C: Channel>(
+    engine: &mut sietch_net::Engine,
+    connection: &mut Connection<C>,
+) -> usize {
+    let mut received = 0;
+    loop {
+        let (bytes, _) = engine.received(connection.flow);
+        if bytes.is_empty() {
+            return received;
+        }
+        let offered = bytes.len();
+        let taken = connection.channel.deliver(bytes).min(offered);
+        engine.consume(connection.flow, taken);
+        received += taken;
+        if taken < offered {
+            return received;
+        }
+    }
+}

@@ -169,3 +169,12 @@ fn addresses_are_what_the_wire_says() {
     assert_eq!(arrival.local, SocketAddr::from((SERVICE, PORT)));
     assert_eq!(arrival.remote.ip(), std::net::IpAddr::from(PEER));
 }
+
+#[test]
+fn what_came_before_a_reset_is_read_first() {
+    let plan = Plan { application: 0, peer: 5000, peer_ends: Ending::ResetBehind, ..Plan::polite(true) };
+    let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(9));
+    assert!(world.run(100 * SECOND), "still going on: {:#?}", world.describe());
+    let pipe = world.pipe(0);
+    assert_eq!((pipe.received, pipe.broken), (5000, Some(Errno::CONNRESET)));
+}

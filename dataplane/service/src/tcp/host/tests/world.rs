@@ -31,6 +31,8 @@ pub enum Ending {
     Polite,
     /// Sends everything, waits for that to arrive, then resets.
     Reset,
+    /// Sends everything, and a reset right behind it.
+    ResetBehind,
 }
 
 /// What is to happen on one connection.
@@ -426,6 +428,15 @@ impl World {
             }
             // Our own application has read what there is to read when nothing is unacknowledged.
             Ending::Reset if all_sent && engine.unacknowledged(flow) == 0 && case.read >= plan.peer => {
+                peer.left = true;
+                engine.abort(flow);
+            }
+            Ending::ResetBehind
+                if all_sent
+                    && engine.flow_info(flow).is_some_and(|info| {
+                        info.in_flight as usize == info.unsent_or_unacknowledged && info.in_flight > 0
+                    }) =>
+            {
                 peer.left = true;
                 engine.abort(flow);
             }
