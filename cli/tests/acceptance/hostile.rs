@@ -63,11 +63,18 @@ impl Attacker {
 
     /// The rest of the next line that has `word`.
     fn expect(&mut self, word: &str) -> String {
+        self.next(word).unwrap_or_else(|| panic!("the attacker ended before {word}"))
+    }
+
+    /// The same; none if the attacker has ended.
+    fn next(&mut self, word: &str) -> Option<String> {
         loop {
             let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the attacker ended before {word}");
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
             if let Some((_, rest)) = line.split_once(word) {
-                return rest.trim().to_owned();
+                return Some(rest.trim().to_owned());
             }
         }
     }
@@ -153,8 +160,9 @@ fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
     ratio
 }
 
-/// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent.
-fn scribbling_hurts_nobody_else(attacker: &mut Attacker) {
+/// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent, and a producer word
+/// that would make the kernel walk for long ends the attacker and takes its VNIC back.
+fn scribbling_hurts_only_the_scribbler(place: &Place, mut attacker: Attacker) {
     let capture = Capture::start();
     let bait = UdpSocket::bind("10.84.1.1:0").unwrap();
     attacker.order("scribble 2000");
@@ -164,9 +172,15 @@ fn scribbling_hurts_nobody_else(attacker: &mut Attacker) {
         let _ = bait.send_to(&[0; 200], (frames::ADDRESS, 7001));
         std::thread::sleep(Duration::from_millis(1));
     }
-    attacker.expect("DONE");
+    assert_eq!(attacker.next("DONE"), None, "it is killed");
     let seen = capture.stop();
     assert!(seen.forged.is_empty(), "{} forged frames got out", seen.forged.len());
+    drop(attacker);
+    wait_for("the grant to end", || (holder(place).is_null() && veths() == 0).then_some(()));
+    let vnic = place.status()["daemon"]["vnics"][1].clone();
+    assert!(vnic["revoked"] == true, "{vnic}");
+    let output = place.run(&["restore", "rogue"]);
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn veths() -> usize {
@@ -183,8 +197,9 @@ fn attack(place: &Place, daemon: i64) {
     assert!(veths() > 0 && !holder(place).is_null(), "{}", place.status());
     forged_frames_stay_where_they_are(&mut attacker);
     the_rate_holds(&mut attacker);
-    scribbling_hurts_nobody_else(&mut attacker);
+    scribbling_hurts_only_the_scribbler(place, attacker);
 
+    let Some(mut attacker) = Attacker::start(place) else { panic!("it is allowed again") };
     // Stopped with full queues, while the host goes on sending to it.
     attacker.ask("fill");
     signal(attacker.pid(), Signal::STOP);

@@ -46,11 +46,12 @@ fn interfaces() {
 fn link_local_names_have_their_scope() {
     compared(|place| {
         interfaces();
-        // An address serves when the kernel has seen that nobody else has it.
-        place.wait_for("an address", || {
-            let said = Command::new("ip").args(["-6", "address", "show", "dev", "one"]).output().ok()?;
+        // An address serves when the kernel has seen that no other host has it. The script takes the
+        // first of the two.
+        place.wait_for("the addresses", || {
+            let said = Command::new("ip").args(["-6", "address", "show"]).output().ok()?;
             let said = String::from_utf8_lossy(&said.stdout).into_owned();
-            (said.contains("fe80") && !said.contains("tentative")).then_some(())
+            (said.matches("fe80").count() == 2 && !said.contains("tentative")).then_some(())
         });
         same_as_on_the_kernel(place, "scope.py", include_str!("scripts/compared/scope.py"));
     });

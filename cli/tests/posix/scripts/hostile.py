@@ -36,7 +36,8 @@ def send(connection, data):
 
 def full():
     """Requests whose answers are never read, to a server that reads them and to itself, which accepts nothing."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=20)
+    # Room for all of them here: the last places of a backlog are those of the kernel's own queue.
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     others = [connect() for _ in range(20)]
     own = [connect(listener.getsockname()[1]) for _ in range(20)]
     request = b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n" * 100
