@@ -314,6 +314,8 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             eprintln!("SKIPPED the first process of a PID namespace: needs root");
             continue;
         }
+        // What the last one left says nothing of the next.
+        let _ = std::fs::remove_file(&sockets);
         let end = |arguments: &[&str], serves: &dyn Fn(rustix::process::Pid) -> bool| {
             let Some((mut child, pid)) = start(&command(arguments), is_first) else {
                 panic!("{arguments:?} does not start");

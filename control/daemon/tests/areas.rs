@@ -295,9 +295,10 @@ fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
 fn an_application_grows_memory_that_it_holds_and_its_queue_is_as_slow_as_the_volume_says() {
     use sietch::disk::DiskQueue as _;
     let scene = Scene::new("areas-parts", own_uid());
-    scene.configure(
-        "[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"8MiB\"\nread_ns = 300\nbytes_per_second = \"2GiB\"\n",
-    );
+    scene.configure(&format!(
+        "[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"8MiB\"\nread_ns = 300\nbytes_per_second = \"2GiB\"\n{}",
+        scene::quota()
+    ));
     let _daemon = scene.start();
     let mut client = sietch::Client::connect(&scene.socket(), "app").unwrap();
     client.create_vsa("/ram/x", MIB).unwrap();
@@ -478,7 +479,7 @@ fn drive(queue: &mut impl sietch::disk::DiskQueue, offset: u64) -> bool {
 fn an_application_grows_and_trims_what_it_holds_by_the_native_api() {
     use sietch::disk::DiskQueue as _;
     let scene = Scene::new("areas-api", own_uid());
-    scene.configure("");
+    scene.configure(&format!("[[volume]]\nname = \"main\"\n{}", scene::quota()));
     let _daemon = scene.start();
     let mut client = sietch::Client::connect(&scene.socket(), "app").unwrap();
     assert_eq!(client.create_vsa("log", MIB).unwrap().size, MIB);
@@ -501,7 +502,10 @@ fn an_application_grows_and_trims_what_it_holds_by_the_native_api() {
 #[test]
 fn the_example_of_the_native_api_runs_on_every_kind_of_volume() {
     let scene = Scene::new("areas-example", own_uid());
-    scene.configure("[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"4MiB\"\n");
+    let quota = scene::quota();
+    scene.configure(&format!(
+        "[[volume]]\nname = \"main\"\n{quota}[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"4MiB\"\n{quota}"
+    ));
     let _daemon = scene.start();
     let mut client = sietch::Client::connect(&scene.socket(), "app").unwrap();
     for name in ["data", "/ram/data"] {

@@ -42,8 +42,9 @@ fn place(name: &str) -> Scene {
     let scene = Scene::new(name, own_uid());
     let path = scene.root.join("volume.img");
     scene.configure(&format!(
-        "[[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"32MiB\"\n",
-        path.display()
+        "[[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"32MiB\"\n{}",
+        path.display(),
+        scene::quota()
     ));
     scene
 }

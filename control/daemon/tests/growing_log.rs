@@ -84,7 +84,10 @@ fn grows_and_shrinks(scene: &Scene, area: &str) {
 #[test]
 fn a_log_grows_and_shrinks_with_its_area() {
     let scene = Scene::new("growing-log", rustix::process::geteuid().as_raw());
-    scene.configure("[[volume]]\nname = \"nvm\"\nkind = \"memory\"\nsize = \"16MiB\"\n");
+    let quota = scene::quota();
+    scene.configure(&format!(
+        "[[volume]]\nname = \"main\"\n{quota}[[volume]]\nname = \"nvm\"\nkind = \"memory\"\nsize = \"16MiB\"\n{quota}"
+    ));
     let _daemon = scene.start();
     grows_and_shrinks(&scene, "data");
     grows_and_shrinks(&scene, "/nvm/data");

@@ -347,6 +347,12 @@ impl Drop for Process {
     }
 }
 
+/// A quota of the test's own user on the volume that is configured before it: who is no administrator
+/// makes areas within one.
+pub fn quota() -> String {
+    format!("[[volume.quota]]\nuid = {}\nsize = \"64MiB\"\n", rustix::process::geteuid().as_raw())
+}
+
 /// The scene that a child process was started for.
 pub fn inherited() -> Option<Scene> {
     std::env::var_os("SIETCH_TEST_ROOT").map(|root| Scene { root: root.into() })
