@@ -341,13 +341,14 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
         assert!(status.success(), "daemon: {status:?}");
         let left = std::path::Path::new(&socket).exists();
         assert!(!left, "the daemon ended in order");
-        // What only asks ends at once, with the status that a shell shows for a signal.
-        let serving = start(&command(&daemon), false).expect("it starts");
-        while !serves() {}
-        let status = end(&watch, &|pid| !is_first || handles(pid, signal));
-        let expected = is_first.then_some(128 + signal.as_raw());
-        assert!(!status.success() && status.code() == expected, "stat: {status:?}");
-        drop(serving);
+        // What only asks ends at once, by the signal. It asks from the daemon's own namespaces.
+        if !is_first {
+            let serving = start(&command(&daemon), false).expect("it starts");
+            while !serves() {}
+            let status = end(&watch, &|_| true);
+            assert!(!status.success() && status.code().is_none(), "stat: {status:?}");
+            drop(serving);
+        }
         let _ = std::fs::remove_dir_all(place.folder.join("data"));
     }
 }
