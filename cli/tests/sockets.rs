@@ -315,7 +315,9 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             continue;
         }
         // What the last one left says nothing of the next.
-        [&sockets, &socket].map(|left| drop(std::fs::remove_file(left)));
+        for left in [&sockets, &socket] {
+            let _ = std::fs::remove_file(left);
+        }
         let end = |arguments: &[&str], serves: &dyn Fn(rustix::process::Pid) -> bool| {
             let Some((mut child, pid)) = start(&command(arguments), is_first) else {
                 panic!("{arguments:?} does not start");
