@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Crates whose tests do different things for root and for others.
-const CRATES: [(&str, &str); 3] =
-    [("sietch-nic", "device/nic"), ("sietch-daemon", "control/daemon"), ("sietch-cli", "cli")];
+const CRATES: [&str; 3] = ["device/nic", "control/daemon", "cli"];
 
 /// Programs of others under `sietch run`: they take most of the time, and set their users themselves.
 const LEFT_OUT: &str = "tests/posix/";
@@ -29,8 +28,8 @@ pub fn run(root: &Path) -> Result<(), String> {
     let failed = |cause: std::io::Error| format!("cannot make {}: {cause}", home.display());
     std::fs::create_dir_all(&home).map_err(failed)?;
     std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o777)).map_err(failed)?;
-    let outcome =
-        CRATES.iter().try_for_each(|(name, folder)| of_crate(root, name, &root.join(folder), &home));
+    let outcome = programs(root)
+        .and_then(|programs| CRATES.iter().try_for_each(|name| of_crate(&root.join(name), &programs, &home)));
     // Daemons of the tests may have left logs there, which are of no use without them.
     let _ = std::fs::remove_dir_all(&home);
     outcome
@@ -53,44 +52,55 @@ fn as_user(program: &Path, home: &Path) -> Command {
     command
 }
 
-fn of_crate(root: &Path, name: &str, folder: &Path, home: &Path) -> Result<(), String> {
-    for program in programs(root, name)? {
-        let reached = as_user(Path::new("/usr/bin/test"), home).arg("-x").arg(&program).status();
+fn of_crate(folder: &Path, programs: &[(PathBuf, PathBuf)], home: &Path) -> Result<(), String> {
+    let mut count = 0;
+    for (_, program) in programs.iter().filter(|(of, _)| of == folder) {
+        let reached = as_user(Path::new("/usr/bin/test"), home).arg("-x").arg(program).status();
         if !reached.map_err(|cause| format!("cannot start setpriv: {cause}"))?.success() {
-            println!("SKIPPED {name} as an ordinary user: uid {USER} may not reach {}", program.display());
+            println!(
+                "SKIPPED {} as an ordinary user: uid {USER} may not reach {}",
+                folder.display(),
+                program.display()
+            );
             return Ok(());
         }
         println!("uid {USER}: {}", program.display());
-        let status = as_user(&program, home).current_dir(folder).status();
+        let status = as_user(program, home).current_dir(folder).status();
         let status = status.map_err(|cause| format!("cannot start {}: {cause}", program.display()))?;
         if !status.success() {
             return Err(format!("{} ended with {status} as uid {USER}", program.display()));
         }
+        count += 1;
     }
-    Ok(())
+    if count == 0 { Err(format!("cargo names no test program of {}", folder.display())) } else { Ok(()) }
 }
 
-/// The test programs of a crate, which are built already.
-fn programs(root: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
+/// The test programs that are built already: the folder of their crate, and where they are. Of the whole
+/// workspace, because cargo builds a crate that is named alone with other features, and so once more.
+fn programs(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["test", "--no-run", "--locked", "-p", name])
+        .args(["test", "--workspace", "--no-run", "--locked", "--message-format=json"])
         .current_dir(root)
+        .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|cause| format!("cannot start cargo: {cause}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(format!("`cargo test --no-run -p {name}` ended with {}: {said}", output.status));
+        return Err(format!("`cargo test --no-run` ended with {}", output.status));
     }
-    let found: Vec<PathBuf> = said.lines().filter_map(|line| program_of(root, line)).collect();
-    if found.is_empty() { Err(format!("cargo names no test program of {name}: {said}")) } else { Ok(found) }
+    let said = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<_> = said.lines().filter_map(program_of).collect();
+    if found.is_empty() { Err("cargo names no test program".into()) } else { Ok(found) }
 }
 
-/// `Executable tests/up.rs (target/debug/deps/up-0123456789abcdef)`
-fn program_of(root: &Path, line: &str) -> Option<PathBuf> {
-    let line = line.trim().strip_prefix("Executable ")?;
-    let (source, program) = line.strip_suffix(')')?.split_once(" (")?;
-    (!source.starts_with(LEFT_OUT)).then(|| root.join(program))
+/// The folder of the crate and the program that a line of cargo's names, if it is a test program.
+fn program_of(line: &str) -> Option<(PathBuf, PathBuf)> {
+    let said: serde_json::Value = serde_json::from_str(line).ok()?;
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let is_test = said["profile"]["test"].as_bool()?;
+    let source = text(&said["target"]["src_path"])?;
+    let folder = PathBuf::from(text(&said["manifest_path"])?).parent()?.to_owned();
+    (is_test && !source.contains(LEFT_OUT)).then_some((folder, text(&said["executable"])?.into()))
 }
 
 #[cfg(test)]
@@ -99,12 +109,17 @@ mod tests {
 
     #[test]
     fn cargo_names_programs() {
-        let root = Path::new("/r");
-        let line = "  Executable tests/up.rs (target/debug/deps/up-01)";
-        assert_eq!(program_of(root, line), Some("/r/target/debug/deps/up-01".into()));
-        let unit = "  Executable unittests src/lib.rs (target/debug/deps/x-01)";
-        assert_eq!(program_of(root, unit), Some("/r/target/debug/deps/x-01".into()));
-        assert_eq!(program_of(root, "  Executable tests/posix/main.rs (target/debug/deps/p-01)"), None);
-        assert_eq!(program_of(root, "   Compiling x v0.1.0 (/r/x)"), None);
+        let line = |source: &str, test: bool| {
+            format!(
+                r#"{{"manifest_path":"/r/cli/Cargo.toml","target":{{"src_path":"/r/cli/{source}"}},
+                "profile":{{"test":{test}}},"executable":"/r/target/debug/deps/up-01"}}"#
+            )
+        };
+        let found = Some(("/r/cli".into(), "/r/target/debug/deps/up-01".into()));
+        assert_eq!(program_of(&line("tests/up.rs", true)), found);
+        assert_eq!(program_of(&line("src/main.rs", true)), found);
+        assert_eq!(program_of(&line("src/main.rs", false)), None);
+        assert_eq!(program_of(&line("tests/posix/main.rs", true)), None);
+        assert_eq!(program_of("   Compiling x v0.1.0 (/r/x)"), None);
     }
 }
