@@ -17,7 +17,9 @@ const MULTI_BUFFER_KERNEL: (u32, u32) = (6, 6);
 const WANTED_MEMLOCK: u64 = 16 << 20;
 
 /// What the daemon needs of root's privileges.
-const DAEMON_CAPABILITIES: [(CapabilitySet, &str); 6] = [
+const DAEMON_CAPABILITIES: [(CapabilitySet, &str); 7] = [
+    // Network namespaces of VNICs.
+    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::BPF, "CAP_BPF"),
