@@ -88,6 +88,8 @@ pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, RunError> {
         let file = if folder.as_os_str().is_empty() { Path::new(".").join(name) } else { folder.join(name) };
         match executable(&file) {
             Ok(()) => return Ok(file),
+            // A folder that may not be searched has nothing for this user, as for shells.
+            Err(_) if std::fs::metadata(&file).is_err() => {}
             Err(cause @ RunError::NotExecutable { .. }) => refused = refused.or(Some(cause)),
             Err(_) => {}
         }
