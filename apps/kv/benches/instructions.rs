@@ -2,7 +2,8 @@
 //!
 //! Fifty clients send pipelines for random keys among many, without a log; what is counted is all that the loop asks of a shard for
 //! [`COMMANDS`] commands: the bytes that arrived are fed, replies sealed, taken and consumed. Set-up is not counted. The limits are
-//! what was measured plus 3 %: who makes a command longer has to say so here.
+//! what was measured plus 3 %: who makes a command longer has to say so here. A key is hashed with a keyed hash (SipHash-1-3), some
+//! 110 instructions, and twice in a pipeline, where the memory that it needs is touched ahead.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;
@@ -111,10 +112,10 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (false, 1), setup = scene, config = limit(1497))]
-#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(839))]
-#[bench::set(args = (true, 1), setup = scene, config = limit(1525))]
-#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(867))]
+#[bench::get(args = (false, 1), setup = scene, config = limit(1675))]
+#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1131))]
+#[bench::set(args = (true, 1), setup = scene, config = limit(1720))]
+#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1176))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).turn();
     scene
