@@ -65,8 +65,8 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::small(args = (64), setup = scene, config = limit(736))]
-#[bench::large(args = (4096), setup = scene, config = limit(1551))]
+#[bench::small(args = (64), setup = scene, config = limit(893))]
+#[bench::large(args = (4096), setup = scene, config = limit(1729))]
 fn message(mut scene: Scene) -> Scene {
     black_box(&mut scene).run();
     scene

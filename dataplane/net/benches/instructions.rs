@@ -146,7 +146,7 @@ fn rpc_link(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> 
 }
 
 #[library_benchmark]
-#[bench::link(args = (1, 1), setup = on_link, config = limit(228))]
+#[bench::link(args = (1, 1), setup = on_link, config = limit(254))]
 fn looks(mut conversation: Conversation<Endpoint>) -> Conversation<Endpoint> {
     let Conversation { server, now, .. } = black_box(&mut conversation);
     for _ in 0..REQUESTS {
