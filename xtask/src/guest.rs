@@ -151,10 +151,10 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
     // What a process needs before the kernel's own devices are mounted.
     archive.device("dev/console", (5, 1));
     archive.device("dev/null", (1, 3));
-    let own = std::env::current_exe().map_err(|cause| format!("cannot find this program: {cause}"))?;
     let target = root.join("target/debug");
     let mut programs = vec![
-        (own, "init".to_owned()),
+        // This very program, as the build has just made it: it may be another file than the one that runs.
+        (target.join("xtask"), "init".to_owned()),
         (target.join("sietch"), "bin/sietch".to_owned()),
         (target.join("libsietch_posix.so"), "bin/libsietch_posix.so".to_owned()),
     ];
