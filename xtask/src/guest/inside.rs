@@ -70,7 +70,26 @@ fn steps() -> Result<(), String> {
 
 fn step<T>(name: &str, action: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     println!("== {name}");
-    action().map_err(|why| format!("{name}: {why}"))
+    action().map_err(|why| {
+        diagnose();
+        format!("{name}: {why}")
+    })
+}
+
+/// What the counters, the interfaces and `up` say when a step has failed.
+fn diagnose() {
+    for (program, arguments) in [
+        ("sietch", &["status"][..]),
+        ("sietch", &["stat"]),
+        ("ip", &["-s", "neighbour"]),
+        ("ip", &["-s", "link"]),
+    ] {
+        let output =
+            command(program, arguments).output().map_or_else(|e| e.to_string(), |output| said(&output));
+        let counted = output.lines().filter(|line| !line.ends_with(" 0"));
+        println!("{program} {}:\n{}", arguments.join(" "), counted.collect::<Vec<_>>().join("\n"));
+    }
+    println!("up:\n{}", text("/run/up"));
 }
 
 fn prepare() -> Result<(), String> {
