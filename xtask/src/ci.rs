@@ -6,8 +6,7 @@
 //!    those that depend on privileges once more as an ordinary user ([`crate::ordinary`]),
 //! 4. the rings and doorbells under loom,
 //! 5. instructions of the network's fast path, of durable appends and of the store's commands within their limits, under valgrind,
-//! 6. a guest with Debian's own kernel, where there is QEMU ([`crate::guest`]),
-//! 7. generated files are what the program would generate.
+//! 6. generated files are what the program would generate.
 //!
 //! A step that fails ends the run at once, with its name.
 
@@ -15,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{generate, guest, instructions, ordinary, tidy};
+use crate::{generate, instructions, ordinary, tidy};
 
 /// Runs every step from the folder `root`.
 pub fn run(root: &Path) -> Result<(), String> {
@@ -35,7 +34,6 @@ pub fn run(root: &Path) -> Result<(), String> {
         )
     })?;
     step("instructions", || instructions::run(root))?;
-    step("guest", || guest::run(root, None))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
 }
 
