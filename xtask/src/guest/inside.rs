@@ -89,7 +89,7 @@ fn diagnose() {
         let counted = output.lines().filter(|line| !line.ends_with(" 0"));
         println!("{program} {}:\n{}", arguments.join(" "), counted.collect::<Vec<_>>().join("\n"));
     }
-    println!("up:\n{}", text("/run/up"));
+    println!("store:\n{}", text("/var/lib/sietch/kv.log"));
 }
 
 fn prepare() -> Result<(), String> {
