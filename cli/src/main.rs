@@ -42,6 +42,9 @@ use error::Error;
 
 fn main() -> ExitCode {
     signals::begin();
+    // Read now and kept: before Linux 6.4 it stands in `/proc/self/auxv`, which a process that has given
+    // up its privileges may not read.
+    let _ = rustix::param::page_size();
     let arguments = Arguments::parse();
     if let Command::Kv(KvArguments { command: Some(KvCommand::Check(check)), .. }) = &arguments.command {
         return checked(arguments.socket.clone(), check);
