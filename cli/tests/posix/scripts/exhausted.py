@@ -37,6 +37,8 @@ try:
 except OSError as cause:
     print("dup", errno.errorcode[cause.errno], flush=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+# More wait than a listener's pair takes: the service sends the others once there is room.
+listener.settimeout(60)
 while len(accepted) < CLIENTS:
     connection = listener.accept()[0]
     connection.send(b"hello")
