@@ -5,6 +5,7 @@
 //! 2. A message whose descriptors do not fit would be lost with its connection. So there is room
 //!    for them before it is taken, or the answer is EMFILE, and the connection waits on, as with
 //!    the kernel.
+//!    Where one number is free and no more are to be had, that is enough ([`scarce`]).
 //! 3. The service's end of the placeholder closes if the service dies: [`renewal`].
 
 use std::ffi::c_int;
@@ -16,8 +17,9 @@ use rustix::net::RecvFlags;
 use sietch_protocol::socket_service::{self as protocol, Arrival, ArrivalKind, Descriptors, Incoming};
 
 use crate::borrowed::Borrowed;
-use crate::end::flag;
+use crate::end::{End, flag};
 use crate::room::{self, Room};
+use crate::scarce::{self, Taken};
 use crate::socket::{forget_stale, give_name, kernel_nonblocking};
 use crate::sys::{self, Errno, Outcome, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
@@ -76,10 +78,14 @@ unsafe fn accept(
             }
             return Err(sys::errno());
         }
-        let (incoming, _room) = arrival(fd, &mut received, &mut reserved)?;
+        let (taken, _room) = arrival(fd, &mut received, &mut reserved)?;
+        let (incoming, end) = match taken {
+            Taken::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
+            Taken::Other(incoming) => (incoming, None),
+        };
         match incoming {
             Incoming::Arrived(arrival) => {
-                let new = settle(held, &arrival, &mut received, flags, reserved.take())?;
+                let new = settle(held, &arrival, (&mut received, end), flags, reserved.take())?;
                 if !name.is_null() {
                     // SAFETY: the caller's.
                     let named = unsafe { give_name(&arrival.peer, name, length) };
@@ -107,32 +113,42 @@ fn arrival(
     fd: c_int,
     received: &mut Descriptors,
     reserved: &mut Option<Borrowed>,
-) -> Result<(Incoming, Room), Errno> {
+) -> Result<(Taken, Option<Room>), Errno> {
     // SAFETY: the descriptor is open for the time of the call.
     let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
     loop {
         let room = match room::make(room::CONNECTION) {
-            Some(room) => room,
+            Some(room) => Some(room),
             None => {
                 // One number is what the program has to have, as on Linux; the others are beyond
                 // its limit.
                 if reserved.is_none() {
                     *reserved = Borrowed::lowest()?;
                 }
-                room::raise().ok_or(libc::EMFILE)?
+                room::raise()
             }
         };
-        match protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received) {
-            Ok(incoming) => return Ok((incoming, room)),
-            Err(errno) if errno.raw_os_error() == libc::EAGAIN && !kernel_nonblocking(fd) => {}
-            Err(errno) => return Err(errno.raw_os_error()),
+        let taken = if room.is_some() {
+            let incoming = protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received);
+            incoming.map(Taken::Other).map_err(|errno| errno.raw_os_error())
+        } else {
+            // The number that is set aside is the one that is left.
+            drop(reserved.take());
+            scarce::take(placeholder, received)
+        };
+        match taken {
+            Ok(taken) => return Ok((taken, room)),
+            Err(libc::EAGAIN) if !kernel_nonblocking(fd) => {}
+            Err(errno) => return Err(errno),
         }
         if reserved.is_none() {
             *reserved = Borrowed::lowest()?;
         }
         if confined::is_confined() {
             let incoming = protocol::receive_arrival(placeholder, RecvFlags::empty(), received);
-            return incoming.map(|incoming| (incoming, room)).map_err(|errno| errno.raw_os_error());
+            return incoming
+                .map(|incoming| (Taken::Other(incoming), room))
+                .map_err(|errno| errno.raw_os_error());
         }
         drop(room);
         sleep(fd)?;
@@ -147,11 +163,12 @@ fn sleep(fd: c_int) -> Result<(), Errno> {
     unsafe { sys::ask(libc::SYS_recvfrom, arguments) }.map(|_| ())
 }
 
-/// Makes a descriptor of what arrived, with the number that was reserved.
+/// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped already comes with its
+/// placeholder alone.
 fn settle(
     held: &Held,
     arrival: &Arrival,
-    received: &mut Descriptors,
+    (received, mapped): (&mut Descriptors, Option<End>),
     flags: c_int,
     reserved: Option<Borrowed>,
 ) -> Result<c_int, Errno> {
@@ -163,7 +180,10 @@ fn settle(
             new
         }
         ArrivalKind::Stream => {
-            let (new, end) = service::take_stream(received).map_err(|_| libc::ECONNABORTED)?;
+            let (new, end) = match mapped {
+                Some(end) => (received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd(), end),
+                None => service::take_stream(received).map_err(|_| libc::ECONNABORTED)?,
+            };
             options::hand_on(held, &end);
             // Until now the end of this connection would have been a reset: nobody had accepted it.
             end.abort_on_close(options::of_end(&end, options::LINGER) == Some(1 << 32));

@@ -16,7 +16,7 @@ use crate::sys::{self, address_mut, signed};
 const FROM: usize = 512;
 
 /// The number that the kernel gives to this socket and to no other.
-fn cookie(fd: c_int) -> Option<u64> {
+pub fn cookie(fd: c_int) -> Option<u64> {
     let mut value = 0_u64;
     let mut length = size_of_val(&value) as libc::socklen_t;
     let (to, size) = (address_mut(&raw mut value), address_mut(&raw mut length));

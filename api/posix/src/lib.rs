@@ -41,6 +41,7 @@ pub mod receive;
 pub mod renewal;
 pub mod reservation;
 pub mod room;
+pub mod scarce;
 pub mod send;
 pub mod service;
 pub mod sleep;

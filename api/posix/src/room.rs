@@ -7,6 +7,7 @@
 //! 2. Where there is none, the soft limit is raised for the time of the call ([`raise`]), as far as
 //!    the hard limit or the process's privileges allow. What stays is put at a number that the
 //!    program may use. So a program has as many connections as on the kernel.
+//!    Where that is not allowed, a copy of the descriptors serves ([`crate::scarce`]).
 //! 3. Any number of threads may have raised it; the last of them lowers it. A child of fork lowers
 //!    its own.
 
@@ -14,8 +15,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::confined;
 use crate::sys::{self, Outcome, address, address_mut, signed};
+use crate::{confined, scarce};
 
 /// Descriptors that a connection comes as.
 pub const CONNECTION: usize = 3;
@@ -172,17 +173,25 @@ pub fn after_fork() {
     }
 }
 
-/// Makes a descriptor that is used for the time of `with`, beyond the limit if need be.
+/// Makes a descriptor that is used for the time of `with`, beyond the limit if need be. `with` uses no
+/// other descriptor.
 ///
 /// # Errors
 /// Those of both; `EMFILE`.
 pub fn briefly(make: impl Fn() -> Outcome, with: impl FnOnce(c_int) -> Outcome) -> Outcome {
     let first = make();
     let room = if first == Err(libc::EMFILE) { raise() } else { None };
-    let fd = if room.is_some() { make() } else { first }? as c_int;
-    let answer = with(fd);
-    let _ = sys::close(fd);
-    answer
+    let use_it = |made: Outcome| {
+        let fd = made? as c_int;
+        let answer = with(fd);
+        let _ = sys::close(fd);
+        answer
+    };
+    match first {
+        Err(libc::EMFILE) if room.is_some() => use_it(make()),
+        Err(libc::EMFILE) => scarce::in_copy(-1, || use_it(make()))?,
+        first => use_it(first),
+    }
 }
 
 #[cfg(test)]

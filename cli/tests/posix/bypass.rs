@@ -120,3 +120,19 @@ fn who_has_no_descriptor_left_leaves_connections_waiting() {
         assert!(said.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{said}");
     });
 }
+
+#[test]
+fn the_last_descriptor_is_enough_to_accept_where_the_limit_cannot_be_raised() {
+    both(&["python3", "setpriv"], |place| {
+        let script = place.write("exhausted.py", include_str!("scripts/exhausted.py"));
+        let python = ["python3", script.as_str(), "hard"];
+        let said = if rustix::process::geteuid().is_root() {
+            place.ask("setpriv", &[["--bounding-set", "-sys_resource"].as_slice(), &python].concat())
+        } else {
+            place.ask("python3", &python[1..])
+        };
+        assert!(said.contains("errors ['EMFILE'] highest 63\n"), "{said}");
+        assert!(said.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{said}");
+        assert!(!said.contains("not the last number"), "{said}");
+    });
+}

@@ -21,8 +21,8 @@ mod tests;
 
 pub use build::{BUILD_BYTES, Build, SECTION as BUILD_SECTION};
 pub use client::{
-    Descriptors, Greeting, Incoming, call, call_on, greet, receive_all, receive_arrival, receive_message,
-    relisten, send_message,
+    Descriptors, Greeting, Incoming, call, call_on, greet, receive_all, receive_arrival, receive_first,
+    receive_message, relisten, send_message,
 };
 pub use name::Name;
 pub use publish::{MOST_PUBLISHED, MOST_PUBLISHED_OF_PORT, PUBLISH_VARIABLE, Published};

@@ -142,6 +142,16 @@ fn deliver(local: &Local) {
     set_mask(libc::SIG_SETMASK, mask);
 }
 
+/// Blocks all signals in the calling thread; the mask before, for [`restore`].
+pub fn block_all() -> u64 {
+    set_mask(libc::SIG_SETMASK, u64::MAX)
+}
+
+/// Gives the calling thread the mask that [`block_all`] has taken.
+pub fn restore(before: u64) {
+    set_mask(libc::SIG_SETMASK, before);
+}
+
 /// `rt_sigprocmask(2)`; the mask before.
 fn set_mask(how: c_int, mask: u64) -> u64 {
     let mut before: u64 = 0;

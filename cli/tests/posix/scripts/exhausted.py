@@ -1,5 +1,5 @@
 # A server that runs out of descriptors in accept: whoever cannot be accepted waits, as on the
-# kernel, and is served once there is room again.
+# kernel, and is served once there is room again. With `hard` the limit cannot be raised.
 import errno, os, resource, socket, sys
 
 LIMIT, CLIENTS = 64, 75
@@ -17,7 +17,8 @@ if child == 0:
     os._exit(0)
 os.read(asks, 1)
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
+HARD = sys.argv[1:] == ["hard"]
+resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT if HARD else hard))
 listener.setblocking(False)
 accepted, errors = [], set()
 for _ in range(CLIENTS):
@@ -36,11 +37,25 @@ try:
     one.dup()
 except OSError as cause:
     print("dup", errno.errorcode[cause.errno], flush=True)
-resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+count = len(accepted)
+if HARD:
+    # One after another has the last number.
+    last = accepted.pop()
+    while count < CLIENTS:
+        last.close()
+        listener.settimeout(60)
+        last = listener.accept()[0]
+        last.send(b"hello")
+        count += 1
+        if last.fileno() != LIMIT - 1:
+            print("not the last number:", last.fileno(), flush=True)
+else:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 # More wait than a listener's pair takes: the service sends the others once there is room.
 listener.settimeout(60)
-while len(accepted) < CLIENTS:
+while count < CLIENTS:
     connection = listener.accept()[0]
     connection.send(b"hello")
     accepted.append(connection)
+    count += 1
 os.waitpid(child, 0)

@@ -249,6 +249,29 @@ pub fn receive_arrival(
     Ok(Incoming::Arrived(arrival))
 }
 
+/// Takes one connection from a listener's placeholder, and its first descriptor alone; the kernel drops the others. None: there
+/// was no room for that one either, and the connection is lost.
+///
+/// # Errors
+/// The kernel's; `ECONNABORTED` for what is no arrival.
+pub fn receive_first(
+    placeholder: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> Result<(Arrival, Option<OwnedFd>), Errno> {
+    let mut bytes = [0; ARRIVAL_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let message = rustix::net::recvmsg(placeholder, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+    let first = control.drain().find_map(|piece| match piece {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let arrival =
+        Arrival::parse(bytes.get(..message.bytes).unwrap_or_default()).map_err(|_| Errno::CONNABORTED)?;
+    Ok((arrival, first))
+}
+
 /// Tells the service that the program has called `listen` again.
 ///
 /// # Errors
