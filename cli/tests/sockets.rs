@@ -240,11 +240,18 @@ fn the_root_of_a_container_does_not_administer_the_daemon() {
 /// A command as a user starts it, or as the first process of a PID namespace, as a container does. What is started, and the process that
 /// is to be signalled.
 fn start(sietch: &Command, is_first: bool) -> Option<(Service, rustix::process::Pid)> {
-    let mut command = if is_first { Command::new("unshare") } else { Command::new(sietch.get_program()) };
+    let mut command = Command::new("env");
+    // A shell starts its background jobs with SIGINT ignored, and they hand that on.
+    command.arg("--default-signal=INT");
     if is_first {
-        command.args(["--pid", "--fork", "--kill-child"]).arg(sietch.get_program());
+        command.args(["unshare", "--pid", "--fork", "--kill-child"]);
     }
-    command.args(sietch.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .arg(sietch.get_program())
+        .args(sietch.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     for (name, value) in sietch.get_envs() {
         command.env(name, value.expect("nothing is removed"));
     }

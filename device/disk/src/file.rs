@@ -219,12 +219,15 @@ mod tests {
             .expect("a writable directory");
         file.write_all(&[7; BLOCK]).expect("room");
         let before = is_cached(&file);
-        forget_cached(file.as_fd()).expect("a disk that works");
-        let after = is_cached(&file);
+        // To ask makes the kernel read ahead, and a fast disk may be done before it answers.
+        let left = (0..100).all(|_| {
+            forget_cached(file.as_fd()).expect("a disk that works");
+            is_cached(&file) == Some(true)
+        });
         std::fs::remove_file(&path).expect("ours");
         match before {
             Some(true) if on_memory(&file) => println!("skipped: {} is in memory", path.display()),
-            Some(true) => assert_eq!(after, Some(false)),
+            Some(true) => assert!(!left, "the page cache has it still"),
             _ => println!("skipped: the file system of {} does not say what is cached", path.display()),
         }
     }
