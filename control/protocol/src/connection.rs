@@ -211,7 +211,8 @@ impl Connection {
             match writer.write(&self.socket)? {
                 Progress::Ready(()) => break,
                 Progress::Blocked => self.wait(PollFlags::OUT, deadline)?,
-                Progress::Closed => return Err(CallError::Closed),
+                // Why it refused and closed may be there to read.
+                Progress::Closed => break,
             }
         }
         loop {

@@ -95,3 +95,21 @@ fn another_version_a_silent_daemon_and_a_closed_one_are_told_apart() {
     let error = Connection::connect(nowhere, "test", LIMIT).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/sietch.sock") && error.contains("sietch up"), "{error}");
 }
+
+#[test]
+fn a_refusal_is_read_also_when_the_daemon_closed_before_it_was_asked() {
+    let (client, server) = UnixStream::pair().unwrap();
+    let error = ErrorReply {
+        kind: ErrorKind::Limit,
+        what: "connection".to_owned(),
+        cause: "too many connections".to_owned(),
+        mend: "close some".to_owned(),
+    };
+    let refusal = frame::encode(&ServerFrame::Reply { id: 0, body: Reply::Error(error) }).unwrap();
+    FrameWriter::<OwnedFd>::new(refusal, vec![]).unwrap().write(&server).unwrap();
+    drop(server);
+    let Err(CallError::Refused(error)) = Connection::over(client.into(), "test", LIMIT) else {
+        panic!("another answer than the refusal");
+    };
+    assert_eq!(error.cause, "too many connections");
+}
