@@ -28,6 +28,7 @@ pub mod look;
 pub mod nested;
 pub mod poll;
 pub mod select;
+pub mod shared;
 pub mod signals;
 pub mod spin;
 

@@ -19,7 +19,8 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, Locked, What, bit, tagged};
-use super::look::{EDGE, ticks};
+use super::look::EDGE;
+use super::shared::Flag;
 use super::{epoll, inherit, kernel, look};
 use crate::sys::{self, Outcome};
 use crate::table::{self, Held, Kind};
@@ -59,15 +60,16 @@ impl Body {
     /// What the kernel is given for a slot.
     pub(super) fn epoll_and_slot(&mut self, number: u32) -> Registration {
         let epfd = self.epfd;
-        let slot = self.slot(number);
-        let event = match slot.what {
+        let (slot, held) = self.slot_and_held(number);
+        let what = slot.what();
+        let event = match what {
             What::Native | What::Nothing => {
-                let events = slot.held.as_ref().map_or(slot.events, |held| native_events(held, slot.events));
+                let events = held.map_or(slot.events, |held| native_events(held, slot.events));
                 libc::epoll_event { events, u64: slot.data }
             }
             What::Stream | What::Dormant | What::Nested => {
                 let asked = inherit::encoded(slot.events);
-                let spent = slot.what == What::Nested && slot.state & bit::SPENT != 0;
+                let spent = what == What::Nested && slot.state & bit::SPENT != 0;
                 let asked = if spent { EDGE } else { INPUT_EDGE | asked };
                 let events = asked | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }
@@ -96,7 +98,7 @@ pub(super) fn register(to: &Registration) -> Outcome {
 /// After a change: wakes a thread that sleeps in the epoll if there is something for it.
 pub(super) fn announce(body: &mut Locked<'_>, number: u32) {
     body.notice_change(number);
-    if body.sleepers == 0 && !body.shared {
+    if body.sleepers == 0 && !body.shared.is_yes() {
         return;
     }
     body.arm(number);
@@ -129,15 +131,16 @@ pub(super) fn kick(body: &mut Body, number: u32) {
 impl Body {
     /// Whether the registration's descriptor is still the one that was registered.
     fn is_open(&mut self, number: u32) -> bool {
-        let foreign = self.is_foreign(number);
-        let slot = self.slot(number);
-        !foreign && slot.held.as_ref().is_some_and(|held| table::refers_to(slot.fd, held))
+        let (slot, held) = self.slot_and_held(number);
+        held.is_some_and(|held| table::refers_to(slot.fd, held))
     }
 
     /// The kernel is to watch what a slot registers for what is asked now.
     #[cold]
     pub(super) fn register_again(&mut self, number: u32) {
-        let _ = register(&self.epoll_and_slot(number));
+        if self.is_open(number) {
+            let _ = register(&self.epoll_and_slot(number));
+        }
     }
 
     /// The kernel need not watch a placeholder any more.
@@ -188,10 +191,15 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
     let Some(mut body) = epoll.lock() else { return Err(libc::EDEADLK) };
     body.epfd = epfd;
     let known = body.find(fd, &target);
-    let dormant = known.filter(|number| body.slot(*number).what == What::Dormant);
+    let dormant = known.filter(|number| body.slot(*number).what() == What::Dormant);
     match call {
         libc::EPOLL_CTL_DEL | libc::EPOLL_CTL_MOD if dormant.is_some() => Err(libc::ENOENT),
-        libc::EPOLL_CTL_DEL if what == What::Stream && known.is_some() && !body.shared && !body.survives => {
+        libc::EPOLL_CTL_DEL
+            if what == What::Stream
+                && known.is_some()
+                && !body.shared.is_yes()
+                && !body.survives.is_yes() =>
+        {
             if let Some(number) = known {
                 body.disarm(number);
                 body.becomes(number, What::Dormant);
@@ -231,7 +239,7 @@ pub(super) fn inherited(epfd: c_int, entry: &inherit::Entry) {
     let Some(target) = table::find(entry.fd).filter(|held| held.kind() == Kind::Stream) else { return };
     let Ok(Some(interest)) = of(epfd, What::Stream, libc::EPOLL_CTL_ADD) else { return };
     let Some(mut body) = interest.lock() else { return };
-    (body.epfd, body.shared, body.survives) = (epfd, true, true);
+    (body.epfd, body.shared, body.survives) = (epfd, Flag::YES, Flag::YES);
     // The same number: the kernel's registration stays as it is, and who shares it still finds its own.
     if body.skip_to(entry.number) {
         body.insert(What::Stream, entry.fd, &target, entry.events, entry.data);
@@ -318,14 +326,15 @@ impl Change<'_> {
             }
             return Err(libc::ENOSPC);
         };
+        let sleeps = body.sleeps;
         let slot = body.slot(number);
-        slot.ready_at = ticks(look::cycles());
+        slot.ready_at = sleeps;
         if self.what == What::Nested {
             slot.state |= bit::KERNEL;
         }
         if body.watched == 1 {
             let flags = sys::fcntl(body.epfd, libc::F_GETFD, 0).unwrap_or(0);
-            body.survives = flags as c_int & libc::FD_CLOEXEC == 0;
+            body.survives = Flag::of(flags as c_int & libc::FD_CLOEXEC == 0);
         }
         let registration = body.epoll_and_slot(number);
         let answer = register_new(body.epfd, self, Some(&registration));
@@ -341,7 +350,7 @@ impl Change<'_> {
     fn revive(&self, body: &mut Locked<'_>, number: u32) -> Outcome {
         self.check()?;
         let (events, data) = (self.event.events, self.event.u64);
-        let shared = body.shared;
+        let (shared, sleeps) = (body.shared.is_yes(), body.sleeps);
         let slot = body.slot(number);
         if shared || slot.state & bit::GONE != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
             // SAFETY: no event is read.
@@ -349,7 +358,7 @@ impl Change<'_> {
             body.remove(number);
             return self.add(body);
         }
-        (slot.events, slot.data, slot.ready_at) = (events, data, ticks(look::cycles()));
+        (slot.events, slot.data, slot.ready_at) = (events, data, sleeps);
         body.becomes(number, What::Stream);
         announce(body, number);
         Ok(0)
@@ -373,7 +382,8 @@ impl Change<'_> {
             slot.state |= bit::KERNEL;
         }
         if self.what != What::Native {
-            if self.what == What::Nested || body.survives && body.slot(number).state & bit::GONE == 0 {
+            if self.what == What::Nested || body.survives.is_yes() && body.slot(number).state & bit::GONE == 0
+            {
                 body.register_again(number);
             }
             body.put_on_list(number);

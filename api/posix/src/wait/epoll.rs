@@ -1,7 +1,7 @@
 //! `epoll_wait` and its like.
 //!
 //! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). What
-//!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] cools when the thread next sleeps; beyond [`HOT`] entries
+//!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] sleeps of the thread cools; beyond [`HOT`] entries
 //!    whatever is not ready cools at once.
 //! 2. A call scans the list. If it finds something it returns that: no system call. If several are ready, those that became so first come
 //!    first, as on the kernel's ready list ([`Body::since`]): a server that was busy serves its clients in the order in which they asked.
@@ -26,7 +26,8 @@ use sietch_ring::stream::End;
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, Locked, TAG, TAG_MASK, What, bit};
 use super::kernel::{Mask, Timeout};
-use super::look::{cycles, ticks};
+use super::look::cycles;
+use super::shared::Flag;
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{control, kernel, look, signals};
 use crate::sys::Outcome;
@@ -35,8 +36,9 @@ use crate::{real, sys};
 
 /// Entries of the list beyond which whatever is not ready cools at once: a scan of so many takes about a microsecond.
 pub const HOT: u32 = 256;
-/// Ticks of not being ready after which an entry cools when the thread sleeps: some 10 milliseconds, the time in which a connection that is in use is used again.
-pub const COLD: u32 = 400;
+/// Sleeps of the thread in which an entry was not ready and after which it cools. Each costs some 100 nanoseconds for each entry, to arm it and look at it, and who sleeps has
+/// to be rung anyway; what is hot saves its peer a system call of a microsecond or two if it speaks while the thread is awake.
+pub const COLD: u32 = 8;
 /// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of which a question is a half percent.
 pub const KERNEL_EVERY: u64 = 1 << 18;
 /// The same while nothing is found.
@@ -85,9 +87,9 @@ impl Body {
     /// Reports what is ready of the list, as far as there is room: what has been so longest first.
     #[inline]
     fn scan(&mut self, out: &mut Output) {
-        let keep_armed = self.shared || self.sleepers != 0;
+        let keep_armed = self.shared.is_yes() || self.sleepers != 0;
         let mut one = None;
-        for position in 0..self.listed {
+        for position in 0..self.listed() {
             let number = self.at(position);
             if keep_armed {
                 self.arm(number);
@@ -119,7 +121,7 @@ impl Body {
         let (now, processor) = (cycles(), spin::processor());
         let mut earliest = [(0_u64, 0_u32, 0_u32); ORDERED];
         let mut found = 0;
-        for position in 0..self.listed {
+        for position in 0..self.listed() {
             let number = self.at(position);
             if keep_armed && position > unarmed {
                 self.arm(number);
@@ -145,7 +147,7 @@ impl Body {
             at += u64::from(self.tell(out, number, at, processor));
         }
         // Beyond those whose order is known, what is left in the order of the list.
-        for position in 0..if found == ORDERED { self.listed } else { 0 } {
+        for position in 0..if found == ORDERED { self.listed() } else { 0 } {
             let number = self.at(position);
             if self.ordered_at(number) < now {
                 at += u64::from(self.tell(out, number, at, processor));
@@ -173,7 +175,7 @@ impl Body {
     /// Tells each other where they run.
     #[inline]
     fn meet(&mut self, number: u32, processor: u32) {
-        if let Some(end) = self.slot(number).held.as_ref().and_then(|held| held.end()) {
+        if let Some(end) = self.end(number) {
             end.set_cpu(processor);
             self.peer = end.peer_cpu();
         }
@@ -182,7 +184,7 @@ impl Body {
     /// There was no room for everything, and others sleep: one of them gets the rest.
     #[cold]
     pub(super) fn pass_on(&mut self) {
-        for position in 0..self.listed {
+        for position in 0..self.listed() {
             let number = self.at(position);
             if self.peek(number).0 != 0 {
                 control::kick(self, number);
@@ -191,24 +193,23 @@ impl Body {
         }
     }
 
-    /// Arms everything on the list and looks at it once more; what is not ready and not likely to be soon cools. Whether anything is ready.
-    pub(super) fn settle(&mut self, now: u32) -> bool {
-        let crowded = self.listed > HOT;
-        for position in 0..self.listed {
+    /// Arms everything on the list and looks at it once more; what is not ready and was not in the last `cold` sleeps cools. Whether anything is ready.
+    pub(super) fn settle(&mut self, cold: u32) -> bool {
+        let crowded = self.listed() > HOT;
+        for position in 0..self.listed() {
             self.arm(self.at(position));
         }
         fence(SeqCst);
         let mut ready = false;
-        let mut position = self.listed;
+        let mut position = self.listed();
         while position != 0 {
             position -= 1;
             let number = self.at(position);
             if self.is_foreign(number) {
                 continue;
             }
-            let slot = self.slot(number);
-            if slot.state & bit::AMONG_MANY != 0
-                && slot.held.as_ref().and_then(|held| held.end()).is_some_and(End::is_draining)
+            if self.slot(number).state & bit::AMONG_MANY != 0
+                && self.end(number).is_some_and(End::is_draining)
             {
                 self.arm_after_drain(number);
             }
@@ -216,15 +217,15 @@ impl Body {
                 ready = true;
                 continue;
             }
-            let shared = self.shared;
-            let slot = self.slot(number);
-            let old = now.wrapping_sub(slot.ready_at) > COLD;
-            let deaf = slot.held.as_ref().and_then(|held| held.end()).is_some_and(look::is_deaf);
+            let (shared, sleeps) = (self.shared.is_yes(), self.sleeps);
+            let (slot, held) = self.slot_and_held(number);
+            let old = sleeps.wrapping_sub(slot.ready_at) >= cold;
+            let deaf = held.and_then(|held| held.end()).is_some_and(look::is_deaf);
             let cools = old || crowded || shared || slot.state & bit::SPENT != 0;
-            if cools && !deaf && slot.what == What::Stream {
+            if cools && !deaf && slot.what() == What::Stream {
                 if slot.state & bit::AMONG_MANY != 0 {
                     // Who wakes does not look at it any more, so it is rung for itself.
-                    if let Some(end) = slot.held.as_ref().and_then(|held| held.end()) {
+                    if let Some(end) = self.end(number) {
                         end.number_sleep(0);
                     }
                     fence(SeqCst);
@@ -241,10 +242,10 @@ impl Body {
 
     /// Takes back what [`Body::settle`] asked for, but for those that are not rung any more because this sleep was.
     fn unsettle(&mut self, numbered: bool) {
-        if self.shared || self.sleepers != 0 {
+        if self.shared.is_yes() || self.sleepers != 0 {
             return;
         }
-        for position in 0..self.listed {
+        for position in 0..self.listed() {
             let number = self.at(position);
             if numbered && self.slot(number).state & bit::AMONG_MANY != 0 {
                 self.take_back(number, bit::ROOM);
@@ -256,12 +257,12 @@ impl Body {
 
     /// How long to sleep at most: a socket of the list may be one that cannot be rung.
     fn slice(&mut self) -> Option<u64> {
-        for position in 0..self.listed {
+        for position in 0..self.listed() {
             let number = self.at(position);
             if self.is_foreign(number) {
                 continue;
             }
-            let Some(end) = self.slot(number).held.as_ref().and_then(|held| held.end()) else { continue };
+            let Some(end) = self.end(number) else { continue };
             if look::is_deaf(end) {
                 return Some(DEAF_SLICE);
             }
@@ -331,7 +332,7 @@ impl Call {
         let interest = self.interest;
         let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
         body.epfd = self.epfd;
-        if body.sleepers != 0 && !body.shared {
+        if body.sleepers != 0 && !body.shared.is_yes() {
             body.share();
         }
         if body.left != 0 {
@@ -347,8 +348,8 @@ impl Call {
                 return Ok(self.out.filled);
             }
         }
-        if body.listed > HOT {
-            body.settle(ticks(now));
+        if body.listed() > HOT {
+            body.settle(0);
         }
         body.scan(&mut self.out);
         if due && streams_first && !self.out.is_full() {
@@ -364,7 +365,7 @@ impl Call {
             }
             return Ok(self.out.filled);
         }
-        let spins = self.mask.is_null() && !body.shared && body.listed != 0;
+        let spins = self.mask.is_null() && !body.shared.is_yes() && body.listed() != 0;
         let (peer, sockets) = (body.peer, body.watched);
         drop(body);
         learnt(|word| {
@@ -405,17 +406,18 @@ impl Call {
         let until = self.timeout.map(|timeout| pause.began().saturating_add(timeout));
         loop {
             let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
-            if body.sleepers != 0 && !body.shared {
+            if body.sleepers != 0 && !body.shared.is_yes() {
                 body.share();
             }
             let now = cycles();
-            let numbered = !body.shared && body.listed > 1;
+            let numbered = !body.shared.is_yes() && body.listed() > 1;
             if numbered {
                 // No two sleeps of this process have the same: it holds a lock, and the clock goes on.
                 (body.sleep, body.numbered) =
-                    (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, true);
+                    (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, Flag::YES);
             }
-            let ready = body.settle(ticks(now));
+            body.sleeps = body.sleeps.wrapping_add(1);
+            let ready = body.settle(COLD);
             body.sleep = 0;
             if ready {
                 body.scan(&mut self.out);
@@ -426,7 +428,7 @@ impl Call {
                 }
             }
             let slice = body.slice();
-            body.sleepers += 1;
+            body.sleepers = body.sleepers.saturating_add(1);
             drop(body);
 
             let left = until.map(|until| until.saturating_sub(sys::now()));
@@ -569,7 +571,7 @@ pub(super) fn register_outsiders(held: &Held) {
         && let Some(interest) = with_streams(held)
         && let Some(mut body) = interest.lock()
     {
-        body.sleepers += count;
+        body.sleepers = body.sleepers.saturating_add(count);
     }
 }
 

@@ -1,27 +1,23 @@
 //! Processes that came from one another by fork, and share epolls.
 //!
 //! 1. What the library remembers of an epoll lies in memory that a child of fork shares with its parent, as they share the kernel's epoll. But a
-//!    registration holds a reference to a description, which is the memory of one process: it means something to the process that made it, and to
-//!    children that were forked later, who have a copy at the same address.
-//! 2. So each registration bears the mark of its maker ([`mark`]): a number of the process, and how often that had forked. A process knows its own
-//!    marks, and its ancestors' up to the fork ([`knows`]).
+//!    registration refers to a description, which is the memory of one process: it means something to the process that made it, and to
+//!    children that were forked later, who have a copy of what it knew.
+//! 2. So each registration bears the mark of its maker ([`mark`]): a number of the process, and how often that had forked. Whoever remembers a
+//!    registration remembers its mark: under another mark the slot is not the one that was known ([`super::interest::Known`]).
 //! 3. Whether anybody else may still hold a file is asked of the kernel only while a relative lives ([`any_lives`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicU32};
 
 use super::look::cycles;
 use crate::sys;
 
-/// Generations that are told apart: what older ancestors registered is as good as nobody's.
-const ANCESTORS: usize = 8;
 /// The number of this process, 0 before it was needed.
 static OWN: AtomicU32 = AtomicU32::new(0);
 /// How often it has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Each ancestor's last mark before the fork; 0 for none.
-static LINEAGE: [AtomicU64; ANCESTORS] = [const { AtomicU64::new(0) }; ANCESTORS];
 /// The parent of a child; 0 in who was not forked.
 static PARENT: AtomicI32 = AtomicI32::new(0);
 
@@ -44,14 +40,9 @@ pub fn mark() -> u64 {
     u64::from(own()) << 32 | u64::from(FORKS.load(Relaxed))
 }
 
-/// Whether what bears a mark means something here.
-pub fn knows(mark: u64) -> bool {
-    let (maker, forks) = ((mark >> 32) as u32, mark as u32);
-    maker == own()
-        || LINEAGE.iter().any(|last| {
-            let last = last.load(Relaxed);
-            (last >> 32) as u32 == maker && forks <= last as u32
-        })
+/// How often this process has forked.
+pub fn forks() -> u32 {
+    FORKS.load(Relaxed)
 }
 
 /// Before a fork, in the parent: what it registers from now on, the child will not know.
@@ -62,11 +53,6 @@ pub fn before_fork() {
 
 /// In the child of a fork.
 pub fn begin() {
-    let last = u64::from(OWN.load(Relaxed)) << 32 | u64::from(FORKS.load(Relaxed).saturating_sub(1));
-    for at in (1..ANCESTORS).rev() {
-        LINEAGE[at].store(LINEAGE[at - 1].load(Relaxed), Relaxed);
-    }
-    LINEAGE[0].store(last, Relaxed);
     OWN.store(0, Relaxed);
     FORKS.store(0, Relaxed);
     PARENT.store(parent_now(), Relaxed);

@@ -79,6 +79,7 @@ fn forget(fd: c_int, held: &Held) {
                 body.remove(number);
             }
         }
+        body.forget_removed(held);
     }
 }
 
@@ -89,9 +90,10 @@ fn leave(held: &Held) {
         for number in body.numbers() {
             if registers(&mut body, number, held) {
                 body.slot(number).state |= bit::LEFT;
-                body.left += 1;
+                body.left = body.left.saturating_add(1);
             }
         }
+        body.forget_removed(held);
     }
 }
 
@@ -102,7 +104,7 @@ impl Body {
         for number in self.numbers() {
             let slot = self.slot(number);
             let (fd, state) = (slot.fd, slot.state);
-            if slot.what == What::Nothing || state & bit::LEFT == 0 {
+            if slot.what() == What::Nothing || state & bit::LEFT == 0 {
                 continue;
             }
             let open = self.numbers().filter(|other| self.is_registered(*other, fd)).count();
@@ -116,16 +118,13 @@ impl Body {
     /// Whether the kernel has a slot's registration by a descriptor, as far as this process can tell.
     fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
         let slot = self.slot(number);
-        slot.what != What::Nothing && slot.fd == fd && slot.state & (bit::LEFT | bit::GONE) == 0
+        slot.what() != What::Nothing && slot.fd == fd && slot.state & (bit::LEFT | bit::GONE) == 0
     }
 }
 
 fn registers(body: &mut Body, number: u32, held: &Held) -> bool {
-    if body.is_foreign(number) {
-        return false;
-    }
-    let slot = body.slot(number);
-    slot.what != What::Nothing && slot.held.as_ref().is_some_and(|other| other.number() == held.number())
+    let (slot, other) = body.slot_and_held(number);
+    slot.what() != What::Nothing && other.is_some_and(|other| other.number() == held.number())
 }
 
 /// Lets whoever sleeps in an epoll look at a description that is registered there.
@@ -135,7 +134,7 @@ pub fn wake_watchers(held: &Held) {
         let Some(mut body) = interest.lock() else { continue };
         for number in body.numbers() {
             // Not what the program has taken out.
-            let watched = matches!(body.slot(number).what, What::Stream | What::Nested);
+            let watched = matches!(body.slot(number).what(), What::Stream | What::Nested);
             if watched && registers(&mut body, number, held) {
                 body.put_on_list(number);
                 control::announce(&mut body, number);
@@ -167,7 +166,7 @@ pub fn replaced(fd: c_int, held: &Held) {
     for interest in interest::each() {
         let Some(mut body) = interest.lock() else { continue };
         let Some(number) = body.find(fd, held) else { continue };
-        if held.kind() == Kind::Stream && body.slot(number).what == What::Native {
+        if held.kind() == Kind::Stream && body.slot(number).what() == What::Native {
             body.becomes(number, What::Stream);
         }
         let _ = control::register(&body.epoll_and_slot(number));

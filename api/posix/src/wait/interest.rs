@@ -1,15 +1,17 @@
 //! What the library remembers of an epoll: which of our sockets are registered there, and with what.
 //!
-//! 1. An [`Interest`] is one mapping: a head, the first registration of each descriptor, the *list* and the registrations
-//!    ([`Slot`], a cache line each). Address space is reserved for every descriptor that the process may open; pages
+//! 1. An [`Interest`] has memory that relatives share: the first registration of each descriptor, the *list* and the registrations
+//!    ([`Slot`], a cache line each), see [`super::shared`]. Beside it stands what only this process reads: where that memory is, and what each
+//!    registration refers to ([`Known`]). Address space is reserved for every descriptor that the process may open; pages
 //!    come when they are touched. It is made when the first of our sockets is registered: an epoll of kernel descriptors has none.
 //! 2. Interests are never unmapped, but used again: whoever walks [`each`] needs no lock for it.
-//! 3. A slot holds a reference to its description, so the connection's memory stays mapped while it may be looked at. The close
+//! 3. What is known of a slot holds a reference to its description, so the connection's memory stays mapped while it may be looked at. The close
 //!    of the last descriptor takes the slots out (`hooks`), as the kernel takes out registrations of a file that is gone.
 //! 4. The lock is for the few instructions of a change or of a scan, never held asleep, always within a
 //!    [`Section`]: handlers of the program wait for the end of it. Its word is the holder's mark, so that a handler that came in by
-//!    another way (installed with a raw system call) gets an error instead of waiting for the thread that it interrupted.
-//! 5. All but the head lies in memory that a child of fork shares, as it shares the kernel's epoll: edges, one-shots and changes are then
+//!    another way (installed with a raw system call) gets an error instead of waiting for the thread that it interrupted. There are two: one among
+//!    the threads of this process, which nobody else can take away, and one among relatives, for which nobody waits longer than [`PATIENCE`].
+//! 5. A child of fork shares the registrations, as it shares the kernel's epoll: edges, one-shots and changes are then
 //!    everybody's, whoever waits. A child that does not touch an inherited epoll (most do not) leaves it alone, closes included ([`Interest::is_inherited`]);
 //!    one that uses it comes in ([`Interest::come_in`]), and from then on it is *common*: everything stays armed, and each process passes over what
 //!    it does not know ([`super::family`]). A child recognises itself by a page that the kernel wipes on fork.
@@ -19,14 +21,18 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
 
 use super::look::{Seen, cycles};
+use super::shared::{Arrays, Flag, Parts, State, map};
+pub use super::shared::{Slot, What, bit};
 use super::signals::Section;
 use super::{family, spin};
+use crate::sys;
 use crate::table::{DESCRIPTORS, Held};
+use sietch_ring::stream::End;
 
 /// Upper 20 bits of the kernel's data for what is ours: no address of a program (not canonical) and no small number. Below are 18 bits of the slot's
 /// number and 26 of the program's data, for who inherits the epoll over exec (`inherit`).
@@ -45,91 +51,26 @@ pub const fn tagged(number: u32, data: u64) -> u64 {
     TAG | (number as u64) << DATA_BITS | if data < most { data } else { most }
 }
 
-/// Bytes before the arrays.
-const HEAD: usize = 4096;
+/// Bytes of a page.
+const PAGE: usize = 4096;
 
 /// Looks at a taken lock between two yields.
 const SPINS: u32 = 100;
 /// Looks between two questions whether its holder lives.
 const DEAD: u32 = 10_000;
+/// Nanoseconds for which a lock is waited for: its holder may be a relative that was stopped, or that means harm.
+const PATIENCE: u64 = 2_000_000_000;
+/// Nanoseconds between two questions that were none of waiting: several slices of the scheduler.
+const STOPPED: u64 = 50_000_000;
 
-/// What a slot registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum What {
-    /// Nothing: on the free list.
-    Nothing = 0,
-    /// A socket that the kernel watches with the program's own data, remembered because it may become a stream.
-    Native = 1,
-    /// An end of a connection.
-    Stream = 2,
-    /// Another epoll.
-    Nested = 3,
-    /// A stream that the program has taken out; the kernel still has its placeholder, so that it comes back without a system call.
-    Dormant = 4,
-}
-
-/// Bits of [`Slot::state`].
-pub mod bit {
-    /// On the list.
-    pub const LISTED: u16 = 1;
-    /// Counted as a waiter for data.
-    pub const DATA: u16 = 2;
-    /// Counted as a waiter for room.
-    pub const ROOM: u16 = 4;
-    /// Registered or modified and not reported since: an edge by itself.
-    pub const NEW: u16 = 8;
-    /// One-shot and reported.
-    pub const SPENT: u16 = 16;
-    /// The kernel says that a nested epoll is readable.
-    pub const KERNEL: u16 = 32;
-    /// Had nothing to report when it was `seen`.
-    pub const IDLE: u16 = 64;
-    /// The kernel was asked to report it once more, for room too.
-    pub const KICKED: u16 = 128;
-    /// The peer is gone, and the kernel was told to watch the placeholder no longer.
-    pub const GONE: u16 = 256;
-    /// Closed here, and maybe open in another process.
-    pub const LEFT: u16 = 512;
-    /// Counted as a waiter for data that sleeps for many, see [`super::Body::sleep`].
-    pub const AMONG_MANY: u16 = 1024;
-    /// The kernel has reported its placeholder since it was armed, so its requests are answered.
-    pub const RUNG: u16 = 2048;
-    /// Level-triggered, was reported, and has not been found unready since.
-    pub const QUEUED: u16 = 4096;
-}
-
-/// A registration. A cache line.
-#[repr(C, align(64))]
+/// What this process knows of a slot.
 #[derive(Debug)]
-pub struct Slot {
-    /// What is registered; none on the free list.
-    pub held: Option<Held>,
-    /// The program's data.
-    pub data: u64,
-    /// What an edge-triggered registration compares with.
-    pub seen: Seen,
-    /// As the program gave them.
-    pub events: u32,
-    /// The descriptor that it was registered by.
-    pub fd: c_int,
-    /// The lower half of its request for data ([`sietch_ring::stream::End::arm`]).
-    pub data_request: u32,
-    /// The same for room.
-    pub room_request: u32,
-    /// Next slot of the same descriptor, or of the free list, plus one.
-    pub next: u32,
-    /// Where it is on the list.
-    pub position: u32,
-    /// When it was last ready, in ticks ([`super::look::ticks`]).
-    pub ready_at: u32,
-    /// See [`What`].
-    pub what: What,
-    /// See [`bit`].
-    pub state: u16,
+pub struct Known {
+    /// What is registered.
+    held: Held,
+    /// The mark of the registration: another in [`Parts::makers`] means that it was taken out, and the slot is another's.
+    mark: u64,
 }
-
-const _: () = assert!(size_of::<Slot>() == 128 || size_of::<Slot>() == 64);
 
 /// See the module.
 #[derive(Debug)]
@@ -138,14 +79,9 @@ pub struct Interest {
     taken: AtomicU32,
     /// Of a parent, and not used in this process.
     inherited: AtomicBool,
-    common: &'static Common,
-}
-
-/// What processes share.
-#[derive(Debug)]
-struct Common {
-    /// The thread that holds the lock, or 0.
+    /// The thread of this process that holds the lock, or 0.
     owner: AtomicU32,
+    arrays: Arrays,
     body: UnsafeCell<Body>,
 }
 
@@ -155,38 +91,22 @@ mod taken {
     pub const FREE: u32 = 0;
     /// An epoll's.
     pub const IN_USE: u32 = 1;
-    /// Another process may use it still: never again.
+    /// Another process may use it too: never again.
     pub const LOST: u32 = 2;
 }
 
-const _: () = assert!(size_of::<Common>() <= HEAD && size_of::<Interest>() <= HEAD);
+const _: () = assert!(size_of::<Interest>() <= PAGE);
 
-/// What the lock protects.
+/// What the lock protects: what relatives share ([`State`], to which it dereferences), and what is this process's own.
 #[derive(Debug)]
 pub struct Body {
     /// A descriptor of the epoll.
     pub epfd: c_int,
-    /// Threads that sleep in the kernel's epoll.
-    pub sleepers: u32,
-    /// Several threads or processes wait in it, or another epoll or poll watches it: everything stays armed. Set by [`Body::share`].
-    pub shared: bool,
     /// The number of the sleep that a thread is about to begin here alone; 0 for none. A service core rings once for all that are armed with it, because the thread
     /// looks at all of them when it wakes.
     pub sleep: u64,
-    /// Registrations may have such a number still.
-    pub numbered: bool,
-    /// Several processes use it: not everything in it is known to each.
-    pub common: bool,
-    /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with what.
-    pub survives: bool,
-    /// Registrations with [`bit::LEFT`].
-    pub left: u32,
-    /// Streams and nested epolls that are registered.
-    pub watched: u32,
-    /// Nested epolls among them.
-    pub nested: u32,
-    /// Slots on the list.
-    pub listed: u32,
+    /// How often a thread has gone to sleep here.
+    pub sleeps: u32,
     /// When the kernel was last asked, in cycles.
     pub asked: u64,
     /// What [`crate::real::calls`] said then.
@@ -195,29 +115,18 @@ pub struct Body {
     pub natives: bool,
     /// Whether those filled the array of the last call: it is the streams' turn.
     pub streams_first: bool,
-    /// Whether somebody watches from outside, so that what wakes is counted.
-    pub outside: bool,
-    /// How often something has woken who watches from outside.
-    pub edges: u64,
     /// Where the peer of what was last reported was seen.
     pub peer: Option<u32>,
-    /// Slots that were ever used.
-    used: u32,
-    /// The free list, plus one.
-    free: u32,
-    first: &'static mut [u32],
-    list: &'static mut [u32],
-    slots: &'static mut [Slot],
-    /// By slot: what was noticed for who watches from outside. Pages come when somebody does.
-    pub(super) noticed: &'static mut [Seen],
-    /// By slot: who made it ([`family::mark`]).
-    makers: &'static mut [u64],
-    /// By slot: when it was reported, registered or modified last, in cycles.
-    ordered: &'static mut [u64],
+    parts: Parts,
+    known: &'static mut [Option<Known>],
+    /// Numbers from this on this process never knew.
+    highest: u32,
+    /// How often this process had forked when the epoll was made.
+    forks: u32,
 }
 
 // SAFETY: `body` is only reached through `Locked`, which holds the lock.
-unsafe impl Sync for Common {}
+unsafe impl Sync for Interest {}
 
 static ALL: AtomicPtr<Interest> = AtomicPtr::new(ptr::null_mut());
 
@@ -241,7 +150,7 @@ impl Interest {
         // SAFETY: interests are never unmapped.
         while let Some(old) = unsafe { at.as_ref() } {
             if old.taken.compare_exchange(taken::FREE, taken::IN_USE, AcqRel, Relaxed).is_ok() {
-                old.lock()?.epfd = epfd;
+                old.lock()?.begin(epfd);
                 return Some(old);
             }
             at = old.next.load(Acquire);
@@ -252,65 +161,39 @@ impl Interest {
     fn map(epfd: c_int) -> Option<&'static Self> {
         let descriptors = descriptors();
         let slots = descriptors.min(SLOTS);
-        let (first, list) = (HEAD, HEAD + 4 * descriptors);
-        let lines = (list + 4 * slots).next_multiple_of(128);
-        let noticed = lines + slots * size_of::<Slot>();
-        let makers = noticed + slots * size_of::<Seen>();
-        let ordered = makers + slots * size_of::<u64>();
-        let length = ordered + slots * size_of::<u64>();
-        let head = map(HEAD, libc::MAP_PRIVATE)?;
-        let start = map(length, libc::MAP_SHARED)?;
-        // SAFETY: all six are within the new mapping, apart from one another and aligned; zeroes are valid numbers and valid slots.
-        let (first, list, slots, noticed, makers, ordered) = unsafe {
-            (
-                std::slice::from_raw_parts_mut(start.add(first).cast().as_ptr(), descriptors),
-                std::slice::from_raw_parts_mut(start.add(list).cast().as_ptr(), slots),
-                std::slice::from_raw_parts_mut(start.add(lines).cast().as_ptr(), slots),
-                std::slice::from_raw_parts_mut(start.add(noticed).cast().as_ptr(), slots),
-                std::slice::from_raw_parts_mut(start.add(makers).cast().as_ptr(), slots),
-                std::slice::from_raw_parts_mut(start.add(ordered).cast().as_ptr(), slots),
-            )
-        };
-        let body = Body {
-            epfd,
-            sleepers: 0,
-            shared: false,
-            sleep: 0,
-            numbered: false,
-            common: false,
-            survives: true,
-            left: 0,
-            watched: 0,
-            nested: 0,
-            listed: 0,
-            asked: 0,
-            asked_at_call: 0,
-            natives: false,
-            streams_first: false,
-            outside: false,
-            edges: 0,
-            peer: None,
-            used: 0,
-            free: 0,
-            first,
-            list,
-            slots,
-            noticed,
-            makers,
-            ordered,
-        };
-        let (new, common) = (head.cast::<Self>(), start.cast::<Common>());
-        // SAFETY: each at the start of a mapping, which is aligned and long enough, and never unmapped.
+        let arrays = Arrays::map(descriptors, slots)?;
+        let own = map(ptr::null_mut(), PAGE + slots * size_of::<Option<Known>>(), libc::MAP_PRIVATE)?;
+        // SAFETY: both within the new mapping, aligned, and never taken away; zeros are `None`; the parts are taken once.
         let new = unsafe {
-            common.write(Common { owner: AtomicU32::new(0), body: UnsafeCell::new(body) });
+            let known = std::slice::from_raw_parts_mut(own.add(PAGE).cast().as_ptr(), slots);
+            let body = Body {
+                epfd,
+                sleep: 0,
+                sleeps: 0,
+                asked: 0,
+                asked_at_call: 0,
+                natives: false,
+                streams_first: false,
+                peer: None,
+                parts: arrays.parts(),
+                known,
+                highest: 0,
+                forks: 0,
+            };
+            let new = own.cast::<Self>();
             new.write(Self {
                 next: AtomicPtr::new(ptr::null_mut()),
                 taken: AtomicU32::new(taken::IN_USE),
                 inherited: AtomicBool::new(false),
-                common: common.as_ref(),
+                owner: AtomicU32::new(0),
+                arrays,
+                body: UnsafeCell::new(body),
             });
             new.as_ref()
         };
+        if let Some(mut body) = new.lock() {
+            body.begin(epfd);
+        }
         let mut top = ALL.load(Acquire);
         loop {
             new.next.store(top, Relaxed);
@@ -335,16 +218,13 @@ impl Interest {
         self.inherited.store(false, Relaxed);
         if !alone {
             body.share();
-            body.common = true;
+            body.common = Flag::YES;
             return;
         }
         // The parent has left it to this process: what it registered since the fork went with it.
         body.sleepers = 0;
-        for number in body.numbers() {
-            if body.slots[number as usize].what != What::Nothing
-                && !family::knows(body.makers[number as usize])
-            {
-                std::mem::forget(body.slots[number as usize].held.take());
+        for number in body.used() {
+            if body.slot(number).what() != What::Nothing && !body.is_known(number) {
                 body.remove(number);
             }
         }
@@ -352,22 +232,31 @@ impl Interest {
 
     /// Empties it and puts it aside for the next epoll.
     pub fn give_back(&self) {
-        if self.is_inherited() || family::any_lives() {
-            // A relative may go on with it.
-            self.taken.store(taken::LOST, Release);
+        let Some(mut body) = self.lock() else { return };
+        if self.is_inherited() || body.forks != family::forks() {
+            // A relative may go on with it, and take the lock that this process has there; or it is gone, and who knows what it left.
+            let numbers = body.numbers();
+            self.arrays.owner().store(0, Release);
+            let renewed = self.arrays.renew();
+            numbers.for_each(|number| body.forget(number));
+            drop(body);
+            self.inherited.store(false, Relaxed);
+            self.taken.store(if renewed { taken::FREE } else { taken::LOST }, Release);
             return;
         }
-        if let Some(mut body) = self.lock() {
-            for number in 0..body.used {
-                if body.slots[number as usize].what != What::Nothing {
-                    body.remove(number);
-                }
+        for number in body.numbers() {
+            if body.slot(number).what() != What::Nothing {
+                body.remove(number);
             }
-            (body.shared, body.sleepers, body.asked, body.peer) = (false, 0, 0, None);
-            (body.natives, body.streams_first, body.outside, body.edges) = (false, false, false, 0);
-            (body.common, body.survives, body.numbered) = (false, true, false);
         }
+        drop(body);
         self.taken.store(taken::FREE, Release);
+    }
+
+    /// The word of the lock among relatives, for a test to spoil.
+    #[cfg(test)]
+    pub fn owner_among_relatives(&self) -> &AtomicU32 {
+        self.arrays.owner()
     }
 
     /// Takes the lock; `None` in a handler that interrupted its holder.
@@ -376,27 +265,46 @@ impl Interest {
         recognise_child();
         let section = Section::enter();
         let own = sietch_ring::stream::thread();
-        let owner = &self.common.owner;
-        if owner.compare_exchange(0, own, Acquire, Relaxed).is_err() && !contend(owner, own) {
+        if !take(&self.owner, own, u64::MAX) {
             return None;
         }
-        Some(Locked { behind: self.common, _section: section })
+        if !take(self.arrays.owner(), own, PATIENCE) {
+            self.owner.store(0, Release);
+            return None;
+        }
+        Some(Locked { behind: self, _section: section })
     }
 }
 
+/// Takes the lock of a word. Not, if the caller has it already, or has waited for so many nanoseconds.
+#[inline]
+fn take(word: &AtomicU32, own: u32, patience: u64) -> bool {
+    word.compare_exchange(0, own, Acquire, Relaxed).is_ok() || contend(word, own, patience)
+}
+
 #[cold]
-fn contend(word: &AtomicU32, own: u32) -> bool {
+fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
+    let (mut waited, mut last) = (0_u64, sys::now());
     let mut turns: u32 = 0;
     loop {
         let owner = word.load(Relaxed);
         if owner == own {
             return false;
         }
+        let looks_up = turns.is_multiple_of(DEAD) && turns != 0;
         // What a process that was killed held is whole enough: nothing of it is an address that others follow.
-        let free =
-            owner == 0 || turns.is_multiple_of(DEAD) && turns != 0 && !sietch_ring::stream::lives(owner);
+        let free = owner == 0 || looks_up && !sietch_ring::stream::lives(owner);
         if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
             return true;
+        }
+        if looks_up {
+            let now = sys::now();
+            // While the caller itself was stopped it has not waited.
+            waited += now.saturating_sub(last).min(STOPPED);
+            last = now;
+            if waited > patience {
+                return false;
+            }
         }
         turns = turns.wrapping_add(1);
         if turns.is_multiple_of(SPINS) {
@@ -409,7 +317,7 @@ fn contend(word: &AtomicU32, own: u32) -> bool {
 /// An interest whose lock the caller holds.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    behind: &'a Common,
+    behind: &'a Interest,
     _section: Section,
 }
 
@@ -434,53 +342,178 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.behind.arrays.owner().store(0, Release);
         self.behind.owner.store(0, Release);
     }
 }
 
+impl Deref for Body {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        self.parts.state
+    }
+}
+
+impl DerefMut for Body {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        self.parts.state
+    }
+}
+
+/// A number of the shared memory that says where to go, read once.
+#[inline]
+fn read(word: &u32) -> u32 {
+    // SAFETY: a reference. Volatile: another process may write there between two readings.
+    unsafe { ptr::from_ref(word).read_volatile() }
+}
+
 impl Body {
+    /// Begins with the epoll behind `epfd`, in which nothing is registered.
+    fn begin(&mut self, epfd: c_int) {
+        *self.parts.state =
+            State { survives: Flag::YES, used: self.used, free: self.free, ..State::default() };
+        (self.epfd, self.asked, self.peer) = (epfd, 0, None);
+        (self.natives, self.streams_first, self.forks) = (false, false, family::forks());
+    }
+
+    /// Where a number points, whatever it is.
+    #[inline]
+    fn place(&self, number: u32) -> usize {
+        (number as usize).min(self.known.len() - 1)
+    }
+
     /// A registration.
     #[inline]
     pub fn slot(&mut self, number: u32) -> &mut Slot {
-        &mut self.slots[number as usize]
+        let place = self.place(number);
+        &mut self.parts.slots[place]
+    }
+
+    /// The same with what it registers; none if that means nothing to this process.
+    #[inline]
+    pub fn slot_and_held(&mut self, number: u32) -> (&mut Slot, Option<&Held>) {
+        let place = self.place(number);
+        let known = !self.parts.state.common.is_yes() || self.is_known(number);
+        let held = if known { self.known[place].as_ref().map(|known| &known.held) } else { None };
+        (&mut self.parts.slots[place], held)
+    }
+
+    /// What a slot registers; none if that means nothing to this process.
+    #[inline]
+    pub fn held(&mut self, number: u32) -> Option<&Held> {
+        self.slot_and_held(number).1
+    }
+
+    /// The end of the stream that a slot registers.
+    #[inline]
+    pub fn end(&mut self, number: u32) -> Option<&End> {
+        self.held(number).and_then(|held| held.end())
+    }
+
+    #[inline]
+    fn is_known(&self, number: u32) -> bool {
+        let place = self.place(number);
+        self.known[place].as_ref().is_some_and(|known| known.mark == self.parts.makers[place])
     }
 
     /// Whether a registration means nothing to this process.
     #[inline]
     pub fn is_foreign(&self, number: u32) -> bool {
-        self.common && !family::knows(self.makers[number as usize])
+        self.parts.state.common.is_yes() && !self.is_known(number)
+    }
+
+    /// Lets go of what this process knew of a slot.
+    fn forget(&mut self, number: u32) {
+        let place = self.place(number);
+        if let Some(known) = self.known[place].take() {
+            super::hooks::count_watch(&known.held, false);
+        }
+    }
+
+    /// What lies in the memory of relatives, word by word, for a test to spoil.
+    #[cfg(test)]
+    pub fn words(&mut self) -> impl Iterator<Item = &mut [u32]> {
+        let used = self.highest as usize + 2;
+        // SAFETY: plain numbers, seen as plain numbers.
+        unsafe fn seen<T>(of: &mut [T]) -> &mut [u32] {
+            // SAFETY: the same memory, of which every pattern is valid.
+            unsafe { std::slice::from_raw_parts_mut(of.as_mut_ptr().cast(), size_of_val(of) / 4) }
+        }
+        let parts = &mut self.parts;
+        // SAFETY: as above.
+        unsafe {
+            [
+                seen(std::slice::from_mut(parts.state)),
+                seen(&mut parts.first[..64]),
+                seen(&mut parts.list[..used]),
+                seen(&mut parts.slots[..used]),
+                seen(&mut parts.noticed[..used]),
+                seen(&mut parts.makers[..used]),
+                seen(&mut parts.ordered[..used]),
+            ]
+            .into_iter()
+        }
+    }
+
+    /// What a relative has taken out, or replaced, of a description: the process lets go of it too.
+    pub fn forget_removed(&mut self, held: &Held) {
+        for number in self.numbers() {
+            let place = self.place(number);
+            let stale = self.known[place].as_ref().is_some_and(|known| known.held.number() == held.number())
+                && (self.parts.slots[place].what() == What::Nothing || !self.is_known(number));
+            if stale {
+                self.forget(number);
+            }
+        }
     }
 
     /// The slot that the kernel's data names, if it is in use.
     pub fn named(&self, data: u64) -> Option<u32> {
         let number = ((data & !TAG_MASK) >> DATA_BITS) as u32;
-        (data & TAG_MASK == TAG && number < self.used && self.slots[number as usize].what != What::Nothing)
+        (data & TAG_MASK == TAG
+            && self.numbers().contains(&number)
+            && self.parts.slots[number as usize].what() != What::Nothing)
             .then_some(number)
     }
 
     /// The slot on the list at a position.
     #[inline]
     pub fn at(&self, position: u32) -> u32 {
-        self.list[position as usize]
+        read(&self.parts.list[self.place(position)])
     }
 
-    /// Numbers of slots that may be in use.
+    /// Slots on the list.
+    #[inline]
+    pub fn listed(&self) -> u32 {
+        read(&self.parts.state.listed).min(self.known.len() as u32)
+    }
+
+    /// Numbers of slots that this process may know.
     pub fn numbers(&self) -> std::ops::Range<u32> {
-        0..self.used
+        0..self.highest
+    }
+
+    /// Numbers of slots that relatives may use as well.
+    fn used(&self) -> std::ops::Range<u32> {
+        0..read(&self.parts.state.used).min(self.known.len() as u32)
     }
 
     /// The registration of a description by a descriptor. Those of descriptions that lost their last descriptor unseen are taken out.
     pub fn find(&mut self, fd: c_int, held: &Held) -> Option<u32> {
-        let mut next = *self.first.get(fd.cast_unsigned() as usize)?;
+        let mut next = read(self.parts.first.get(fd.cast_unsigned() as usize)?);
         let mut found = None;
-        while next != 0 {
-            let number = next - 1;
-            let slot = &self.slots[number as usize];
-            next = slot.next;
-            if self.is_foreign(number) {
-                continue;
+        for _ in self.used() {
+            if next == 0 {
+                break;
             }
-            match &slot.held {
+            let number = next - 1;
+            let (slot, other) = self.slot_and_held(number);
+            next = read(&slot.next);
+            match other {
+                None => {}
                 Some(other) if other.number() == held.number() => found = Some(number),
                 Some(other) if other.descriptors() != 0 || slot.state & bit::LEFT != 0 => {}
                 _ => self.remove(number),
@@ -491,37 +524,36 @@ impl Body {
 
     /// A new registration, on the list. `None`: no room.
     pub fn insert(&mut self, what: What, fd: c_int, held: &Held, events: u32, data: u64) -> Option<u32> {
-        let index = usize::try_from(fd).ok().filter(|fd| *fd < self.first.len())?;
-        let number = if self.free != 0 {
-            self.free - 1
-        } else if (self.used as usize) < self.slots.len() {
-            self.used += 1;
-            self.used - 1
-        } else {
+        let index = usize::try_from(fd).ok().filter(|fd| *fd < self.parts.first.len())?;
+        let (free, used) = (read(&self.free), read(&self.used));
+        let number = if free != 0 { free - 1 } else { used };
+        if number as usize >= self.known.len() {
             return None;
-        };
-        let first = self.first[index];
-        let slot = &mut self.slots[number as usize];
-        if self.free != 0 {
-            self.free = slot.next;
         }
+        if free == 0 {
+            self.used = used + 1;
+        } else {
+            self.free = read(&self.slot(number).next);
+        }
+        let mark = family::mark();
+        self.forget(number);
         super::hooks::count_watch(held, true);
+        self.known[number as usize] = Some(Known { held: held.clone(), mark });
+        self.highest = self.highest.max(number + 1);
+        self.parts.makers[number as usize] = mark;
+        let next = self.parts.first[index];
+        let slot = self.slot(number);
         *slot = Slot {
-            held: Some(held.clone()),
             data,
             seen: Seen::at_registration(held),
             events,
             fd,
-            data_request: 0,
-            room_request: 0,
-            next: first,
-            position: 0,
-            ready_at: 0,
-            what,
+            next,
             state: bit::NEW,
+            ..Slot::default()
         };
-        self.first[index] = number + 1;
-        self.makers[number as usize] = family::mark();
+        slot.becomes(what);
+        self.parts.first[index] = number + 1;
         self.order(number, cycles());
         self.count(what, true);
         if what != What::Native {
@@ -532,7 +564,7 @@ impl Body {
 
     /// Lets the next registration have this number, which nobody has.
     pub fn skip_to(&mut self, number: u32) -> bool {
-        let fits = number >= self.used && (number as usize) < self.slots.len() && self.free == 0;
+        let fits = number >= self.used && (number as usize) < self.known.len() && self.free == 0;
         if fits {
             self.used = number;
         }
@@ -540,7 +572,9 @@ impl Body {
     }
 
     fn count(&mut self, what: What, more: bool) {
-        let add = |counter: &mut u32| *counter = if more { *counter + 1 } else { counter.saturating_sub(1) };
+        let add = |counter: &mut u32| {
+            *counter = if more { counter.saturating_add(1) } else { counter.saturating_sub(1) };
+        };
         if matches!(what, What::Stream | What::Nested) {
             add(&mut self.watched);
         }
@@ -551,12 +585,13 @@ impl Body {
 
     /// A socket has become what it was not.
     pub fn becomes(&mut self, number: u32, what: What) {
-        let before = self.slot(number).what;
+        let before = self.slot(number).what();
         self.count(before, false);
         self.count(what, true);
-        let slot = self.slot(number);
-        (slot.what, slot.state) = (what, slot.state & (bit::LISTED | bit::GONE) | bit::NEW);
-        slot.seen = slot.held.as_ref().map_or_else(Seen::default, Seen::at_registration);
+        let (slot, held) = self.slot_and_held(number);
+        slot.becomes(what);
+        slot.state = slot.state & (bit::LISTED | bit::GONE) | bit::NEW;
+        slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
         self.order(number, cycles());
         if matches!(what, What::Stream | What::Nested) {
             self.put_on_list(number);
@@ -569,36 +604,33 @@ impl Body {
     pub fn remove(&mut self, number: u32) {
         self.take_off_list(number);
         self.disarm(number);
-        let foreign = self.is_foreign(number);
         let free = self.free;
-        let slot = &mut self.slots[number as usize];
-        let (fd, next, what) = (slot.fd, slot.next, slot.what);
-        if foreign {
-            std::mem::forget(slot.held.take());
-        }
-        let held = slot.held.take();
+        let slot = self.slot(number);
+        let (fd, next, what) = (slot.fd.cast_unsigned() as usize, read(&slot.next), slot.what());
         let left = slot.state & bit::LEFT != 0;
-        (slot.what, slot.next, slot.state) = (What::Nothing, free, 0);
+        (slot.next, slot.state) = (free, 0);
+        slot.becomes(What::Nothing);
         self.left = self.left.saturating_sub(u32::from(left));
         self.free = number + 1;
         self.count(what, false);
-        if let Some(held) = &held {
-            super::hooks::count_watch(held, false);
-        }
-        let mut at = self.first[fd.cast_unsigned() as usize];
+        self.forget(number);
+        let mut at = self.parts.first.get(fd).map_or(0, read);
         if at == number + 1 {
-            self.first[fd.cast_unsigned() as usize] = next;
+            self.parts.first[fd] = next;
         } else {
-            while at != 0 {
+            for _ in self.used() {
+                if at == 0 {
+                    break;
+                }
                 let slot = self.slot(at - 1);
-                at = slot.next;
+                at = read(&slot.next);
                 if at == number + 1 {
                     slot.next = next;
                     break;
                 }
             }
         }
-        if self.numbered && self.sleepers != 0 {
+        if self.numbered.is_yes() && self.sleepers != 0 {
             // The bell that was rung for all may have gone with it.
             self.unnumber();
             self.pass_on();
@@ -607,19 +639,18 @@ impl Body {
 
     /// From now on several use it.
     pub fn share(&mut self) {
-        self.shared = true;
+        self.shared = Flag::YES;
         self.unnumber();
     }
 
     /// Each registration is rung for itself again. What was not, because another was, is looked at by who wakes for that, or by the caller.
     pub fn unnumber(&mut self) {
-        if !std::mem::take(&mut self.numbered) {
+        if !std::mem::take(&mut self.numbered).is_yes() {
             return;
         }
         for number in self.numbers() {
-            let slot = self.slot(number);
-            if slot.state & bit::AMONG_MANY != 0
-                && let Some(end) = slot.held.as_ref().and_then(|held| held.end())
+            if self.slot(number).state & bit::AMONG_MANY != 0
+                && let Some(end) = self.end(number)
             {
                 end.number_sleep(0);
             }
@@ -630,40 +661,50 @@ impl Body {
     /// When a registration was reported, registered or modified last, in cycles.
     #[inline]
     pub fn ordered_at(&self, number: u32) -> u64 {
-        self.ordered[number as usize]
+        self.parts.ordered[self.place(number)]
+    }
+
+    /// What was noticed of a registration for who watches from outside.
+    pub(super) fn noticed(&mut self, number: u32) -> &mut Seen {
+        let place = self.place(number);
+        &mut self.parts.noticed[place]
     }
 
     /// It is now, at `at`.
     #[inline]
     pub fn order(&mut self, number: u32, at: u64) {
-        self.ordered[number as usize] = at;
+        let place = self.place(number);
+        self.parts.ordered[place] = at;
     }
 
     /// Puts a slot on the list: it will be looked at in every scan.
     #[inline]
     pub fn put_on_list(&mut self, number: u32) {
-        let position = self.listed;
-        let slot = &mut self.slots[number as usize];
-        if slot.state & bit::LISTED == 0 {
+        let position = self.listed();
+        let slot = self.slot(number);
+        if slot.state & bit::LISTED == 0 && (position as usize) < self.known.len() {
+            let slot = self.slot(number);
             slot.state |= bit::LISTED;
             slot.position = position;
-            self.list[position as usize] = number;
-            self.listed += 1;
+            self.parts.list[position as usize] = number;
+            self.listed = position + 1;
         }
     }
 
     /// Takes a slot off the list; the last takes its place.
     pub fn take_off_list(&mut self, number: u32) {
-        let slot = &mut self.slots[number as usize];
+        let slot = self.slot(number);
         if slot.state & bit::LISTED == 0 {
             return;
         }
         slot.state &= !bit::LISTED;
-        let position = slot.position;
-        self.listed -= 1;
-        let last = self.list[self.listed as usize];
-        self.list[position as usize] = last;
-        self.slots[last as usize].position = position;
+        let position = read(&slot.position);
+        let listed = self.listed().saturating_sub(1);
+        let last = self.at(listed);
+        let place = self.place(position);
+        self.listed = listed;
+        self.parts.list[place] = last;
+        self.slot(last).position = position;
     }
 }
 
@@ -673,14 +714,6 @@ fn descriptors() -> usize {
     // SAFETY: the C library writes the limits there.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     usize::try_from(limit.rlim_max).unwrap_or(DESCRIPTORS).clamp(1024, DESCRIPTORS)
-}
-
-fn map(length: usize, sharing: c_int) -> Option<NonNull<u8>> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = sharing | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping of its own.
-    let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
-    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
 }
 
 /// A word of a page that the kernel wipes in a child of fork.
@@ -699,16 +732,16 @@ pub(super) fn recognise_child() {
 #[cold]
 fn begin(word: Option<&AtomicU32>) {
     let Some(word) = word else {
-        let Some(page) = map(HEAD, libc::MAP_PRIVATE) else { return };
+        let Some(page) = map(ptr::null_mut(), PAGE, libc::MAP_PRIVATE) else { return };
         let word = page.cast::<AtomicU32>();
         // SAFETY: a page of zeroes that is this function's until it is published.
         unsafe {
-            libc::madvise(page.as_ptr().cast(), HEAD, libc::MADV_WIPEONFORK);
+            libc::madvise(page.as_ptr().cast(), PAGE, libc::MADV_WIPEONFORK);
             word.as_ref().store(1, Relaxed);
         }
         if PARENT.compare_exchange(ptr::null_mut(), word.as_ptr(), AcqRel, Relaxed).is_err() {
             // SAFETY: another thread was first; nobody has seen this page.
-            unsafe { libc::munmap(page.as_ptr().cast(), HEAD) };
+            unsafe { libc::munmap(page.as_ptr().cast(), PAGE) };
         }
         return;
     };
@@ -721,6 +754,8 @@ fn begin(word: Option<&AtomicU32>) {
     // SAFETY: interests are never unmapped.
     while let Some(now) = unsafe { at.as_ref() } {
         now.inherited.store(true, Relaxed);
+        // A thread that held it has not come along.
+        now.owner.store(0, Relaxed);
         // The parent uses it again for an epoll of its own.
         let _ = now.taken.compare_exchange(taken::FREE, taken::LOST, AcqRel, Relaxed);
         at = now.next.load(Acquire);

@@ -174,26 +174,17 @@ fn ask_through(fd: c_int, held: &Held, end: &End) {
     }
 }
 
-/// A coarse time in cycles, for how long a socket has not been ready.
-pub const fn ticks(cycles: u64) -> u32 {
-    (cycles >> 16) as u32
-}
-
 impl Body {
     /// What a registration would report now; 0 for nothing. And what it would then have been reported with.
     #[inline]
     pub fn peek(&mut self, number: u32) -> (u32, Seen) {
-        let foreign = self.is_foreign(number);
-        let slot = self.slot(number);
+        let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
-        if slot.state & bit::SPENT != 0 || foreign {
-            return none;
-        }
+        let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return none };
         let wanted = slot.events | ALWAYS;
-        if slot.what == What::Nested {
+        if slot.what() == What::Nested {
             return self.peek_nested(number);
         }
-        let Some(held) = slot.held.as_ref() else { return none };
         let Some(end) = held.end() else { return none };
         let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
         // Before the look: what comes between the two is reported once more.
@@ -221,10 +212,10 @@ impl Body {
     }
 
     fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
-        let slot = self.slot(number);
+        let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
         let (told, fd) = (slot.state & bit::KERNEL != 0, slot.fd);
-        let Some(held) = slot.held.clone() else { return none };
+        let Some(held) = held.cloned() else { return none };
         let found = nested::look(fd, &held, told, false);
         let slot = self.slot(number);
         let seen = Seen { arrived: found.edges, ..Seen::default() };
@@ -242,36 +233,36 @@ impl Body {
             return false;
         }
         let slot = self.slot(number);
-        let (what, events) = (slot.what, slot.events | ALWAYS);
-        let before = self.noticed[number as usize];
+        let (what, events) = (slot.what(), slot.events | ALWAYS);
+        let before = *self.noticed(number);
         let (ready, seen) = self.peek(number);
         let woken = match what {
             What::Stream => {
-                let slot = self.slot(number);
-                let end = slot.held.as_ref().and_then(|held| held.end());
+                let (slot, held) = self.slot_and_held(number);
+                let end = held.and_then(|held| held.end());
                 // As an edge-triggered one: what the peer has read wakes nobody who did not find the ring full.
                 let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
                 let woken = slot.state & bit::SPENT == 0 && now.is_edge(before, events);
-                self.noticed[number as usize] = now;
+                *self.noticed(number) = now;
                 woken
             }
             What::Nested => {
-                self.noticed[number as usize] = seen;
+                *self.noticed(number) = seen;
                 seen != before
             }
             What::Native | What::Dormant | What::Nothing => false,
         };
         if woken {
-            self.edges += 1;
+            self.edges = self.edges.wrapping_add(1);
         }
         ready != 0
     }
 
     /// A registration was made or changed: that wakes who watches from outside if it is ready.
     pub fn notice_change(&mut self, number: u32) {
-        if self.outside {
+        if self.outside.is_yes() {
             let before = self.edges;
-            self.edges = if self.notice(number) { before + 1 } else { before };
+            self.edges = if self.notice(number) { before.wrapping_add(1) } else { before };
         }
     }
 
@@ -279,11 +270,11 @@ impl Body {
     /// reported stands behind all that were ready then; another where its first arrival put it, as far as the peer is to be believed.
     pub fn since(&mut self, number: u32, now: u64) -> u64 {
         let last = self.ordered_at(number).min(now);
-        let slot = self.slot(number);
+        let (slot, held) = self.slot_and_held(number);
         if slot.state & bit::QUEUED != 0 {
             return last;
         }
-        let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return now };
+        let Some(end) = held.and_then(|held| held.end()) else { return now };
         end.arrived_after(slot.seen.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
     }
 
@@ -291,9 +282,10 @@ impl Body {
     #[inline]
     pub fn report(&mut self, number: u32, seen: Seen, at: u64) {
         self.order(number, at);
+        let sleeps = self.sleeps;
         let slot = self.slot(number);
         slot.seen = seen;
-        slot.ready_at = ticks(at);
+        slot.ready_at = sleeps;
         slot.state &= !bit::NEW;
         if slot.events & EDGE != 0 {
             // The kernel will say so again; for a level-triggered one it will not, and has to be asked.
@@ -303,7 +295,7 @@ impl Body {
         }
         if slot.events & ONCE != 0 {
             slot.state |= bit::SPENT;
-            if slot.what == What::Nested {
+            if slot.what() == What::Nested {
                 self.register_again(number);
             }
             self.disarm(number);
@@ -313,19 +305,14 @@ impl Body {
     /// Asks to be rung for whatever a registration wants and has not. The caller looks once more before it sleeps.
     #[inline]
     pub fn arm(&mut self, number: u32) {
-        let foreign = self.is_foreign(number);
         let sleep = self.sleep;
-        let slot = self.slot(number);
-        if slot.state & bit::SPENT != 0 || foreign {
+        let (slot, held) = self.slot_and_held(number);
+        let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return };
+        if slot.what() == What::Nested {
+            nested::look(slot.fd, &held.clone(), false, true);
             return;
         }
-        if slot.what == What::Nested {
-            if let Some(held) = slot.held.clone() {
-                nested::look(slot.fd, &held, false, true);
-            }
-            return;
-        }
-        let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
+        let Some(end) = held.end() else { return };
         let rung = slot.state & bit::RUNG != 0;
         slot.state &= !bit::RUNG;
         let again = |want, request| rung || end.is_answered(want, request);
@@ -355,8 +342,8 @@ impl Body {
             slot.room_request = end.arm(Want::Room) as u32;
             slot.state |= bit::ROOM;
         }
-        if let Some(held) = slot.held.as_ref().filter(|held| table::refers_to(slot.fd, held)) {
-            doorbell::thin(slot.fd, held.end().unwrap_or(end));
+        if table::refers_to(slot.fd, held) {
+            doorbell::thin(slot.fd, end);
         }
     }
 
@@ -368,8 +355,8 @@ impl Body {
     /// Somebody was taking bytes from the doorbell while a registration was armed: what answered its request may have been among them.
     #[cold]
     pub fn arm_after_drain(&mut self, number: u32) {
-        let slot = self.slot(number);
-        if let Some(end) = slot.held.as_ref().and_then(|held| held.end()) {
+        let (slot, held) = self.slot_and_held(number);
+        if let Some(end) = held.and_then(|held| held.end()) {
             slot.data_request = end.arm_again(Want::Data) as u32;
         }
     }
@@ -383,17 +370,15 @@ impl Body {
     /// The same for one thing or both.
     #[inline]
     pub fn take_back(&mut self, number: u32, bits: u16) {
-        if self.is_foreign(number) {
-            return;
-        }
-        let slot = self.slot(number);
+        let (slot, held) = self.slot_and_held(number);
+        let Some(held) = held else { return };
         let armed = slot.state & bits;
         if armed & (bit::DATA | bit::ROOM) == 0 {
             return;
         }
         let among_many = slot.state & bit::AMONG_MANY != 0;
         slot.state &= !bits;
-        let Some(end) = slot.held.as_ref().and_then(|held| held.end()) else { return };
+        let Some(end) = held.end() else { return };
         if armed & bit::DATA != 0 {
             if among_many { end.disarm_among_many() } else { end.disarm(Want::Data) }
         }
@@ -404,15 +389,11 @@ impl Body {
 
     /// The kernel reports something of a registration: `events` of its placeholder or nested epoll.
     pub fn kernel_says(&mut self, number: u32, events: u32) {
-        if self.is_foreign(number) {
-            return;
-        }
-        let slot = self.slot(number);
-        match slot.what {
+        let (slot, held) = self.slot_and_held(number);
+        let Some(held) = held else { return };
+        match slot.what() {
             What::Stream | What::Dormant => {
-                if let Some(held) = slot.held.as_ref()
-                    && let Some(end) = held.end()
-                {
+                if let Some(end) = held.end() {
                     if events & HANGUP != 0 {
                         end.hung_up();
                     }
@@ -422,7 +403,7 @@ impl Body {
                         doorbell::thin(slot.fd, end);
                     }
                 }
-                if slot.what == What::Dormant {
+                if slot.what() == What::Dormant {
                     return;
                 }
             }

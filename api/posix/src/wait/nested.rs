@@ -18,6 +18,7 @@ use std::ffi::c_int;
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, What, bit};
 use super::look;
+use super::shared::Flag;
 use crate::table::{self, Held};
 use crate::{doorbell, sys};
 
@@ -71,10 +72,10 @@ impl Body {
     /// Somebody watches from outside now: what has been so far is no edge.
     fn begin_to_notice(&mut self) {
         self.share();
-        if self.outside {
+        if self.outside.is_yes() {
             return;
         }
-        self.outside = true;
+        self.outside = Flag::YES;
         let before = self.edges;
         for number in self.numbers() {
             self.notice(number);
@@ -85,7 +86,7 @@ impl Body {
     /// Counts what has woken registrations on the list. Whether any is ready.
     fn notice_all(&mut self) -> bool {
         let mut ready = false;
-        for position in 0..self.listed {
+        for position in 0..self.listed() {
             let number = self.at(position);
             ready |= self.notice(number);
         }
@@ -95,13 +96,13 @@ impl Body {
     /// Takes the bytes out of every placeholder that was rung since it was armed, and puts it on the list.
     fn take_stale_bells(&mut self) {
         for number in self.numbers() {
-            let foreign = self.is_foreign(number);
-            let slot = self.slot(number);
-            if foreign || !matches!(slot.what, What::Stream | What::Nested) {
+            let (slot, held) = self.slot_and_held(number);
+            let (what, fd) = (slot.what(), slot.fd);
+            if !matches!(what, What::Stream | What::Nested) {
                 continue;
             }
-            let Some(held) = slot.held.clone() else { continue };
-            if slot.what == What::Nested {
+            let Some(held) = held.cloned() else { continue };
+            if what == What::Nested {
                 // The kernel calls the outer one readable as long as it calls this one so.
                 if let Some(mut inner) = interest_of(&held).and_then(Interest::lock) {
                     inner.take_stale_bells();
@@ -110,7 +111,7 @@ impl Body {
             }
             let Some(end) = held.end() else { continue };
             // One that has shut down reading would stay readable as well.
-            if look::is_deaf(end) || look::has_hung_up(slot.fd, &held, end) {
+            if look::is_deaf(end) || look::has_hung_up(fd, &held, end) {
                 self.let_go(number);
                 self.put_on_list(number);
                 continue;

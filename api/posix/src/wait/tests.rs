@@ -1,6 +1,7 @@
 //! Ends of connections in one process, their placeholders a socket pair, against what the kernel does with TCP sockets.
 
 mod epolls;
+mod hostile;
 mod polls;
 mod together;
 

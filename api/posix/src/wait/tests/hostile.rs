@@ -1,0 +1,106 @@
+//! A relative that writes whatever it likes where both remember an epoll.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::*;
+use crate::wait::hooks::interest_of;
+use crate::wait::interest::Interest;
+
+fn interest(epoll: &Epoll) -> &'static Interest {
+    let held = table::find(epoll.0).expect("the epoll");
+    interest_of(&held).expect("an interest")
+}
+
+/// Numbers that are likely to lead somewhere, and others.
+fn nasty(state: &mut u64) -> u32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let random = (*state >> 33) as u32;
+    match random % 7 {
+        0 => u32::MAX,
+        1 => u32::MAX - 1,
+        2 => 0,
+        3 => 0x0101_0101,
+        4 => random % 8,
+        5 => 1 << (random % 32),
+        _ => random,
+    }
+}
+
+#[test]
+fn spoilt_memory_of_relatives_leads_nowhere() {
+    let lost = OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
+    for seed in 0..25_u64 {
+        let mut state = seed;
+        let epoll = Epoll::new();
+        let mut streams: Vec<_> = (0..6).map(|_| pair()).collect();
+        for (number, (stream, _)) in streams.iter().enumerate() {
+            epoll.add(stream.0, if number % 2 == 0 { IN } else { IN | OUT | EDGE }, number as u64);
+        }
+        // What a relative may have spoilt is not used for another epoll.
+        crate::wait::before_fork();
+        for turn in 0..40 {
+            {
+                let mut body = interest(&epoll).lock().expect("free");
+                let chosen = nasty(&mut state) % 3;
+                for word in body.words().flatten() {
+                    if chosen == 0 || nasty(&mut state).is_multiple_of(16) {
+                        *word = nasty(&mut state);
+                    }
+                }
+            }
+            let (stream, peer) = &streams[turn % streams.len()];
+            peer.send(b"x");
+            // Whatever they answer.
+            let _ = epoll.try_wait(4, turn as c_int % 2);
+            let _ = epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN, 7);
+            let _ = epoll.remove(stream.0);
+            let _ = epoll.control(libc::EPOLL_CTL_ADD, stream.0, IN | ONCE, 8);
+            let _ = epoll.control(libc::EPOLL_CTL_ADD, lost.as_raw_fd(), IN, 9);
+            if turn % 8 == 7 {
+                streams.remove(turn % streams.len());
+                streams.push(pair());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_a_relative_never_gives_back_is_not_waited_for_without_end() {
+    let (stream, _peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 1);
+    let word = interest(&epoll).owner_among_relatives();
+    // A thread that lives and is none of this process: the first of the machine.
+    word.store(1, SeqCst);
+    assert_eq!(epoll.try_wait(4, 0), Err(libc::EINTR));
+    word.store(0, SeqCst);
+    assert_eq!(epoll.wait(0), []);
+}
+
+#[test]
+fn a_child_that_closes_an_epoll_cannot_change_it_any_more() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 1);
+    let of_parent = interest(&epoll);
+    // SAFETY: the child calls what may be called in a child of a process with threads: no allocation, no lock of the C library.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        crate::wait::after_fork();
+        crate::descriptor::close(epoll.0);
+        // What a process that was taken over finds at the same place.
+        let own = of_parent.lock().is_some_and(|mut body| {
+            let empty = body.slot(0).data == 0;
+            body.words().flatten().for_each(|word| *word = u32::MAX);
+            empty
+        });
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if own { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child of above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child has the parent's registrations still");
+    peer.send(b"x");
+    assert_eq!(epoll.wait(-1), [(1, IN)]);
+}
