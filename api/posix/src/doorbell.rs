@@ -1,7 +1,7 @@
 //! Bytes in the placeholder of an end, and sleeping beside bytes that may not be taken.
 //!
 //! 1. The other end writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means "look again" to everyone who sleeps at this end, in
-//!    whatever call, thread or process. So all bytes are taken only where no other waiter is counted ([`empty`]); else one stays ([`thin`]), and not more than
+//!    whatever call, thread or process. So all bytes are taken only where no other waiter is counted ([`empty`]); else one stays ([`thin`]), and not many more than
 //!    [`MANY`], because a full placeholder takes no more.
 //! 2. A sleep that the byte left for others would end at once is a sleep in an epoll that watches the placeholder edge-triggered ([`Edges`]): a byte that
 //!    is written ends it, a byte that lies there does not. Such an epoll is one of this library's own descriptors, out of the program's way ([`Borrowed`]).
@@ -18,9 +18,10 @@ use crate::wait::kernel::{self, Timeout};
 use crate::wait::{Section, spin};
 use crate::{bypass, confined};
 
-/// Bytes that may lie in a placeholder before they are taken out: it holds some two hundred, and when it is full the other side's
-/// ring is not heard.
-const MANY: u32 = 64;
+/// Bytes that may lie in a placeholder before they are taken out, and half as many to three halves, by its number. It holds some two hundred, and when it is
+/// full the other side's ring is not heard. To take one out is some 200 nanoseconds for the kernel, which somebody's request waits for; and were the number the same
+/// for all, hundreds of connections that are served in turn would come to it in the same turn.
+const MANY: u32 = 16;
 
 /// Times that the processor is given away to other waiters of this end: who was woken with the caller has returned by then.
 const PATIENCE: u32 = 4;
@@ -50,7 +51,8 @@ pub fn quieten(fd: c_int, end: &End) -> bool {
 /// Takes bytes out of a placeholder now and then, all but one.
 #[inline]
 pub fn thin(fd: c_int, end: &End) {
-    if end.undrained() > MANY {
+    let spread = fd.cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16;
+    if end.undrained() > MANY / 2 + spread % MANY {
         thin_now(fd, end);
     }
 }

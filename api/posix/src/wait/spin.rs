@@ -36,8 +36,9 @@ pub const LONGEST: u64 = 50_000;
 /// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
 pub const SHORTEST: u64 = 3_000;
 
-/// The longest pause that is worth bridging, in nanoseconds, for who waits for many: what it costs both sides to fall asleep and be woken.
-pub const WORTH: u64 = 15_000;
+/// The longest pause that is worth bridging, in nanoseconds, for who waits for many: what it costs the sleeper itself to fall asleep and be woken. (Measured:
+/// 400 connections at 80,000 requests a second, 11.5 microseconds of the server's a request; with 15,000 here 12.9.)
+pub const WORTH: u64 = 6_000;
 
 /// Sockets that are many: more than the connections of one client that asks one thing after another.
 pub const MANY: u32 = 64;
@@ -321,8 +322,8 @@ mod tests {
         spent(&mut learnt, 45_000);
         let looking = spent(&mut learnt, 45_000);
         assert!(looking <= 1600 * 45_000 / 10 && looking > 0, "{looking}");
-        spent(&mut learnt, 5_000);
-        assert!(learnt.budget() >= 10_000);
+        spent(&mut learnt, 2_000);
+        assert!(learnt.budget() >= 4_000);
     }
 
     #[test]
