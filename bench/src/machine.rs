@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, system};
 
@@ -22,9 +23,10 @@ pub const STOLEN: f64 = 0.05;
 /// CPU counters of the whole machine, in nanoseconds since boot.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu {
-    /// User, system and interrupt time of all cores.
+    /// Time in which cores were neither idle nor stolen. Not the user and system time of `/proc/stat`, which many kernels sample at their tick: who wakes
+    /// thousands of times a second and is asleep again at the tick is never seen. Idle time is measured.
     pub busy: u64,
-    /// The part of it that interrupts took, which no process is charged for.
+    /// The part of it that interrupts took, as sampled: no process is charged for it.
     pub interrupts: u64,
     /// Time that the host gave to others.
     pub stolen: u64,
@@ -44,8 +46,13 @@ impl Cpu {
             .collect();
         // user nice system idle iowait irq softirq steal
         let at = |index: usize| fields.get(index).copied().unwrap_or(0) * TICK_NS;
-        let interrupts = at(5) + at(6);
-        Ok(Self { busy: at(0) + at(1) + at(2) + interrupts, interrupts, stolen: at(7) })
+        let is_core = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+        let cores = text.lines().filter(is_core).count() as u64;
+        let now = clock_gettime(ClockId::Monotonic);
+        let passed = (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) * cores;
+        // Since boot that is off by the time in which cores were not there yet.
+        let busy = passed.saturating_sub(at(3) + at(4) + at(7));
+        Ok(Self { busy, interrupts: at(5) + at(6), stolen: at(7) })
     }
 
     /// What has passed since `earlier`.

@@ -323,7 +323,7 @@ impl Bench<'_> {
         let after = machine::calibrate()?;
         Ok(Sample {
             cpu_us: cpu.busy as f64 / 1e3 / told.operations.max(1.0),
-            foreign: (cpu.busy - cpu.interrupts).saturating_sub(own) as f64 / elapsed,
+            foreign: cpu.busy.saturating_sub(cpu.interrupts + own) as f64 / elapsed,
             stolen: cpu.stolen as f64 / elapsed / before.len().max(1) as f64,
             slowness: machine::slowness(&before, &after, &self.best),
             told,

@@ -170,7 +170,7 @@ pub(super) fn print(results: &[Measured], idle: &[Idle]) {
     if !rows.is_empty() {
         println!(
             "\nLinux/Sietch where two figures stand together; latencies in us; CPU is that of the whole machine, its ratio Sietch's to Linux';\n\
-             foreign: cores that others used; rounds: measured (dropped); redis-benchmark tells latencies in steps of 8 us"
+             foreign: cores that nobody of the measurement is charged for; rounds: measured (dropped); redis-benchmark tells latencies in steps of 8 us"
         );
         let heading = [
             "row",

@@ -112,8 +112,8 @@ impl Row {
     }
 }
 
-/// Requests a second that 400 clients send together: about a quarter of what one core answers over kernel sockets here.
-const RPC_RATE: u64 = 20_000;
+/// Requests a second that 400 clients send together: about 1, 5, 20 and 80 percent of what one core answers over kernel sockets.
+const RPC_RATES: [u64; 4] = [1_000, 5_000, 20_000, 80_000];
 
 /// Clients of the row with many of them.
 const MANY: usize = 400;
@@ -161,8 +161,10 @@ pub(super) fn all() -> Vec<Row> {
     for (name, reverse) in [("iperf3", false), ("iperf3 -R", true)] {
         add(name.into(), "MB", Server::Iperf, Client::Iperf { reverse }, rate(1.5));
     }
-    let client = Client::Rpc { connections: MANY, rate: RPC_RATE };
-    let goals = vec![goal(Figure::Least, 1.0), goal(Figure::Tail, 1.0)];
-    add(format!("rpc 64 B c{MANY} at {RPC_RATE}/s"), "req", Server::Rpc, client, goals);
+    for rate in RPC_RATES {
+        let client = Client::Rpc { connections: MANY, rate };
+        let goals = vec![goal(Figure::Least, 1.0), goal(Figure::Tail, 1.0)];
+        add(format!("rpc 64 B c{MANY} at {rate}/s"), "req", Server::Rpc, client, goals);
+    }
     rows
 }
