@@ -28,8 +28,11 @@ pub fn run(root: &Path) -> Result<(), String> {
     let failed = |cause: std::io::Error| format!("cannot make {}: {cause}", home.display());
     std::fs::create_dir_all(&home).map_err(failed)?;
     std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o777)).map_err(failed)?;
-    let outcome = programs(root)
-        .and_then(|programs| CRATES.iter().try_for_each(|name| of_crate(&root.join(name), &programs, &home)));
+    let outcome = programs(root).and_then(|programs| {
+        let all = CRATES.iter().filter_map(|name| of_crate(&root.join(name), &programs, &home).err());
+        let failed: Vec<_> = all.collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+    });
     // Daemons of the tests may have left logs there, which are of no use without them.
     let _ = std::fs::remove_dir_all(&home);
     outcome
@@ -53,7 +56,7 @@ fn as_user(program: &Path, home: &Path) -> Command {
 }
 
 fn of_crate(folder: &Path, programs: &[(PathBuf, PathBuf)], home: &Path) -> Result<(), String> {
-    let mut count = 0;
+    let (mut count, mut failed) = (0, Vec::new());
     for (_, program) in programs.iter().filter(|(of, _)| of == folder) {
         let reached = as_user(Path::new("/usr/bin/test"), home).arg("-x").arg(program).status();
         if !reached.map_err(|cause| format!("cannot start setpriv: {cause}"))?.success() {
@@ -68,11 +71,14 @@ fn of_crate(folder: &Path, programs: &[(PathBuf, PathBuf)], home: &Path) -> Resu
         let status = as_user(program, home).current_dir(folder).status();
         let status = status.map_err(|cause| format!("cannot start {}: {cause}", program.display()))?;
         if !status.success() {
-            return Err(format!("{} ended with {status} as uid {USER}", program.display()));
+            failed.push(format!("{} ended with {status} as uid {USER}", program.display()));
         }
         count += 1;
     }
-    if count == 0 { Err(format!("cargo names no test program of {}", folder.display())) } else { Ok(()) }
+    if count == 0 {
+        failed.push(format!("cargo names no test program of {}", folder.display()));
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
 /// The test programs that are built already: the folder of their crate, and where they are. Of the whole
