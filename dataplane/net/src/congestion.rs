@@ -68,7 +68,7 @@ pub trait CongestionControl {
     /// A loss was found, the first in this window of data: the window is reduced.
     fn enter_recovery(&mut self, at: Moment);
     /// All that was outstanding when recovery began is acknowledged.
-    fn exit_recovery(&mut self, at: Moment);
+    fn exit_recovery(&mut self);
     /// The peer echoes a congestion mark, the first in this window of data.
     fn marked(&mut self, at: Moment);
     /// The retransmission timer fired for the first time on these data.
@@ -224,8 +224,8 @@ impl CongestionControl for Algorithm {
         each!(self, state => state.enter_recovery(at));
     }
 
-    fn exit_recovery(&mut self, at: Moment) {
-        each!(self, state => state.exit_recovery(at));
+    fn exit_recovery(&mut self) {
+        each!(self, state => state.exit_recovery());
     }
 
     fn marked(&mut self, at: Moment) {

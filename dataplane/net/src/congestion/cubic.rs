@@ -180,8 +180,8 @@ impl CongestionControl for Cubic {
         self.window.reduce(size, at.mss);
     }
 
-    fn exit_recovery(&mut self, at: Moment) {
-        self.window.leave_recovery(at);
+    fn exit_recovery(&mut self) {
+        self.window.leave_recovery();
     }
 
     fn marked(&mut self, at: Moment) {

@@ -69,8 +69,8 @@ impl CongestionControl for Dctcp {
         self.window.reduce(at.in_flight / 2, at.mss);
     }
 
-    fn exit_recovery(&mut self, at: Moment) {
-        self.window.leave_recovery(at);
+    fn exit_recovery(&mut self) {
+        self.window.leave_recovery();
     }
 
     fn marked(&mut self, at: Moment) {

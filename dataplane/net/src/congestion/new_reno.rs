@@ -28,8 +28,8 @@ impl CongestionControl for NewReno {
         self.window.reduce(at.in_flight / 2, at.mss);
     }
 
-    fn exit_recovery(&mut self, at: Moment) {
-        self.window.leave_recovery(at);
+    fn exit_recovery(&mut self) {
+        self.window.leave_recovery();
     }
 
     fn marked(&mut self, at: Moment) {

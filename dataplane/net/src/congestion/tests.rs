@@ -37,7 +37,7 @@ fn slow_start_doubles_and_avoidance_adds_one_segment_a_window() {
     assert_eq!(reno.window(), 20_000);
     reno.enter_recovery(moment(20_000, 2));
     assert_eq!((reno.threshold(), reno.window()), (10_000, 10_000));
-    reno.exit_recovery(moment(15_000, 3));
+    reno.exit_recovery();
     assert_eq!(reno.window(), 10_000);
     for _ in 0..10 {
         reno.acknowledged(&acknowledgement(1000, 4));
@@ -71,7 +71,7 @@ fn a_reduction_for_nothing_is_taken_back_once() {
         assert_eq!((algorithm.window(), algorithm.threshold()), (window, threshold), "{kind}");
         algorithm.enter_recovery(moment(window, 3));
         let reduced = algorithm.window();
-        algorithm.exit_recovery(moment(window, 4));
+        algorithm.exit_recovery();
         algorithm.undo();
         algorithm.undo();
         assert!(algorithm.window() >= window && reduced < window, "{kind}");
@@ -84,7 +84,7 @@ fn cubic_returns_to_where_it_was_cut_and_goes_on() {
     let Algorithm::Cubic(state) = &mut cubic else { unreachable!("it was made one") };
     state.window.resume(1_000_000, 1_000_000);
     cubic.enter_recovery(moment(1_000_000, SECOND));
-    cubic.exit_recovery(moment(1_000_000, SECOND));
+    cubic.exit_recovery();
     assert_eq!(cubic.window(), 700_000);
     // K = cbrt(300 / 0.4) = 9.09 s on a path of 100 ms.
     let mut now = run(&mut cubic, SECOND, 4 * SECOND, 100 * MILLISECOND);
@@ -102,7 +102,7 @@ fn cubic_is_as_fast_as_new_reno_where_windows_are_small() {
     let (mut cubic, mut reno) = (Algorithm::new(Kind::Cubic, MSS), Algorithm::new(Kind::NewReno, MSS));
     for algorithm in [&mut cubic, &mut reno] {
         algorithm.enter_recovery(moment(20_000, SECOND));
-        algorithm.exit_recovery(moment(20_000, SECOND));
+        algorithm.exit_recovery();
         // 100 round trips of a millisecond, in which the cubic curve does not move.
         run(algorithm, SECOND, 100 * MILLISECOND, MILLISECOND);
     }

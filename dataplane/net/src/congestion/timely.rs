@@ -219,9 +219,9 @@ impl CongestionControl for Timely {
         }
     }
 
-    fn exit_recovery(&mut self, at: Moment) {
+    fn exit_recovery(&mut self) {
         if self.rate == 0 {
-            self.window.leave_recovery(at);
+            self.window.leave_recovery();
         }
     }
 

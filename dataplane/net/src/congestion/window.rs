@@ -1,6 +1,5 @@
 //! What all algorithms share: a window, a threshold, and what they were before the last reduction.
 
-use crate::congestion::Moment;
 use crate::limits::{INITIAL_WINDOW, LARGEST_WINDOW};
 
 /// A congestion window in bytes.
@@ -76,9 +75,9 @@ impl Window {
         self.size = mss;
     }
 
-    /// RFC 6582 section 3.2 step 3 (1): after recovery nothing leaves in a burst.
-    pub fn leave_recovery(&mut self, at: Moment) {
-        self.size = self.threshold.min(at.in_flight.max(at.mss) + at.mss);
+    /// RFC 9937, completion steps: recovery ends with the window that it aimed at. What may leave at once then is paced.
+    pub fn leave_recovery(&mut self) {
+        self.size = self.threshold;
         self.counted = 0;
     }
 

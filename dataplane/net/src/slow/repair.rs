@@ -165,7 +165,7 @@ impl Engine {
         if probe.again && news.twice.is_none() && beyond && !repair.is_repairing() {
             let moment = flow.moment(self.now);
             cold.congestion.enter_recovery(moment);
-            cold.congestion.exit_recovery(moment);
+            cold.congestion.exit_recovery();
             flow.cwnd = cold.congestion.window();
         }
     }
@@ -184,7 +184,7 @@ impl Engine {
         }
         if repair.is_repairing() && !flow.una.before(cold.recover) {
             if repair.phase == Recovering::Recovery {
-                cold.congestion.exit_recovery(flow.moment(self.now));
+                cold.congestion.exit_recovery();
                 flow.cwnd = cold.congestion.window();
             }
             repair.phase = Recovering::Open;
