@@ -6,7 +6,8 @@
 //!    those that depend on privileges once more as an ordinary user ([`crate::ordinary`]),
 //! 4. the rings and doorbells under loom,
 //! 5. instructions of the network's fast path, of durable appends and of the store's commands within their limits, under valgrind,
-//! 6. generated files are what the program would generate.
+//! 6. what a user would do, on Debian's own kernel under QEMU ([`crate::guest`]), where there is QEMU,
+//! 7. generated files are what the program would generate.
 //!
 //! A step that fails ends the run, with its name; the tests and programs of that step have all run by then.
 
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{generate, instructions, ordinary, tidy};
+use crate::{generate, guest, instructions, ordinary, tidy};
 
 /// Runs every step from the folder `root`.
 pub fn run(root: &Path) -> Result<(), String> {
@@ -34,6 +35,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         )
     })?;
     step("instructions", || instructions::run(root))?;
+    step("guest", || guest::run(root, None))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
 }
 
