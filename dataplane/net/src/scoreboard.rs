@@ -263,7 +263,13 @@ impl Scoreboard {
         self.open();
         for at in 0..self.older.len() {
             let (run, bytes) = self.run(at);
-            if run.has(mark::SACKED | mark::LOST) || !sent_after(latest, (run.sent, run.end)) {
+            // Of one moment, what was sent again may have been sent before what was new or after it.
+            let overtaken = if run.has(mark::AGAIN) {
+                latest.0 > run.sent
+            } else {
+                sent_after(latest, (run.sent, run.end))
+            };
+            if run.has(mark::SACKED | mark::LOST) || !overtaken {
                 continue;
             }
             let due = run.sent.saturating_add(patience);

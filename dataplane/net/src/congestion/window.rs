@@ -75,7 +75,7 @@ impl Window {
         self.size = mss;
     }
 
-    /// RFC 9937, completion steps: recovery ends with the window that it aimed at. What may leave at once then is paced.
+    /// RFC 9937, completion steps: recovery ends with the window that it aimed at.
     pub fn leave_recovery(&mut self) {
         self.size = self.threshold;
         self.counted = 0;
