@@ -144,6 +144,9 @@ fn step(
                     } else {
                         let bytes = read_into(from, &vectors, at)?;
                         send.stage(bytes);
+                        if bytes != 0 && bytes < room && send::holds(end, 0) {
+                            send.hold();
+                        }
                         Some(bytes)
                     }
                 }

@@ -302,6 +302,11 @@ pub unsafe fn set(
         Some(end) => {
             apply(end);
             match place {
+                // As Linux: what was held back leaves when the cork is drawn, and when TCP_NODELAY is set, corked or not.
+                option::CORK | option::NO_DELAY if !is_served(held) => {
+                    end.push();
+                    sleep::ring(fd, end, end.ring_for_data());
+                }
                 // It says how data is cut, and servers set it with every answer: who sleeps there is rung, who looks need not be. An engine that
                 // waits for nothing from here has nothing to cut before it looks again.
                 option::CORK if end.private().has(flag::SERVED) => {
@@ -465,6 +470,10 @@ pub fn apply(end: &End) {
             // What it said of that has been written over.
             end.closing();
         }
+    }
+    match of_end(end, option::CORK) {
+        Some(1) if !end.private().has(flag::SERVED) => drop(end.private().set(flag::CORKED)),
+        _ => drop(end.private().clear(flag::CORKED)),
     }
     if let Some(bytes) = of_end(end, SEND_BUFFER) {
         let log2 = 63 - bytes.max(1).leading_zeros();

@@ -2,6 +2,7 @@
 //!
 //! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A blocking call sleeps for room until everything is
 //!    in, one that may not sleep answers how much was.
+//!    What is to be held back (MSG_MORE, TCP_CORK) is not published, if all of it went in; sleepers are rung as well, and sleep on until it is due.
 //! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
 //!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
 //!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
@@ -24,21 +25,31 @@ use crate::{data, history, options, wait};
 /// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
 const TAKEN_BY_NOBODY: usize = 16 << 15;
 
-/// Copies what fits, beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
+/// Whether what is sent is to be held back for what comes after it. A service core is told of the cork, and its engine holds back.
+#[inline]
+pub fn holds(end: &End, flags: c_int) -> bool {
+    let now = end.private().flags.load(Relaxed);
+    now & flag::CORKED != 0 || flags & libc::MSG_MORE != 0 && now & flag::SERVED == 0
+}
+
+/// Copies what fits, beginning `done` bytes into the vectors, and publishes it unless it is to be held back. None: a signal handler interrupted this very thread at it.
 ///
 /// # Safety
 /// The vectors may be read.
 #[inline]
-unsafe fn put(end: &End, vectors: &[iovec], done: usize) -> Option<usize> {
+unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Option<usize> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
     let mut send = end.send()?;
     if let ([vector], 0) = (vectors, done) {
         // SAFETY: the caller's.
-        return Some(unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) });
+        let copied = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) };
+        if copied == vector.iov_len && holds(end, flags) {
+            send.hold();
+        }
+        return Some(copied);
     }
-    let mut copied = 0;
-    let mut before = 0;
+    let (mut copied, mut before, mut whole) = (0, 0, true);
     for vector in vectors {
         let begin = (done + copied).saturating_sub(before).min(vector.iov_len);
         before += vector.iov_len;
@@ -50,10 +61,13 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize) -> Option<usize> {
         let now = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const().add(begin), length) };
         copied += now;
         if now < length {
+            whole = false;
             break;
         }
     }
-    send.publish();
+    if whole && holds(end, flags) {
+        send.hold();
+    }
     Some(copied)
 }
 
@@ -159,7 +173,7 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
         let connected = sleep::set_up(end);
         if connected {
             // SAFETY: the caller's.
-            match unsafe { put(end, vectors, done) } {
+            match unsafe { put(end, vectors, done, flags) } {
                 Some(0) if length != 0 => {}
                 Some(copied) => {
                     done += copied;

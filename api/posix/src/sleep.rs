@@ -202,7 +202,8 @@ pub fn until(
     }
     let deaf = end.private().has(flag::SHUT_RD);
     // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is installed with: see below.
-    let natively = want == Want::Data && restart && quiet && !deaf && !stay.is_closed();
+    let held_back = want == Want::Data && end.held_for().is_some();
+    let natively = want == Want::Data && restart && quiet && !deaf && !held_back && !stay.is_closed();
     let mut slept = match edges {
         _ if natively => sleep_in_receive(fd, end),
         Some(edges) if !deaf => sleep_beside(&edges, end, rest),
@@ -412,7 +413,7 @@ fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
 
 #[cold]
 fn sleep_beside(edges: &Edges, end: &End, rest: Rest) -> Result<bool, Errno> {
-    let slice = longest(rest, false, true)?;
+    let slice = longest(end, rest, false, true)?;
     match edges.wait((slice != u64::MAX).then_some(slice))? {
         None => Ok(false),
         Some(events) => {
@@ -428,12 +429,12 @@ fn sleep_beside(edges: &Edges, end: &End, rest: Rest) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// `EAGAIN` at the deadline.
-fn longest(rest: Rest, deaf: bool, quiet: bool) -> Result<u64, Errno> {
+fn longest(end: &End, rest: Rest, deaf: bool, quiet: bool) -> Result<u64, Errno> {
     let longest = match rest.want {
         _ if deaf => DEAF_SLICE,
         _ if !quiet => SLICE,
         Want::Room => ROOM_SLICE,
-        Want::Data => u64::MAX,
+        Want::Data => end.held_for().unwrap_or(u64::MAX),
     };
     let left = match rest.deadline {
         None => u64::MAX,
@@ -447,7 +448,7 @@ fn longest(rest: Rest, deaf: bool, quiet: bool) -> Result<u64, Errno> {
 
 /// `quiet`: no byte lies there that would end it at once.
 fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool, quiet: bool) -> Result<bool, Errno> {
-    let slice = longest(rest, deaf, quiet)?;
+    let slice = longest(end, rest, deaf, quiet)?;
     let timeout = (slice != u64::MAX).then(|| libc::timespec {
         tv_sec: (slice / 1_000_000_000).cast_signed(),
         tv_nsec: (slice % 1_000_000_000).cast_signed(),

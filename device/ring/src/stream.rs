@@ -21,6 +21,7 @@
 //!    never what memory says: any number of processes may hold an end, and any of them may be killed. A closing process leaves
 //!    a hint in its tail, so that the other asks the kernel soon. What a hang-up means, a finish or a reset, follows from the positions, as
 //!    RFC 9293 section 3.10.4 and RFC 2525 section 2.17 have it: who leaves data unread resets.
+//! 7. **Holding back.** Bytes that a program wants to be sent together with later ones are written and not published, for 200 ms at most ([`held`]).
 //!
 //! This module never allocates, never blocks in the kernel but for a lock whose holder sleeps, and never panics: it runs inside `read` and `write` of programs that
 //! know nothing of it. No write of the other end makes it leave the mapping or loop. The format is in `docs/spec/stream.md`.
@@ -28,6 +29,8 @@
 pub mod arrivals;
 #[cfg(not(loom))]
 mod end;
+#[cfg(not(loom))]
+pub mod held;
 pub mod layout;
 #[cfg(not(loom))]
 mod lock;

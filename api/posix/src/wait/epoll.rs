@@ -29,7 +29,7 @@ use super::kernel::{Mask, Timeout};
 use super::look::cycles;
 use super::shared::Flag;
 use super::spin::{self, LONGEST, Pause, Spun};
-use super::{control, kernel, look, signals};
+use super::{control, kernel, look, nested, signals};
 use crate::sys::Outcome;
 use crate::table::{self, Held, Kind};
 use crate::{real, sys};
@@ -43,8 +43,6 @@ pub const COLD: u32 = 8;
 pub const KERNEL_EVERY: u64 = 1 << 18;
 /// The same while nothing is found.
 const KERNEL_EVERY_IDLE: u64 = 1 << 15;
-/// Nanoseconds of a sleep with a socket that has shut down reading: the kernel's placeholder brings it no bytes, and it may wait for room.
-const DEAF_SLICE: u64 = 2_000_000;
 /// Registrations that are ready at once of which the order is known: more than most programs ask for in one call. Of more, the earliest.
 const ORDERED: usize = 64;
 /// Entries at most (fs/eventpoll.c, `EP_MAX_EVENTS`).
@@ -220,9 +218,9 @@ impl Body {
             let (shared, sleeps) = (self.shared.is_yes(), self.sleeps);
             let (slot, held) = self.slot_and_held(number);
             let old = sleeps.wrapping_sub(slot.ready_at) >= cold;
-            let deaf = held.and_then(|held| held.end()).is_some_and(look::is_deaf);
+            let sliced = held.and_then(|held| held.end()).and_then(look::slice).is_some();
             let cools = old || crowded || shared || slot.state & bit::SPENT != 0;
-            if cools && !deaf && slot.what() == What::Stream {
+            if cools && !sliced && slot.what() == What::Stream {
                 if slot.state & bit::AMONG_MANY != 0 {
                     // Who wakes does not look at it any more, so it is rung for itself.
                     if let Some(end) = self.end(number) {
@@ -255,19 +253,22 @@ impl Body {
         }
     }
 
-    /// How long to sleep at most: a socket of the list may be one that cannot be rung.
-    fn slice(&mut self) -> Option<u64> {
+    /// How long to sleep at most for what is on the list.
+    pub(super) fn slice(&mut self) -> Option<u64> {
+        let mut slice: Option<u64> = None;
         for position in 0..self.listed() {
             let number = self.at(position);
             if self.is_foreign(number) {
                 continue;
             }
-            let Some(end) = self.end(number) else { continue };
-            if look::is_deaf(end) {
-                return Some(DEAF_SLICE);
-            }
+            let (slot, held) = self.slot_and_held(number);
+            let longest = match (slot.what(), held) {
+                (What::Nested, Some(held)) => nested::slice(&held.clone()),
+                (_, held) => held.and_then(|held| held.end()).and_then(look::slice),
+            };
+            slice = look::sooner(slice, longest);
         }
-        None
+        slice
     }
 
     /// Sorts what the kernel has put behind `out`: ours on the list, the rest stays.

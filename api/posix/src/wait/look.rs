@@ -55,6 +55,20 @@ pub fn is_deaf(end: &End) -> bool {
     end.private().has(flag::SHUT_RD)
 }
 
+/// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
+const DEAF_SLICE: u64 = 2_000_000;
+
+/// How long to sleep at most, though nobody rings: with a socket that cannot be rung, or from which bytes are held back.
+#[inline]
+pub fn slice(end: &End) -> Option<u64> {
+    if is_deaf(end) { Some(DEAF_SLICE) } else { end.held_for() }
+}
+
+/// The shorter of two sleeps; none is for ever.
+pub fn sooner(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.map_or(other, |one| Some(other.map_or(one, |other| one.min(other))))
+}
+
 /// What a registration was last found with: step 2 of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

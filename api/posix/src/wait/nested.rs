@@ -40,6 +40,11 @@ impl Found {
     }
 }
 
+/// How long who watches an epoll may sleep at most for what is in it ([`look::slice`]).
+pub fn slice(held: &Held) -> Option<u64> {
+    interest_of(held).and_then(Interest::lock).and_then(|mut body| body.slice())
+}
+
 /// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`: the caller is about to sleep.
 pub fn look(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
     let mut found = Found::default();

@@ -31,8 +31,6 @@ use crate::table::{self, DESCRIPTORS, Held, Kind};
 
 /// Descriptors for which there is room on the stack: most programs' whole set. More are put in memory that is mapped for the call.
 const FEW: usize = 16;
-/// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
-const DEAF_SLICE: u64 = 2_000_000;
 /// Looks between two questions to the kernel while nothing is found: some ten microseconds.
 const LOOKS: u32 = 64;
 
@@ -343,6 +341,7 @@ impl Set<'_> {
             let Some(held) = &our.held else { continue };
             let Some(end) = held.end() else {
                 nested::look(one.fd, held, false, true);
+                slice = look::sooner(slice, nested::slice(held));
                 continue;
             };
             if is_gone(end) {
@@ -355,9 +354,7 @@ impl Set<'_> {
             if our.room {
                 end.arm(Want::Room);
             }
-            if look::is_deaf(end) {
-                slice = Some(DEAF_SLICE);
-            }
+            slice = look::sooner(slice, look::slice(end));
         }
         slice
     }

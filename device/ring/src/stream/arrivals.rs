@@ -9,7 +9,7 @@
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Notes of a direction: what a producer's line has room for.
-pub const KEPT: usize = 14;
+pub const KEPT: usize = 13;
 
 /// Cycles of a tick, as a power of two: less than two messages are apart.
 const TICK: u32 = 4;

@@ -155,7 +155,7 @@ impl End {
     #[inline]
     pub fn readable(&self) -> usize {
         let head = self.private().receiving.head.load(Ordering::Acquire);
-        let published = tail::position(self.inbound().producer.tail.load(Ordering::Acquire));
+        let published = tail::position(self.inbound_tail());
         // At most what all regions hold; more is nonsense, which whoever reads finds out.
         let most = 2 << self.geometry.largest;
         published.saturating_sub(head).min(most) as usize
@@ -164,7 +164,7 @@ impl End {
     /// Whether the other will send nothing more (FIN, or it is gone) and everything is read.
     #[inline]
     pub fn ended(&self) -> bool {
-        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        let word = self.inbound_tail();
         (word & tail::FIN != 0 || self.private().has(flag::HUNG_UP)) && self.readable() == 0
     }
 
@@ -182,9 +182,8 @@ impl End {
         if !self.geometry.has(log2) {
             return 0;
         }
-        let published = sending.tail.load(Ordering::Acquire);
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
-        let used = published.saturating_sub(head.max(since));
+        let used = self.staged().saturating_sub(head.max(since));
         (1_u64 << log2).saturating_sub(used) as usize
     }
 
@@ -287,7 +286,9 @@ impl End {
         // Read back from where the other could have changed it, which would lose it a hint of its own peer's end.
         let before = published.load(Ordering::Relaxed);
         let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
-        let position = sending.tail.load(Ordering::Acquire);
+        // What is held back is so no longer, and the other may have taken it already.
+        let position = self.staged();
+        sending.tail.store(position, Ordering::Release);
         let word = tail::word(position, self.tail_flags() | more | turn);
         // Only what makes the other side ready is an arrival.
         if (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0 {
@@ -298,6 +299,7 @@ impl End {
             // Whoever publishes at the same moment publishes these flags too, and a hint is one that the kernel's word replaces.
             None => drop(published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed)),
         }
+        self.holds_nothing();
     }
 
     /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the kernel (`POLLHUP` of the own descriptor), then
@@ -365,7 +367,11 @@ impl End {
         let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
         // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds TCP_CLOSE.
         let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
-        let aborted = (head != sent && !read_all) || word & tail::ABORT != 0;
+        // What is held back may have been read when it was due. What was not leaves when the other closes, and is answered with a reset.
+        let staged = self.staged();
+        let unread = !(sent..=staged).contains(&head);
+        let unheard = staged > sent && head < staged;
+        let aborted = (unread && !read_all) || unheard || word & tail::ABORT != 0;
         let reset = word & tail::RESET != 0 || aborted && !over;
         private.set(if reset { flag::HUNG_UP | flag::RESET } else { flag::HUNG_UP });
         if reset { Hangup::Reset } else { Hangup::Finished }
@@ -593,9 +599,8 @@ impl End {
 
     /// Bytes sent that the other has not read.
     pub fn unread_by_peer(&self) -> usize {
-        let sent = self.private().sending.tail.load(Ordering::Acquire);
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
-        sent.saturating_sub(head).min(2 << self.geometry.largest) as usize
+        self.staged().saturating_sub(head).min(2 << self.geometry.largest) as usize
     }
 
     /// See [`Edge`].
@@ -603,7 +608,7 @@ impl End {
     pub fn snapshot(&self) -> Edge {
         const OWN: u32 = flag::SHUT_RD | flag::SHUT_WR | flag::RESET | flag::WOKEN.wrapping_neg();
         const _: () = assert!(flag::WOKEN == 1 << 20 && flag::HUNG_UP == 4 && tail::FIN == 1);
-        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        let word = self.inbound_tail();
         let private = self.private();
         let flags = private.flags.load(Ordering::Acquire);
         // A FIN, and the close after it, are one end.

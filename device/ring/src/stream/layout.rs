@@ -7,7 +7,7 @@ pub const HEADER: usize = 4096;
 /// Bytes of a private page.
 pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS4");
 
 /// The smallest and the largest region that any geometry may have: a page, and what 46 bits of addresses hold for 100,000 connections.
 pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
@@ -75,6 +75,8 @@ pub struct Producer {
     pub cpu: AtomicU32,
     /// How often it has announced that options on its private page are others, wrapping.
     pub news: AtomicU32,
+    /// What is held back, and until when: see [`super::held`]; 0 for nothing.
+    pub held: AtomicU64,
     /// See [`super::arrivals`].
     pub arrivals: [AtomicU64; super::arrivals::KEPT],
 }

@@ -33,6 +33,8 @@ pub mod flag {
     pub const SERVED: u32 = 128;
     /// This end has reset the connection.
     pub const HAS_RESET: u32 = 256;
+    /// `TCP_CORK`, between two applications: what is sent is held back.
+    pub const CORKED: u32 = 512;
     /// The first bit of four for uses that this crate does not know.
     pub const FREE: u32 = 1 << 16;
     /// From here on: how often a holder did what wakes everybody who watches this end, changing anything or not (`shutdown(2)`), wrapping.
@@ -105,6 +107,8 @@ pub(super) struct Sending {
     pub space: AtomicU32,
     /// The note of an arrival that gives way next, see [`super::arrivals`].
     pub noted: AtomicU32,
+    /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more than `tail`.
+    pub held: AtomicU64,
     /// As [`super::layout::Moves`].
     pub left: [AtomicU64; super::layout::REGIONS],
 }

@@ -34,7 +34,7 @@ impl<'a> Receive<'a> {
         let log2 = moved::log2(region).clamp(end.geometry.smallest, end.geometry.largest);
         let position = receiving.head.load(Ordering::Relaxed);
         let at = Place { position, since: moved::at(region), log2 };
-        let published = tail::position(end.inbound().producer.tail.load(Ordering::Acquire));
+        let published = tail::position(end.inbound_tail());
         let most = 2_u64 << end.geometry.largest;
         if published.checked_sub(position).is_none_or(|ready| ready > most) {
             end.distrust();

@@ -1,17 +1,20 @@
 //! Writing: steps 2 to 4 of [`super`], the producer's side.
 
+use super::held::SEGMENT;
 use super::layout::{REGIONS, moved, tail};
 use super::lock::Guard;
 use super::{EAGER_LOG2, End};
 use crate::sync::Ordering;
 
-/// The right to write to an end, until it is dropped; what was staged is published then.
+/// The right to write to an end, until it is dropped; what was staged is published then, unless it is held back ([`super::held`]).
 #[derive(Debug)]
 pub struct Send<'a> {
     end: &'a End,
     /// Published and staged.
     tail: u64,
     published: u64,
+    /// How far the consumer may have read: what is published, and what was held back before and may have been due.
+    readable: u64,
     head: u64,
     since: u64,
     log2: u8,
@@ -22,12 +25,13 @@ impl<'a> Send<'a> {
     #[inline]
     pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
         let sending = &end.private().sending;
-        let tail = sending.tail.load(Ordering::Relaxed);
+        let published = sending.tail.load(Ordering::Relaxed);
+        let tail = published.max(sending.held.load(Ordering::Relaxed));
         let word = sending.region.load(Ordering::Relaxed);
         let head = sending.head.load(Ordering::Relaxed);
         // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
         let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
-        Self { end, tail, published: tail, head, since: moved::at(word), log2, _guard: guard }
+        Self { end, tail, published, readable: tail, head, since: moved::at(word), log2, _guard: guard }
     }
 
     #[inline]
@@ -44,7 +48,7 @@ impl<'a> Send<'a> {
     #[inline]
     fn look(&mut self) {
         let head = self.end.outbound().consumer.head.load(Ordering::Acquire);
-        if head < self.head || head > self.published {
+        if head < self.head || head > self.readable {
             self.end.distrust();
             return;
         }
@@ -195,14 +199,46 @@ impl<'a> Send<'a> {
     /// Lets the consumer see what was staged.
     #[inline]
     pub fn publish(&mut self) {
-        if self.tail == self.published {
-            return;
+        if self.tail != self.published {
+            self.publish_to(self.tail);
+            self.end.holds_nothing();
         }
+    }
+
+    #[inline]
+    fn publish_to(&mut self, position: u64) {
         self.end.note_arrival(self.published);
-        self.published = self.tail;
-        self.end.private().sending.tail.store(self.tail, Ordering::Release);
-        let word = tail::word(self.tail, self.end.tail_flags());
+        self.published = position;
+        self.readable = self.readable.max(position);
+        self.end.private().sending.tail.store(position, Ordering::Release);
+        let word = tail::word(position, self.end.tail_flags());
         self.end.outbound().producer.tail.store(word, Ordering::Release);
+    }
+
+    /// Publishes as many whole segments as were staged.
+    pub(super) fn publish_segments(&mut self) {
+        let whole = (self.tail - self.published) / SEGMENT * SEGMENT;
+        if whole != 0 {
+            self.publish_to(self.published + whole);
+            self.end.holds_nothing();
+        }
+    }
+
+    /// Whether nothing is staged.
+    pub(super) const fn is_published(&self) -> bool {
+        self.tail == self.published
+    }
+
+    /// The end that is written to.
+    pub(super) const fn end(&self) -> &'a End {
+        self.end
+    }
+
+    /// Leaves what was staged unpublished when this is dropped: where it ends.
+    pub(super) fn stage_only(&mut self) -> u64 {
+        self.end.private().sending.held.store(self.tail, Ordering::Release);
+        self.published = self.tail;
+        self.tail
     }
 }
 

@@ -415,3 +415,58 @@ fn a_lock_that_nobody_lets_go_ends_the_call_and_does_not_delay_a_close() {
         assert!(theirs.is_closing(), "the hint comes all the same");
     }
 }
+
+#[test]
+fn what_is_held_back_comes_with_what_follows_or_when_it_is_due() {
+    let [mine, theirs] = pair(Geometry::default());
+    let hold = |bytes: &[u8]| {
+        let mut send = mine.send().expect("no handler");
+        // SAFETY: a slice.
+        assert_eq!(unsafe { send.copy_from(bytes.as_ptr(), bytes.len()) }, bytes.len());
+        send.hold();
+    };
+    let began = std::time::Instant::now();
+    hold(b"first ");
+    theirs.arm(Want::Data);
+    assert!(mine.ring_for_data().is_due(), "who sleeps has to know until when");
+    theirs.disarm(Want::Data);
+    while theirs.readable() == 0 {
+        let left = theirs.held_for();
+        assert!(left.is_none_or(|left| left <= held::LONGEST * 1_000_000), "{left:?}");
+        std::thread::yield_now();
+    }
+    assert!(began.elapsed().as_millis() + 10 >= u128::from(held::LONGEST), "{:?}", began.elapsed());
+    assert_eq!((read(&theirs, 100), theirs.held_for()), (b"first ".to_vec(), None));
+    // The producer goes on behind what its consumer has taken, and takes its head for true.
+    hold(b"second ");
+    write(&mine, b"third");
+    assert_eq!((read(&theirs, 100), theirs.held_for()), (b"second third".to_vec(), None));
+    // More than a segment is not held, the rest is; the end takes it along.
+    let much = vec![7; held::SEGMENT as usize + 10];
+    hold(&much);
+    assert!(theirs.readable() > 0);
+    mine.finish();
+    assert_eq!((read(&theirs, much.len() + 1).len(), theirs.ended()), (much.len(), true));
+    assert_eq!(theirs.hung_up(), Hangup::Finished);
+    assert_eq!(mine.hung_up(), Hangup::Finished);
+}
+
+#[test]
+fn nonsense_about_what_is_held_back_harms_nobody_else() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"true");
+    for word in [u64::MAX, 1, 5, 1 << 40, (1 << 40) - 1, 1 << 63] {
+        mine.outbound().producer.held.store(word, Ordering::Relaxed);
+        let readable = theirs.readable();
+        assert!(readable <= 2 << SMALL.largest, "{readable}");
+        assert!(theirs.held_for().is_none_or(|left| left <= held::LONGEST * 1_000_000));
+    }
+    let [mine, theirs] = pair(SMALL);
+    mine.send().expect("no handler").hold();
+    assert_eq!((theirs.held_for(), theirs.readable()), (None, 0), "nothing is held of nothing");
+    // A consumer that takes what was never staged.
+    write(&mine, b"true");
+    mine.outbound().consumer.head.store(1000, Ordering::Relaxed);
+    write(&mine, &[0; 100_000]);
+    assert_eq!(mine.hung_up(), Hangup::Reset);
+}

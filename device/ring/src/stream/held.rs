@@ -1,0 +1,134 @@
+//! Bytes that are held back: what `MSG_MORE` and `TCP_CORK` ask for.
+//!
+//! 1. A producer that is to hold bytes back stages them and does not publish them. How far they go stands in its private page, so that whoever
+//!    writes next, in any process, goes on behind them and publishes them with its own. A shutdown, a close, a full ring and a full segment publish them as well.
+//! 2. Linux holds for [`LONGEST`] at most, by a timer. Here there is none: a producer may be busy with something else for ever, and nobody is to wait for
+//!    that. So the producer says beside its tail how far the bytes go and when they are due, and rings. The consumer that is woken
+//!    finds nothing, sleeps no longer than until then ([`End::held_for`]), and publishes them itself, in the producer's place ([`End::inbound_tail`]).
+//! 3. That is one compare-and-exchange of the tail: who of the two is second finds another word there, with these bytes in it or behind them. A producer takes no
+//!    tail from the common memory, so for itself it has not published what its consumer may have read; it only believes a head that is as far as what it staged.
+//! 4. The word is the other's, like all else there. It can say when bytes are due that lie in the ring, which the other could publish as well, and
+//!    have the consumer wake, as any byte of the doorbell does.
+
+use super::layout::tail;
+use super::private::flag;
+use super::{End, Send};
+use crate::sync::Ordering;
+
+/// Milliseconds that bytes are held back at most (`TCP_RTO_MIN` of Linux, after which its timer sends what is corked).
+pub const LONGEST: u64 = 200;
+
+/// Bytes of a segment of the kernel's loopback: so many leave whatever was asked.
+pub const SEGMENT: u64 = 65_483;
+
+/// Bits of a position in a word; the others are milliseconds.
+const POSITION: u32 = 40;
+
+const MILLISECOND: u64 = 1_000_000;
+
+/// A word that says that bytes before `position` are due at `at` milliseconds. Never 0.
+const fn word(position: u64, at: u64) -> u64 {
+    let word = at << POSITION | position & ((1 << POSITION) - 1);
+    if word == 0 { 1 << POSITION } else { word }
+}
+
+/// Milliseconds that are left of a word at `now`: none of what is due, or would be later than anybody may say.
+const fn left(word: u64, now: u64) -> Option<u64> {
+    let left = (word >> POSITION).wrapping_sub(now) & ((1 << (u64::BITS - POSITION)) - 1);
+    if left == 0 || left > LONGEST { None } else { Some(left) }
+}
+
+/// Milliseconds of the monotonic clock, some behind; two processes agree unless they are in different time namespaces, and then what is held is due.
+fn now() -> u64 {
+    if cfg!(miri) {
+        return 0;
+    }
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    time.tv_sec.cast_unsigned() * 1000 + time.tv_nsec.cast_unsigned() / MILLISECOND
+}
+
+impl End {
+    /// The word that the other published last, with what it held back for long enough.
+    #[inline]
+    pub(super) fn inbound_tail(&self) -> u64 {
+        let producer = &self.inbound().producer;
+        if producer.held.load(Ordering::Relaxed) != 0 {
+            self.take_what_is_due();
+        }
+        producer.tail.load(Ordering::Acquire)
+    }
+
+    #[cold]
+    fn take_what_is_due(&self) {
+        let producer = &self.inbound().producer;
+        let word = producer.held.load(Ordering::Acquire);
+        // Who is gone holds nothing back.
+        if word == 0 || left(word, now()).is_some() && !self.private().has(flag::HUNG_UP) {
+            return;
+        }
+        let before = producer.tail.load(Ordering::Acquire);
+        let position = tail::position(before);
+        let more = word.wrapping_sub(position) & ((1 << POSITION) - 1);
+        if more <= 2 << self.geometry.largest {
+            let after = tail::word(position + more, before & 0xff);
+            // Another word: the producer has published them, or another holder of this end.
+            let _ = producer.tail.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        let _ = producer.held.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds after which there may be more to read, though nobody rings: the other holds bytes back until then.
+    #[inline]
+    pub fn held_for(&self) -> Option<u64> {
+        match self.inbound().producer.held.load(Ordering::Relaxed) {
+            0 => None,
+            // The clock is some milliseconds coarse.
+            word => Some(left(word, now()).unwrap_or(1) * MILLISECOND),
+        }
+    }
+
+    /// Publishes what this end holds back. The caller rings ([`End::ring_for_data`]).
+    pub fn push(&self) {
+        if let Some(mut send) = self.send() {
+            send.publish();
+        }
+    }
+
+    /// Where what this end has staged ends, published or held back.
+    #[inline]
+    pub(super) fn staged(&self) -> u64 {
+        let sending = &self.private().sending;
+        sending.tail.load(Ordering::Acquire).max(sending.held.load(Ordering::Acquire))
+    }
+
+    /// Nothing is held back any more.
+    #[inline]
+    pub(super) fn holds_nothing(&self) {
+        let held = &self.outbound().producer.held;
+        if held.load(Ordering::Relaxed) != 0 {
+            held.store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Send<'_> {
+    /// Ends without publishing what was staged, but for full segments. The caller rings all the same ([`End::ring_for_data`]): the consumer
+    /// has to know until when.
+    pub fn hold(mut self) {
+        self.publish_segments();
+        if self.is_published() {
+            return;
+        }
+        let (now, held) = (now(), &self.end().outbound().producer.held);
+        // The time of what was held back first counts. If it is over, nobody has looked yet.
+        let at = match held.load(Ordering::Relaxed) {
+            0 => LONGEST,
+            before => left(before, now).unwrap_or(0),
+        };
+        if at == 0 {
+            return;
+        }
+        let position = self.stage_only();
+        held.store(word(position, now + at), Ordering::Release);
+    }
+}
