@@ -5,13 +5,15 @@
 //! 2. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII, SAFETY lines,
 //!    `unsafe` only where the design allows it.
 //! 3. [`links`]: every relative link in a document leads somewhere.
-//! 4. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it, and shown.
-//! 5. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must notice.
+//! 4. [`promises`]: every file and test that a page names in passing exists.
+//! 5. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it, and shown.
+//! 6. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must notice.
 
 mod counters;
 mod files;
 mod floors;
 mod links;
+mod promises;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +33,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     floors::check(&sources, &mut findings);
     files::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
+    promises::check(&sources, &mut findings);
     counters::check(&sources, &mut findings);
     crate::mutations::check(&sources, &mut findings);
     if findings.is_empty() {

@@ -299,28 +299,32 @@ pub unsafe fn set(
     };
     word(held, place).store(SET | encoded & !SET, Release);
     match held.end() {
-        Some(end) => {
-            apply(end);
-            match place {
-                // As Linux: what was held back leaves when the cork is drawn, and when TCP_NODELAY is set, corked or not.
-                option::CORK | option::NO_DELAY if !is_served(held) => {
-                    end.push();
-                    sleep::ring(fd, end, end.ring_for_data());
-                }
-                // It says how data is cut, and servers set it with every answer: who sleeps there is rung, who looks need not be. An engine that
-                // waits for nothing from here has nothing to cut before it looks again.
-                option::CORK if end.private().has(flag::SERVED) => {
-                    end.announce();
-                    sleep::ring(fd, end, end.ring_for_data());
-                }
-                _ if OF_ENGINE.contains(&place) => announce(fd, end),
-                _ => {}
-            }
-        }
+        Some(end) => take_effect(fd, end, place),
         None if place == RECEIVE_TIMEOUT => set_accept_timeout(fd, held),
         None => {}
     }
     Ok(0)
+}
+
+/// What an option that was set does to a connection at once.
+fn take_effect(fd: c_int, end: &End, place: usize) {
+    apply(end);
+    let served = end.private().has(flag::SERVED);
+    match place {
+        // As Linux: what was held back leaves when the cork is drawn, and when TCP_NODELAY is set, corked or not.
+        option::CORK | option::NO_DELAY if !served => {
+            end.push();
+            sleep::ring(fd, end, end.ring_for_data());
+        }
+        // It says how data is cut, and servers set it with every answer: who sleeps there is rung, who looks need not be. An engine that
+        // waits for nothing from here has nothing to cut before it looks again.
+        option::CORK => {
+            end.announce();
+            sleep::ring(fd, end, end.ring_for_data());
+        }
+        _ if OF_ENGINE.contains(&place) => announce(fd, end),
+        _ => {}
+    }
 }
 
 /// The same of a socket that is still the kernel's.
