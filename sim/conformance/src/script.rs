@@ -191,7 +191,8 @@ impl Script {
             if line.starts_with("--") {
                 script.option(line).map_err(|message| ScriptError { line: index + 1, message })?;
             } else {
-                body.push_str(line);
+                // The real packetdrill takes it for a comment.
+                body.push_str(line.strip_prefix("//%").unwrap_or(line));
             }
             body.push('\n');
         }
@@ -205,6 +206,7 @@ impl Script {
     fn option(&mut self, line: &str) -> Result<(), String> {
         let line = line.split("//").next().unwrap_or_default().trim();
         let (name, value) = line.split_once('=').ok_or("an option is `--name=value`")?;
+        let value = value.trim_matches('"');
         match (name, value) {
             ("--ip_version", "ipv4") => self.ipv6 = false,
             ("--ip_version", "ipv6") => self.ipv6 = true,

@@ -144,13 +144,7 @@ impl Runner {
             Err(errno) => return Ok(Err(errno)),
         };
         if *call.argument(3)? != Value::Ellipsis {
-            let expected = match (option_value(call.argument(3)?)?, &found) {
-                // An error may be given by its name.
-                (OptionValue::Text(name), OptionValue::Integer(_)) => OptionValue::Integer(
-                    errno_of(&name).ok_or_else(|| format!("there is no error `{name}`"))?,
-                ),
-                (expected, _) => expected,
-            };
+            let expected = option_value(call.argument(3)?)?;
             if expected != found {
                 return Err(format!("the option is {found:?}, not {expected:?}"));
             }

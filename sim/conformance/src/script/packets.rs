@@ -111,8 +111,8 @@ fn options(tokens: &mut Tokens) -> Result<Option<Vec<TcpOption>>, ScriptError> {
                 }
                 TcpOption::Sack(blocks)
             }
-            // An option that nobody has heard of, with two bytes in it.
-            "unknown" => TcpOption::Unknown(number(tokens)?, vec![0; 2]),
+            // A request for a cookie of TCP Fast Open (RFC 7413 section 4.1.1), which the engine has never heard of.
+            "FO" => TcpOption::Unknown(34, Vec::new()),
             other => return Err(tokens.error(format!("there is no option `{other}`"))),
         });
     }
