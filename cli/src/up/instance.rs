@@ -1,12 +1,14 @@
 //! The record of a running `sietch up`: who it is and where its store answers.
 //!
-//! 1. It lies beside the daemon's socket. The owner holds an exclusive `flock` on it as long as it lives; the kernel
-//!    lets go however the owner ends, so that a record without a lock is a leftover.
-//! 2. The owner removes it at the end. Whoever got the lock makes sure that the file still has its name: the
+//! 1. It lies beside the daemon's socket, and everybody may read it. Beside it is a file that only its owner may open. The owner holds an exclusive `flock`
+//!    on that as long as it lives; the kernel lets go however the owner ends, so that a record without a lock is a leftover. On a file that others can
+//!    open they could hold one, and so keep an instance from starting, or have a leftover believed.
+//! 2. The owner removes both at the end. Whoever got the lock makes sure that the file still has its name: the
 //!    former owner may have removed it in between.
+//! 3. To others a record counts if its process lives. They are shown it, and may do nothing by it.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,7 +46,13 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
-    file: File,
+    record: File,
+    _lock: File,
+}
+
+/// The file that is locked for a record.
+fn lock_of(path: &Path) -> PathBuf {
+    path.with_extension("up-lock")
 }
 
 /// Takes the right to be the instance whose record is `path`.
@@ -56,16 +64,23 @@ pub fn claim(path: &Path) -> Result<Claim, Error> {
         let mend = "see who owns its folder, or choose another socket with `--socket`";
         Error::file(path, mend)(cause.into())
     };
+    let own = Mode::RUSR | Mode::WUSR;
+    let open = |path: &Path, flags, mode| {
+        let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, mode).map(File::from).map_err(failed)
+    };
+    let locked = lock_of(path);
     let mut tries = 0;
     loop {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        let file = File::from(rustix::fs::open(path, flags, mode).map_err(failed)?);
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if still_named(&file, path) => return Ok(Claim { path: path.to_owned(), file }),
+        let lock = open(&locked, OFlags::empty(), own)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if still_named(&lock, &locked) => {
+                let record = open(path, OFlags::TRUNC, own | Mode::RGRP | Mode::ROTH)?;
+                return Ok(Claim { path: path.to_owned(), record, _lock: lock });
+            }
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) if tries >= LOCK_TRIES => {
-                let record = read(file);
+                let record = File::open(path).map(read).unwrap_or_default();
                 let addresses = record
                     .ready
                     .as_ref()
@@ -88,9 +103,8 @@ impl Claim {
     /// [`Error::File`]: the disk is full, perhaps.
     pub fn write(&self, record: &Record) -> Result<(), Error> {
         let text = crate::output::json(record)?;
-        let mut file = &self.file;
-        self.file
-            .set_len(0)
+        let mut file = &self.record;
+        file.set_len(0)
             .and_then(|()| std::io::Seek::rewind(&mut file))
             .and_then(|()| file.write_all(text.as_bytes()))
             .map_err(Error::file(&self.path, "make room there"))
@@ -101,6 +115,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // A record that stays is a leftover without a lock, which everybody sees through.
         let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(lock_of(&self.path));
     }
 }
 
@@ -109,15 +124,24 @@ impl Drop for Claim {
 /// # Errors
 /// [`Error::File`]: it is there but cannot be read.
 pub fn find(path: &Path) -> Result<Option<Record>, Error> {
+    let mend = "run this as the user who ran `sietch up`";
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(Error::file(path, "run this as the user who ran `sietch up`")(cause)),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(Error::file(path, mend)(cause)),
     };
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(read(file))),
-        _ => Ok(None),
-    }
+    let lives = match File::open(lock_of(path)) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => false,
+        // Another user's.
+        Err(cause) if cause.kind() == ErrorKind::PermissionDenied => {
+            let record = read(file);
+            let lives = Path::new("/proc").join(record.pid.to_string()).exists();
+            return Ok(lives.then_some(record));
+        }
+        Err(cause) => return Err(Error::file(path, mend)(cause)),
+    };
+    Ok(lives.then(|| read(file)))
 }
 
 /// Where the store answers, the address for the VNIC first.
@@ -162,8 +186,24 @@ mod tests {
         assert_eq!(refused, "sietch is already running: pid 42, serving 127.0.0.1:6379");
         assert_eq!(find(&path).expect("readable").map(|record| record.pid), Some(42));
         drop(first);
-        assert!(!path.exists());
+        assert!(!path.exists() && !lock_of(&path).exists());
         drop(claim(&path).expect("free again"));
+    }
+
+    /// A user who can read the record can lock it: that is nothing to anybody.
+    #[test]
+    fn a_stranger_who_locks_the_record_keeps_nobody_from_starting_and_lends_it_no_life() {
+        let path = path("stranger");
+        std::fs::write(&path, "{\"pid\": 1}").expect("write");
+        let stranger = File::open(&path).expect("open");
+        flock(&stranger, FlockOperation::NonBlockingLockExclusive).expect("lock");
+        assert_eq!(find(&path).expect("readable"), None);
+        let claim = claim(&path).expect("free");
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(lock_of(&path)).expect("there").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+        drop(claim);
     }
 
     #[test]

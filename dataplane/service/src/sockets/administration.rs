@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -276,9 +276,12 @@ impl Service {
         }
         let mut ended = Cut { listeners: listeners.len(), connections: Vec::new(), users };
         for id in listeners {
-            // The program has the kernel's socket too.
-            if let Some(kernel) = self.open.get(&id).and_then(|open| open.kernel.as_ref()) {
-                let _ = rustix::net::shutdown(kernel, rustix::net::Shutdown::Both);
+            // The program has the kernel's socket too, and may hold it: then that listens on.
+            let owner = self.table.listener(id).map(|found| found.application.uid);
+            if let Some((uid, kernel)) = owner.zip(self.open.get(&id).and_then(|open| open.kernel.as_ref())) {
+                let shut =
+                    |kernel: BorrowedFd<'_>| rustix::net::shutdown(kernel, rustix::net::Shutdown::Both);
+                let _ = self.expendable.ask(uid, kernel, shut);
             }
             self.close_listener(id);
         }

@@ -13,6 +13,8 @@
 //!    served if these hang. What that user sends then waits, and counts among its descriptors. A
 //!    user for whom [`limits::UNCLOSED`] jobs wait is not listened to any more; nothing is
 //!    forgotten.
+//! 5. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes back
+//!    here wherever it is dropped, and counts as a request until then.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
-use sietch_protocol::socket_service::{Reply, send_message};
+use sietch_protocol::socket_service::{Descriptors, Reply, send_message};
 use zerocopy::IntoBytes as _;
 
 use super::limits;
@@ -118,6 +120,61 @@ impl Queue {
 struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
+}
+
+/// What came with a request that is answered elsewhere. Dropped, it is closed by the threads of the closer that it came from.
+#[derive(Debug, Default)]
+pub struct Sent {
+    descriptors: Descriptors,
+    closer: Option<(u32, Closer)>,
+    /// A request that is counted as long as this is there.
+    _counted: Option<Arc<()>>,
+}
+
+impl Sent {
+    /// What a user sent.
+    pub(super) fn new(uid: u32, descriptors: Descriptors, closer: Closer, counted: Arc<()>) -> Self {
+        Self { descriptors, closer: Some((uid, closer)), _counted: Some(counted) }
+    }
+
+    /// The first descriptor.
+    pub fn first(&self) -> Option<&OwnedFd> {
+        self.descriptors.iter().flatten().next()
+    }
+
+    /// Takes the first descriptor out.
+    pub(super) fn take_first(&mut self) -> Option<OwnedFd> {
+        self.descriptors.iter_mut().find_map(Option::take)
+    }
+
+    /// Closes what was sent, then answers.
+    pub fn answer(mut self, socket: OwnedFd, reply: Reply, descriptors: Vec<OwnedFd>) {
+        let answer = Outgoing { socket, reply, descriptors };
+        let close: Vec<_> = self.descriptors.iter_mut().filter_map(Option::take).collect();
+        match self.closer.take() {
+            Some((uid, closer)) if !close.is_empty() => closer.close_and_answer(uid, close, answer),
+            _ => {
+                drop(close);
+                answer.send();
+            }
+        }
+    }
+}
+
+/// Of what this process made itself, and may close anywhere.
+impl From<Descriptors> for Sent {
+    fn from(descriptors: Descriptors) -> Self {
+        Self { descriptors, closer: None, _counted: None }
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if let Some((uid, closer)) = self.closer.take() {
+            let close = self.descriptors.iter_mut().filter_map(Option::take);
+            close.for_each(|sent| closer.close(uid, sent));
+        }
+    }
 }
 
 /// See the module.

@@ -11,15 +11,18 @@
 //!    What it finds later is dropped.
 //! 3. Each helper that hangs counts for the user whose socket it was. With
 //!    [`limits::HELPERS_PER_USER`] of them the sockets of that user are not asked about any more,
-//!    until one comes back. So the longest that one user holds up the others is the product of the
-//!    two.
+//!    until one comes back.
+//! 4. The time of every call counts as well, whether it was waited for to its end or not: who lets
+//!    go in time and holds again would hold up the others for ever. A user has
+//!    [`limits::HELD_UP_IN_ALL`], which comes back at one part in [`limits::HELD_UP_SHARE`] of the
+//!    time that passes. While nothing is left the sockets of that user are not asked about.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::limits;
 
@@ -42,13 +45,51 @@ enum State<T> {
     Left,
 }
 
-type Hanging = Arc<Mutex<HashMap<u32, usize>>>;
+/// What a user has held up.
+#[derive(Debug)]
+struct Account {
+    /// Helpers that hang.
+    hanging: usize,
+    /// Time of calls that has not come back yet, at `at`.
+    spent: Duration,
+    at: Instant,
+}
+
+impl Account {
+    /// What is still spent by now.
+    fn spent(&self, now: Instant) -> Duration {
+        self.spent.saturating_sub(now.saturating_duration_since(self.at) / limits::HELD_UP_SHARE)
+    }
+}
+
+/// Accounts of users who have held something up lately.
+#[derive(Debug, Default)]
+struct Accounts(HashMap<u32, Account>);
+
+impl Accounts {
+    fn may_ask(&self, uid: u32, now: Instant) -> bool {
+        self.0.get(&uid).is_none_or(|account| {
+            account.hanging < limits::HELPERS_PER_USER && account.spent(now) < limits::HELD_UP_IN_ALL
+        })
+    }
+
+    /// A call of this user took so long, and `hangs` more of its helpers hang, or fewer.
+    fn charge(&mut self, uid: u32, time: Duration, hangs: isize, now: Instant) {
+        let account = self.0.entry(uid).or_insert(Account { hanging: 0, spent: Duration::ZERO, at: now });
+        account.spent = account.spent(now) + time;
+        account.at = now;
+        account.hanging = account.hanging.saturating_add_signed(hangs);
+        self.0.retain(|_, account| account.hanging > 0 || !account.spent(now).is_zero());
+    }
+}
+
+type Shared = Arc<Mutex<Accounts>>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Expendable {
     helper: RefCell<Option<Sender<Job>>>,
-    hanging: Hanging,
+    accounts: Shared,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,24 +107,31 @@ impl Expendable {
         socket: &OwnedFd,
         what: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
     ) -> Result<T, NoAnswer> {
-        if lock(&self.hanging).get(&uid).is_some_and(|&count| count >= limits::HELPERS_PER_USER) {
+        if !lock(&self.accounts).may_ask(uid, Instant::now()) {
             return Err(NoAnswer::HeldUp);
         }
         let own = socket.try_clone().map_err(|_| NoAnswer::Short)?;
         let shared = Arc::new((Mutex::new(State::Asked), Condvar::new()));
-        let (theirs, hanging) = (Arc::clone(&shared), Arc::clone(&self.hanging));
+        let (theirs, accounts) = (Arc::clone(&shared), Arc::clone(&self.accounts));
         let job = move || {
+            let began = Instant::now();
             let answer = what(own.as_fd());
+            let took = began.elapsed();
             // Before it is answered: what the service closes then is closed.
             drop(own);
             let mut state = lock(&theirs.0);
             if matches!(*state, State::Left) {
                 drop(state);
-                come_back(&hanging, uid);
-            } else {
-                *state = State::Answered(answer);
-                theirs.1.notify_one();
+                // What was waited for is charged already.
+                lock(&accounts).charge(uid, Duration::ZERO, -1, Instant::now());
+                return;
             }
+            // Most take microseconds, and are not worth an entry.
+            if took > limits::HELD_UP_UNNOTICED {
+                lock(&accounts).charge(uid, took, 0, Instant::now());
+            }
+            *state = State::Answered(answer);
+            theirs.1.notify_one();
         };
         self.hand(Box::new(job))?;
         self.wait(uid, &shared)
@@ -103,7 +151,7 @@ impl Expendable {
         }
         *state = State::Left;
         // While its state is locked: it does not come back before it is counted.
-        *lock(&self.hanging).entry(uid).or_default() += 1;
+        lock(&self.accounts).charge(uid, limits::HELD_UP, 1, Instant::now());
         drop(state);
         self.helper.replace(None);
         tracing::warn!("uid {uid} holds up a call on a socket that it sent; the call is left to its thread");
@@ -133,22 +181,36 @@ impl Expendable {
     }
 }
 
-fn come_back(hanging: &Hanging, uid: u32) {
-    let mut hanging = lock(hanging);
-    if let Some(count) = hanging.get_mut(&uid) {
-        *count -= 1;
-        if *count == 0 {
-            hanging.remove(&uid);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn socket() -> OwnedFd {
         std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").into()
+    }
+
+    #[test]
+    fn a_user_that_lets_go_in_time_is_not_asked_for_either_when_its_time_is_over() {
+        let mut accounts = Accounts::default();
+        let begin = Instant::now();
+        let just_in_time = limits::HELD_UP - Duration::from_millis(1);
+        let (mut now, mut held_up) = (begin, Duration::ZERO);
+        // For ten minutes it holds whenever it is asked.
+        while now < begin + Duration::from_secs(600) {
+            if accounts.may_ask(1, now) {
+                now += just_in_time;
+                held_up += just_in_time;
+                accounts.charge(1, just_in_time, 0, now);
+            } else {
+                now += Duration::from_millis(1);
+            }
+            assert!(accounts.may_ask(2, now));
+        }
+        let most =
+            limits::HELD_UP_IN_ALL + limits::HELD_UP + Duration::from_secs(600) / limits::HELD_UP_SHARE;
+        assert!(held_up <= most, "{held_up:?}");
+        accounts.charge(2, Duration::ZERO, 0, now + Duration::from_secs(600));
+        assert_eq!(accounts.0.len(), 0, "an account that is even is forgotten");
     }
 
     #[test]

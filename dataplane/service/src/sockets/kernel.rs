@@ -64,12 +64,13 @@ pub(super) fn is_local(socket: BorrowedFd<'_>, namespace: u64, address: SocketAd
         Ok(local) => local,
         // Of another namespace: a thread goes there, if this process may.
         Err(Errno::XDEV) => std::thread::scope(|scope| {
-            let there = scope.spawn(|| {
+            // Where there are no threads left nothing is known.
+            let there = std::thread::Builder::new().spawn_scoped(scope, || {
                 let namespace = namespace_of(socket).map_err(|_| Errno::PERM)?;
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
                 is_routed_here(None, address)
             });
-            matches!(there.join(), Ok(Ok(true)))
+            there.is_ok_and(|there| matches!(there.join(), Ok(Ok(true))))
         }),
         Err(_) => false,
     }

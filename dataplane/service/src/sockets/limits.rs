@@ -101,9 +101,17 @@ pub const PROBES: usize = 64;
 /// takes microseconds, but the machine may be busy.
 pub const HELD_UP: Duration = Duration::from_millis(500);
 
-/// Threads of one user that may hang in such a call: with the former, two seconds are the most that
-/// one user takes from all others.
+/// Threads of one user that may hang in such a call.
 pub const HELPERS_PER_USER: usize = 4;
+
+/// What such calls of one user may take from all others at once, however they end.
+pub const HELD_UP_IN_ALL: Duration = Duration::from_secs(2);
+
+/// One part in so many of the time that passes is what they may take in the long run.
+pub const HELD_UP_SHARE: u32 = 50;
+
+/// A call that took no longer is not counted: what the kernel needs, on a busy machine too.
+pub const HELD_UP_UNNOTICED: Duration = Duration::from_micros(20);
 
 /// Threads that may hang in closing a descriptor that an application sent: a file of a file system
 /// that the application itself serves is closed when that application pleases, and a TCP socket may

@@ -120,6 +120,7 @@ impl Service {
         for &mate in group.iter().filter(|_| nobody_waits) {
             match self.send(mate, &what) {
                 Handed::Over => {
+                    self.let_go(id, what);
                     self.watch(id);
                     return Handed::Over;
                 }
@@ -173,6 +174,15 @@ impl Service {
         }
     }
 
+    /// Closes this service's copy of what lies in a pair now. A socket of the kernel may have been accepted and closed by then, to linger: that is the
+    /// closer's. Its end of a stream is closed at once, so that the other hears in time who has closed it.
+    fn let_go(&self, id: ListenerId, what: Waiting) {
+        if let Waiting::Kernel(_, socket) = what {
+            let uid = self.table.listener(id).map_or(NOBODY, |found| found.application.uid);
+            self.closer.close(uid, socket);
+        }
+    }
+
     /// Whether an arrival fits into a listener's pair. One of a group has one at a time: what lies
     /// in a pair no other process can take.
     fn pair_has_room(&self, id: ListenerId) -> bool {
@@ -202,22 +212,28 @@ impl Service {
         self.drain(id);
     }
 
-    /// Sends what waits at a listener or at others of its group, and takes more from the kernel.
+    /// Sends what waits at a listener or at others of its group, and takes more from the kernel. Whoever of the group is next gets it, and
+    /// not who was heard first: the loop may come to several that have accepted at once.
     pub(super) fn drain(&mut self, id: ListenerId) {
         let group = self.group(id);
         for &holder in &group {
             while let Some(first) = self.open.get_mut(&holder).and_then(|open| open.waiting.pop_front()) {
-                let sent = self.send(id, &first);
-                if sent == Handed::Over {
+                let mut mates = group.clone();
+                mates.sort_by_key(|&mate| self.table.turn(mate));
+                let mut sent = mates.into_iter().map(|mate| (mate, self.send(mate, &first)));
+                let sent = sent.find(|(_, sent)| *sent != Handed::Full);
+                if let Some((mate, Handed::Over)) = sent {
+                    self.table.had_turn(mate);
+                    self.let_go(mate, first);
                     continue;
                 }
                 if let Some(open) = self.open.get_mut(&holder) {
                     open.waiting.push_front(first);
                 }
-                if sent == Handed::Gone {
-                    return self.close_listener(id);
-                }
-                return self.watch(id);
+                return match sent {
+                    Some((gone, _)) => self.close_listener(gone),
+                    None => self.watch(id),
+                };
             }
         }
         self.accept_from_kernel(id);

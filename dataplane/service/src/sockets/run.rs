@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use sietch_ring::stream::{Geometry, Memory};
 use sietch_socket::kernel::{refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
-use super::closer::{Closer, Outgoing};
+use super::closer::{Closer, Outgoing, Sent};
 use super::counters::{Board, Counters, Shown};
 use super::expendable::Expendable;
 use super::handover;
@@ -183,6 +184,8 @@ pub(super) struct Service {
     users: BTreeMap<Option<u32>, usize>,
     /// Requests that were answered in this turn, by user.
     answered: BTreeMap<Option<u32>, usize>,
+    /// Requests of each user that are answered elsewhere: as many as there are holders.
+    elsewhere: BTreeMap<Option<u32>, Arc<()>>,
     last: u64,
     resting: Option<Instant>,
     /// When it was last said that descriptors are short.
@@ -298,6 +301,7 @@ impl Service {
             asking: BTreeMap::new(),
             users: BTreeMap::new(),
             answered: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             last: 0,
             resting: None,
             complained: None,
@@ -402,13 +406,16 @@ impl Service {
     fn let_in(&mut self, socket: OwnedFd, administers: bool) {
         let Ok(who) = sockopt::socket_peercred(&socket) else { return };
         let caller = Caller { uid: who.uid.as_raw(), pid: who.pid.as_raw_nonzero().get(), administers };
-        let own = self.users.get(&caller.bucket()).copied().unwrap_or(0);
+        let bucket = caller.bucket();
+        let own = self.users.get(&bucket).copied().unwrap_or(0) + self.elsewhere_of(bucket);
         let full = if administers {
             own >= limits::ADMINISTRATORS
         } else {
             let administrators = self.users.get(&None).copied().unwrap_or(0);
             // Of few places nobody gets more than it leaves.
-            let free = (limits::REQUESTS + administrators).saturating_sub(self.asking.len());
+            let elsewhere: usize =
+                self.elsewhere.values().map(|counted| Arc::strong_count(counted) - 1).sum();
+            let free = (limits::REQUESTS + administrators).saturating_sub(self.asking.len() + elsewhere);
             own >= limits::REQUESTS_PER_USER.min(free) || self.closer.is_stuck(caller.uid)
         };
         if full {
@@ -488,15 +495,9 @@ impl Service {
                 if matches!(own.reply.error(), Errno::NOTUNIQ | Errno::AGAIN) {
                     return self.send_answer(uid, socket, own);
                 }
-                return self.ask_vnics(Asked {
-                    uid: caller.uid,
-                    administers: caller.administers,
-                    request,
-                    kind,
-                    descriptors: own.own,
-                    pair: None,
-                    socket,
-                });
+                let sent = self.sent_on(caller, own.own);
+                let administers = caller.administers;
+                return self.ask_vnics(Asked { uid, administers, request, kind, sent, pair: None, socket });
             }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
             // This service has no descriptors left for what was sent along, which is nothing to the kernel.
@@ -549,8 +550,8 @@ impl Service {
     fn ask_vnics(&self, asked: Asked) {
         let Some(vnics) = &self.vnics else { return };
         let Err(lost) = vnics.send(asked) else { return };
-        let Asked { uid, socket, descriptors: [own, ..], .. } = lost.0;
-        let answer = match own {
+        let Asked { uid, socket, mut sent, .. } = lost.0;
+        let answer = match sent.take_first() {
             Some(own) => Answer::with(Reply::new(ReplyKind::Listed), own),
             None => Answer::refused(Errno::SRCH),
         };
@@ -600,14 +601,14 @@ impl Service {
                 return self.send_answer(caller.uid, socket, Answer::refused(error).having_spent(spent));
             }
         };
-        // A VNIC closes what it is sent, and its thread must not hang in that.
         if let Some(file) = descriptors[0].take_if(|sent| sockopt::socket_type(sent).is_err()) {
             self.counters.malformed += 1;
             let spent = std::iter::once(file).chain(descriptors.into_iter().flatten()).collect();
             return self.send_answer(caller.uid, socket, Answer::refused(Errno::NOTSOCK).having_spent(spent));
         }
         let (uid, administers) = (caller.uid, caller.administers);
-        let asked = Asked { uid, administers, request, kind, descriptors, pair, socket };
+        let sent = self.sent_on(caller, descriptors);
+        let asked = Asked { uid, administers, request, kind, sent, pair, socket };
         match &self.vnics {
             Some(vnics) => {
                 if let Err(lost) = vnics.send(asked) {
@@ -615,12 +616,22 @@ impl Service {
                 }
             }
             None if asked.kind == RequestKind::Adopt => {
-                let answer = Answer::from(Reply::new(ReplyKind::Unknown));
-                let answer = answer.having_spent(asked.descriptors.into_iter().flatten().collect());
-                self.send_answer(asked.uid, asked.socket, answer);
+                asked.sent.answer(asked.socket, Reply::new(ReplyKind::Unknown), Vec::new());
             }
             None => asked.refuse(Errno::NODEV),
         }
+    }
+
+    /// What came with a request that is answered elsewhere: as long as it is not, the request counts as open.
+    fn sent_on(&mut self, caller: Caller, descriptors: Descriptors) -> Sent {
+        self.elsewhere.retain(|_, counted| Arc::strong_count(counted) > 1);
+        let counted = Arc::clone(self.elsewhere.entry(caller.bucket()).or_default());
+        Sent::new(caller.uid, descriptors, self.closer.clone(), counted)
+    }
+
+    /// Requests of a user that are answered elsewhere.
+    fn elsewhere_of(&self, bucket: Option<u32>) -> usize {
+        self.elsewhere.get(&bucket).map_or(0, |counted| Arc::strong_count(counted) - 1)
     }
 
     /// An answer that nobody takes is lost; what was made for it is found to be gone later.

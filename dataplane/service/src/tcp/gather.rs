@@ -20,7 +20,7 @@ use zerocopy::IntoBytes as _;
 use super::vnic::Asked;
 use crate::sockets::administration::{Cut, Listing, sealed};
 use crate::sockets::table::Application;
-use crate::sockets::{Command, Registrar};
+use crate::sockets::{Command, Registrar, Sent};
 
 /// How long a VNIC may take to answer: a turn of it takes a millisecond at most.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ pub struct Line<'a> {
 
 /// Puts a question to all VNICs and answers it.
 pub fn gather<'a>(asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar: Option<&Registrar>) {
-    let own = asked.descriptors[0].as_ref();
+    let own = asked.sent.first();
     let answer = match asked.kind {
         RequestKind::List => {
             let mut all: Listing = own.and_then(read).unwrap_or_default();
@@ -89,8 +89,8 @@ fn ask<T: DeserializeOwned>(asked: &Asked, line: Line<'_>) -> Option<T> {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
     set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE)).ok()?;
     let &Asked { uid, administers, request, kind, .. } = asked;
-    let descriptors = Descriptors::default();
-    line.orders.send(Asked { uid, administers, request, kind, descriptors, pair: None, socket }).ok()?;
+    let sent = Sent::default();
+    line.orders.send(Asked { uid, administers, request, kind, sent, pair: None, socket }).ok()?;
     let _ = rustix::io::write(line.bell, &1_u64.to_ne_bytes());
     let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
     let (length, _) = receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).ok()?;

@@ -35,8 +35,8 @@ use super::host::{self, Host, Share};
 use super::link::Link;
 use super::metrics::Counters;
 use super::ports::Ports;
-use crate::sockets::Registrar;
 use crate::sockets::revoked::Revoked;
+use crate::sockets::{Registrar, Sent};
 
 mod administration;
 mod requests;
@@ -121,8 +121,8 @@ pub struct Asked {
     pub request: Request,
     /// The same, parsed.
     pub kind: RequestKind,
-    /// What came with it.
-    pub descriptors: Descriptors,
+    /// What came with it, which no thread of a VNIC closes.
+    pub sent: Sent,
     /// For [`RequestKind::Listen`]: the pair that the listener is to have, the service's end and the placeholder, where the socket service has
     /// a part in it (published ports). Shut down when the listener closes.
     pub pair: Option<[OwnedFd; 2]>,
@@ -133,11 +133,7 @@ pub struct Asked {
 impl Asked {
     /// Answers with an error number.
     pub fn refuse(self, error: Errno) {
-        let reply = Reply::refused(error);
-        // No copy of what was sent outlives the answer.
-        drop(self.descriptors);
-        // Who does not wait for it has hung up.
-        let _ = send_message(self.socket.as_fd(), reply.as_bytes(), &[], SendFlags::DONTWAIT);
+        self.sent.answer(self.socket, Reply::refused(error), Vec::new());
     }
 }
 

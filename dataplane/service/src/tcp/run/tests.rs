@@ -56,9 +56,9 @@ impl Served {
         let mut request = Request::new(RequestKind::Listen, [5; 16]);
         request.local = Name::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
         request.backlog = 8;
-        let (kind, descriptors) = (RequestKind::Listen, Descriptors::default());
+        let (kind, sent) = (RequestKind::Listen, crate::sockets::Sent::default());
         self.orders
-            .send(Asked { uid: 0, administers: false, request, kind, descriptors, pair: None, socket })
+            .send(Asked { uid: 0, administers: false, request, kind, sent, pair: None, socket })
             .expect("it listens");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());

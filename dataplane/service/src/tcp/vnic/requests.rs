@@ -8,17 +8,16 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use sietch_protocol::socket_service::{
     Arrival, ArrivalKind, Name, ONLY_IPV6, REUSED_ADDRESS, Reply, ReplyKind, Request, RequestKind,
-    SHARED_PORT, send_message,
+    SHARED_PORT,
 };
 use sietch_ring::stream::Memory;
-use zerocopy::IntoBytes as _;
 
 use super::{Asked, Device, Pair, Placeholder, Reservation, Token, Vnic, Within};
 use crate::sockets::table::{Application, Connection, Names};
@@ -45,14 +44,13 @@ fn namespace(name: &str) -> u64 {
 
 impl<Q: Device> Vnic<Q> {
     pub(super) fn answer(&mut self, asked: Asked) {
-        let Asked { uid, administers, request, kind, descriptors, pair, socket } = asked;
+        let Asked { uid, administers, request, kind, sent, pair, socket } = asked;
         let sees = |share: &crate::tcp::Share| {
             let own = administers || (uid != 0 && share.uid == uid);
             own && request.user().is_none_or(|meant| kind != RequestKind::Revoke || meant == share.uid)
         };
         let administration = matches!(kind, RequestKind::List | RequestKind::Revoke);
         let allowed = uid == self.access.uid || uid == 0 || administration;
-        let sent = descriptors.into_iter().flatten().next();
         let answer = match kind {
             _ if !allowed => Err(Errno::ACCESS),
             RequestKind::Listen | RequestKind::Connect | RequestKind::Bind
@@ -62,24 +60,23 @@ impl<Q: Device> Vnic<Q> {
             }
             RequestKind::Hello => Ok((Reply::here(0, &crate::sockets::BUILD), Vec::new())),
             RequestKind::Bind => self.bind(uid, &request),
-            RequestKind::Listen => self.listen(uid, &request, sent.as_ref(), pair),
-            RequestKind::Connect => self.connect(uid, &request, sent.as_ref()),
+            RequestKind::Listen => self.listen(uid, &request, sent.first(), pair),
+            RequestKind::Connect => self.connect(uid, &request, sent.first()),
             RequestKind::List => self.list(sees),
             RequestKind::Revoke => self.revoke(sees, request.application),
-            RequestKind::Adopt => match sent {
-                Some(sent) => self.adopt(&sent),
+            RequestKind::Adopt => match sent.first() {
+                Some(sent) => self.adopt(sent),
                 None => Err(Errno::INVAL),
             },
-            RequestKind::Information => match sent {
-                Some(sent) => self.inform(&sent),
+            RequestKind::Information => match sent.first() {
+                Some(sent) => self.inform(sent),
                 None => Err(Errno::INVAL),
             },
             _ => Err(Errno::OPNOTSUPP),
         };
         let (reply, given) = answer.unwrap_or_else(|error| (Reply::refused(error), Vec::new()));
-        let borrowed: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
         // Who does not wait for the answer has hung up: what was given hangs up too.
-        let _ = send_message(socket.as_fd(), reply.as_bytes(), &borrowed, SendFlags::DONTWAIT);
+        sent.answer(socket, reply, given);
     }
 
     fn wanted(&mut self, uid: u32, request: &Request) -> Result<ports::Name, Errno> {
