@@ -139,21 +139,20 @@ fn step(
                         left -= now;
                         libc::iovec { iov_base: to.cast(), iov_len: now }
                     });
-                    if room == 0 {
-                        None
-                    } else {
-                        let bytes = read_into(from, &vectors, at)?;
+                    let read = (room != 0).then(|| read_into(from, &vectors, at));
+                    if let Some(Ok(bytes)) = read {
                         send.stage(bytes);
                         if bytes != 0 && bytes < room && send::holds(end, 0) {
                             send.hold();
                         }
-                        Some(bytes)
                     }
+                    read
                 }
             };
-            if let Some(bytes) = moved {
-                sleep::ring_for_data(out, end);
-                return Ok(bytes);
+            // Whatever came of it, what was held back may have been published.
+            sleep::ring_for_data(out, end);
+            if let Some(read) = moved {
+                return read;
             }
         }
         wait::full(held, end);

@@ -27,6 +27,7 @@ use crate::sleep;
 use crate::socket;
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{Held, Kind, facts};
+use crate::wait::Section;
 
 mod kernel;
 
@@ -313,9 +314,13 @@ fn take_effect(fd: c_int, end: &End, place: usize) {
     match place {
         // As Linux: what was held back leaves when the cork is drawn, and when TCP_NODELAY is set, corked or not.
         option::CORK | option::NO_DELAY if !served => {
+            let section = Section::enter();
             end.push();
+            drop(section);
             sleep::ring(fd, end, end.ring_for_data());
         }
+        // That was published with what was held back.
+        LINGER => sleep::ring(fd, end, end.ring_for_data()),
         // It says how data is cut, and servers set it with every answer: who sleeps there is rung, who looks need not be. An engine that
         // waits for nothing from here has nothing to cut before it looks again.
         option::CORK => {

@@ -174,12 +174,10 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
         if connected {
             // SAFETY: the caller's.
             match unsafe { put(end, vectors, done, flags) } {
-                Some(0) if length != 0 => {}
                 Some(copied) => {
                     done += copied;
-                    if copied != 0 {
-                        sleep::ring_for_data(fd, end);
-                    }
+                    // Where nothing went in, what was held back may have been published.
+                    sleep::ring_for_data(fd, end);
                 }
                 None if nonblocking => return Err(libc::EAGAIN),
                 None => return Err(libc::EINTR),

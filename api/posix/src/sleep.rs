@@ -197,17 +197,19 @@ pub fn until(
     end.arm(want);
     let armed = Armed::new(end, want, &stay.armed);
     drop(section);
+    // Before the look: what another reader of this end takes when it is due rings nobody.
+    let held_back = if want == Want::Data { end.held_for() } else { None };
     if ready() {
         return Ok(());
     }
     let deaf = end.private().has(flag::SHUT_RD);
     // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is installed with: see below.
-    let held_back = want == Want::Data && end.held_for().is_some();
-    let natively = want == Want::Data && restart && quiet && !deaf && !held_back && !stay.is_closed();
+    let natively =
+        want == Want::Data && restart && quiet && !deaf && held_back.is_none() && !stay.is_closed();
     let mut slept = match edges {
         _ if natively => sleep_in_receive(fd, end),
-        Some(edges) if !deaf => sleep_beside(&edges, end, rest),
-        _ => sleep_in_poll(fd, end, rest, deaf, quiet),
+        Some(edges) if !deaf => sleep_beside(&edges, end, rest, held_back),
+        _ => sleep_in_poll(fd, end, rest, (deaf, quiet, held_back)),
     };
     drop(armed);
     let closed = stay.is_closed();
@@ -393,7 +395,7 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
         // Somebody has set O_NONBLOCK by a way that we did not see.
         Err(libc::EAGAIN) => {
             let rest = Rest { want: Want::Data, deadline: None, restart: true };
-            sleep_in_poll(fd, end, rest, false, true)
+            sleep_in_poll(fd, end, rest, (false, true, None))
         }
         Err(errno) => Err(errno),
     }
@@ -412,8 +414,8 @@ fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
 }
 
 #[cold]
-fn sleep_beside(edges: &Edges, end: &End, rest: Rest) -> Result<bool, Errno> {
-    let slice = longest(end, rest, false, true)?;
+fn sleep_beside(edges: &Edges, end: &End, rest: Rest, held_back: Option<u64>) -> Result<bool, Errno> {
+    let slice = longest(rest, (false, true, held_back))?;
     match edges.wait((slice != u64::MAX).then_some(slice))? {
         None => Ok(false),
         Some(events) => {
@@ -425,16 +427,19 @@ fn sleep_beside(edges: &Edges, end: &End, rest: Rest) -> Result<bool, Errno> {
     }
 }
 
+/// Whether the placeholder brings no bytes any more; whether no byte lies there that would end a sleep at once; how long bytes are held back.
+type Circumstances = (bool, bool, Option<u64>);
+
 /// Nanoseconds of a sleep at most; `u64::MAX`: for ever.
 ///
 /// # Errors
 /// `EAGAIN` at the deadline.
-fn longest(end: &End, rest: Rest, deaf: bool, quiet: bool) -> Result<u64, Errno> {
+fn longest(rest: Rest, (deaf, quiet, held_back): Circumstances) -> Result<u64, Errno> {
     let longest = match rest.want {
         _ if deaf => DEAF_SLICE,
         _ if !quiet => SLICE,
         Want::Room => ROOM_SLICE,
-        Want::Data => end.held_for().unwrap_or(u64::MAX),
+        Want::Data => held_back.unwrap_or(u64::MAX),
     };
     let left = match rest.deadline {
         None => u64::MAX,
@@ -446,9 +451,8 @@ fn longest(end: &End, rest: Rest, deaf: bool, quiet: bool) -> Result<u64, Errno>
     Ok(left.min(longest))
 }
 
-/// `quiet`: no byte lies there that would end it at once.
-fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, deaf: bool, quiet: bool) -> Result<bool, Errno> {
-    let slice = longest(end, rest, deaf, quiet)?;
+fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, how: Circumstances) -> Result<bool, Errno> {
+    let (slice, (deaf, quiet, _)) = (longest(rest, how)?, how);
     let timeout = (slice != u64::MAX).then(|| libc::timespec {
         tv_sec: (slice / 1_000_000_000).cast_signed(),
         tv_nsec: (slice % 1_000_000_000).cast_signed(),

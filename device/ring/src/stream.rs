@@ -51,7 +51,7 @@ mod tests;
 pub use end::{Due, Edge, End, Hangup, Hint, Want};
 pub use layout::{Geometry, MAGIC, Names};
 #[cfg(not(loom))]
-pub use lock::{after_fork, confine, lives, own as thread};
+pub use lock::{after_fork, confine, holder, is_dead, lives, own as thread};
 #[cfg(not(loom))]
 pub use memory::{AttachError, Memory, look_at_overcommit, mark_served};
 #[cfg(not(loom))]

@@ -79,6 +79,19 @@ impl Output {
     const fn is_full(&self) -> bool {
         self.filled == self.room
     }
+
+    /// Takes of what the kernel has put behind what there is the program's own, where nobody may look at ours.
+    #[cold]
+    fn natives(&mut self, reported: usize) {
+        let first = self.filled;
+        for index in first..first + reported {
+            // SAFETY: the kernel has just written these entries, and nothing overtakes `index`.
+            let event = unsafe { self.to.add(index).read_unaligned() };
+            if event.u64 & TAG_MASK != TAG {
+                self.push(event.events, event.u64);
+            }
+        }
+    }
 }
 
 impl Body {
@@ -191,14 +204,15 @@ impl Body {
         }
     }
 
-    /// Arms everything on the list and looks at it once more; what is not ready and was not in the last `cold` sleeps cools. Whether anything is ready.
-    pub(super) fn settle(&mut self, cold: u32) -> bool {
+    /// Arms everything on the list and looks at it once more; what is not ready and was not in the last `cold` sleeps cools. Whether anything is ready, and
+    /// how long to sleep at most, which is asked before the look ([`End::held_for`]).
+    pub(super) fn settle(&mut self, cold: u32) -> (bool, Option<u64>) {
         let crowded = self.listed() > HOT;
         for position in 0..self.listed() {
             self.arm(self.at(position));
         }
         fence(SeqCst);
-        let mut ready = false;
+        let (mut ready, mut slice) = (false, None);
         let mut position = self.listed();
         while position != 0 {
             position -= 1;
@@ -211,16 +225,17 @@ impl Body {
             {
                 self.arm_after_drain(number);
             }
+            let longest = self.slice_of(number);
+            slice = look::sooner(slice, longest);
             if self.peek(number).0 != 0 {
                 ready = true;
                 continue;
             }
             let (shared, sleeps) = (self.shared.is_yes(), self.sleeps);
-            let (slot, held) = self.slot_and_held(number);
+            let slot = self.slot(number);
             let old = sleeps.wrapping_sub(slot.ready_at) >= cold;
-            let sliced = held.and_then(|held| held.end()).and_then(look::slice).is_some();
             let cools = old || crowded || shared || slot.state & bit::SPENT != 0;
-            if cools && !sliced && slot.what() == What::Stream {
+            if cools && longest.is_none() && slot.what() == What::Stream {
                 if slot.state & bit::AMONG_MANY != 0 {
                     // Who wakes does not look at it any more, so it is rung for itself.
                     if let Some(end) = self.end(number) {
@@ -235,7 +250,7 @@ impl Body {
                 self.take_off_list(number);
             }
         }
-        ready
+        (ready, slice)
     }
 
     /// Takes back what [`Body::settle`] asked for, but for those that are not rung any more because this sleep was.
@@ -255,20 +270,36 @@ impl Body {
 
     /// How long to sleep at most for what is on the list.
     pub(super) fn slice(&mut self) -> Option<u64> {
-        let mut slice: Option<u64> = None;
+        (0..self.listed()).fold(None, |slice, position| {
+            let number = self.at(position);
+            look::sooner(slice, self.slice_of(number))
+        })
+    }
+
+    /// The same for one registration.
+    fn slice_of(&mut self, number: u32) -> Option<u64> {
+        if self.is_foreign(number) {
+            return None;
+        }
+        let (slot, held) = self.slot_and_held(number);
+        match (slot.what(), held) {
+            (What::Nested, Some(held)) => nested::slice(&held.clone()),
+            (_, held) => held.and_then(|held| held.end()).and_then(look::slice),
+        }
+    }
+
+    /// Who returns with nothing may have been the only one to know until when bytes are held back: one of those who sleep on gets to know it.
+    fn leave_slices(&mut self) {
+        if self.sleepers == 0 {
+            return;
+        }
         for position in 0..self.listed() {
             let number = self.at(position);
-            if self.is_foreign(number) {
-                continue;
+            if self.slice_of(number).is_some() {
+                control::kick(self, number);
+                return;
             }
-            let (slot, held) = self.slot_and_held(number);
-            let longest = match (slot.what(), held) {
-                (What::Nested, Some(held)) => nested::slice(&held.clone()),
-                (_, held) => held.and_then(|held| held.end()).and_then(look::slice),
-            };
-            slice = look::sooner(slice, longest);
         }
-        slice
     }
 
     /// Sorts what the kernel has put behind `out`: ours on the list, the rest stays.
@@ -356,6 +387,9 @@ impl Call {
         if due && streams_first && !self.out.is_full() {
             self.ask(&mut body, now, ptr::null())?;
         }
+        if self.out.filled != 0 || self.timeout == Some(0) {
+            body.leave_slices();
+        }
         if self.out.filled != 0 {
             return Ok(self.out.filled);
         }
@@ -418,7 +452,7 @@ impl Call {
                     (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, Flag::YES);
             }
             body.sleeps = body.sleeps.wrapping_add(1);
-            let ready = body.settle(COLD);
+            let (ready, slice) = body.settle(COLD);
             body.sleep = 0;
             if ready {
                 body.scan(&mut self.out);
@@ -428,7 +462,6 @@ impl Call {
                     return Ok(self.out.filled);
                 }
             }
-            let slice = body.slice();
             body.sleepers = body.sleepers.saturating_add(1);
             drop(body);
 
@@ -436,24 +469,31 @@ impl Call {
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
             let answer = self.kernel(if sliced { slice } else { left }, self.mask);
 
-            let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
+            let Some(mut body) = interest.lock() else {
+                self.out.natives(answer?);
+                return if self.out.filled == 0 { Err(libc::EINTR) } else { Ok(self.out.filled) };
+            };
             body.sleepers = body.sleepers.saturating_sub(1);
             (body.asked, body.asked_at_call) = (cycles(), real::calls());
             body.unsettle(numbered);
             body.sort(&mut self.out, answer.unwrap_or(0));
             body.scan(&mut self.out);
-            drop(body);
-            if self.out.filled != 0 {
-                pause.ended();
-                return Ok(self.out.filled);
-            }
-            match answer {
-                Err(errno) => return Err(errno),
-                Ok(0) if !sliced => return Ok(0),
-                Ok(_) if left == Some(0) => return Ok(0),
+            let outcome = match answer {
+                _ if self.out.filled != 0 => Some(Ok(self.out.filled)),
+                Err(errno) => Some(Err(errno)),
+                Ok(0) if !sliced => Some(Ok(0)),
+                Ok(_) if left == Some(0) => Some(Ok(0)),
                 // Between two sleeps of one call: it would have ended the kernel's.
-                Ok(_) if signals::count() != self.seen => return Err(libc::EINTR),
-                Ok(_) => {}
+                Ok(_) if signals::count() != self.seen => Some(Err(libc::EINTR)),
+                Ok(_) => None,
+            };
+            if let Some(outcome) = outcome {
+                body.leave_slices();
+                drop(body);
+                if self.out.filled != 0 {
+                    pause.ended();
+                }
+                return outcome;
             }
         }
     }
@@ -551,7 +591,10 @@ impl Outsider {
         let interest = with_streams(&self.held)?;
         let reported = usize::try_from(answer).ok().filter(|reported| *reported != 0)?;
         let mut out = Output { to: events, room: usize::try_from(most).ok()?, filled: 0 };
-        let mut body = interest.lock()?;
+        let Some(mut body) = interest.lock() else {
+            out.natives(reported);
+            return Some(if out.filled == 0 { Err(libc::EINTR) } else { Ok(out.filled) });
+        };
         body.epfd = self.epfd;
         body.sort(&mut out, reported);
         body.scan(&mut out);

@@ -23,7 +23,7 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
 
 use super::look::{Seen, cycles};
 use super::shared::{Arrays, Flag, Parts, State, map};
@@ -79,6 +79,8 @@ pub struct Interest {
     taken: AtomicU32,
     /// Of a parent, and not used in this process.
     inherited: AtomicBool,
+    /// Who has put it aside, and after how many forks ([`family::mark`]).
+    aside: AtomicU64,
     /// The thread of this process that holds the lock, or 0.
     owner: AtomicU32,
     arrays: Arrays,
@@ -149,11 +151,20 @@ impl Interest {
         let mut at = ALL.load(Acquire);
         // SAFETY: interests are never unmapped.
         while let Some(old) = unsafe { at.as_ref() } {
-            if old.taken.compare_exchange(taken::FREE, taken::IN_USE, AcqRel, Relaxed).is_ok() {
-                old.lock()?.begin(epfd);
-                return Some(old);
-            }
             at = old.next.load(Acquire);
+            if old.taken.compare_exchange(taken::FREE, taken::IN_USE, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            // Since it was put aside there was a fork: a relative has this memory too, and is to have nothing of what comes.
+            let alone = old.aside.load(Relaxed) == family::mark() || old.arrays.renew();
+            match old.lock() {
+                Some(mut body) if alone => {
+                    body.begin(epfd);
+                    drop(body);
+                    return Some(old);
+                }
+                _ => old.taken.store(taken::LOST, Release),
+            }
         }
         Self::map(epfd)
     }
@@ -185,6 +196,7 @@ impl Interest {
                 next: AtomicPtr::new(ptr::null_mut()),
                 taken: AtomicU32::new(taken::IN_USE),
                 inherited: AtomicBool::new(false),
+                aside: AtomicU64::new(0),
                 owner: AtomicU32::new(0),
                 arrays,
                 body: UnsafeCell::new(body),
@@ -232,6 +244,7 @@ impl Interest {
 
     /// Empties it and puts it aside for the next epoll.
     pub fn give_back(&self) {
+        self.aside.store(family::mark(), Relaxed);
         let Some(mut body) = self.lock() else { return };
         if self.is_inherited() || body.forks != family::forks() {
             // A relative may go on with it, and take the lock that this process has there; or it is gone, and who knows what it left.
@@ -264,7 +277,7 @@ impl Interest {
     pub fn lock(&self) -> Option<Locked<'_>> {
         recognise_child();
         let section = Section::enter();
-        let own = sietch_ring::stream::thread();
+        let own = sietch_ring::stream::holder();
         if !take(&self.owner, own, u64::MAX) {
             return None;
         }
@@ -293,7 +306,7 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
         }
         let looks_up = turns.is_multiple_of(DEAD) && turns != 0;
         // What a process that was killed held is whole enough: nothing of it is an address that others follow.
-        let free = owner == 0 || looks_up && !sietch_ring::stream::lives(owner);
+        let free = owner == 0 || looks_up && sietch_ring::stream::is_dead(owner);
         if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
             return true;
         }

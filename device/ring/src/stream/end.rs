@@ -12,6 +12,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// a few in turn are those of a process that holds this end and means harm to it.
 const DRAINS: u32 = 64;
 
+/// Times that who closes tries to say so beside somebody who publishes: that takes a copy each time.
+const PUBLICATIONS: u32 = 64;
+
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
@@ -171,7 +174,7 @@ impl End {
     /// Whether the other has said that it will send nothing more, read or not.
     #[inline]
     pub fn finished_by_peer(&self) -> bool {
-        self.inbound().producer.tail.load(Ordering::Acquire) & tail::FIN != 0
+        self.inbound_tail() & tail::FIN != 0
     }
 
     /// Bytes that fit now.
@@ -284,22 +287,32 @@ impl End {
         let guard = if closes { lock::take_soon(&sending.lock) } else { lock::take(&sending.lock) };
         let published = &self.outbound().producer.tail;
         // Read back from where the other could have changed it, which would lose it a hint of its own peer's end.
-        let before = published.load(Ordering::Relaxed);
-        let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
-        // What is held back is so no longer, and the other may have taken it already.
-        let position = self.staged();
-        sending.tail.store(position, Ordering::Release);
-        let word = tail::word(position, self.tail_flags() | more | turn);
+        let mut before = published.load(Ordering::Relaxed);
+        let flags = |before: u64| {
+            let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
+            self.tail_flags() | more | turn
+        };
         // Only what makes the other side ready is an arrival.
-        if (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0 {
-            self.note_arrival(position);
+        let news = |word: u64, before: u64| (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0;
+        if let Some(_guard) = guard {
+            // What is held back is so no longer, and the other may have taken it already.
+            let position = self.staged();
+            sending.tail.store(position, Ordering::Release);
+            let word = tail::word(position, flags(before));
+            if news(word, before) {
+                self.note_arrival(position);
+            }
+            published.store(word, Ordering::Release);
+            return self.holds_nothing();
         }
-        match guard {
-            Some(_guard) => published.store(word, Ordering::Release),
-            // Whoever publishes at the same moment publishes these flags too, and a hint is one that the kernel's word replaces.
-            None => drop(published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed)),
+        // Who has the lock may be publishing, and has the say about positions. With these flags the other takes what is held back by itself.
+        for _ in 0..PUBLICATIONS {
+            let word = tail::word(tail::position(before), flags(before));
+            match published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => before = other,
+            }
         }
-        self.holds_nothing();
     }
 
     /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the kernel (`POLLHUP` of the own descriptor), then
@@ -359,6 +372,8 @@ impl End {
             return if before & flag::RESET == 0 { Hangup::Finished } else { Hangup::Reset };
         }
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        // In this order: what another thread publishes meanwhile is not taken for held back.
+        let held = private.sending.held.load(Ordering::Acquire);
         let sent = private.sending.tail.load(Ordering::Acquire);
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
         // What was sent after it closed does not count; that is known if the last that it said is that it closes, having read everything. The hint of another
@@ -367,11 +382,9 @@ impl End {
         let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
         // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds TCP_CLOSE.
         let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
-        // What is held back may have been read when it was due. What was not leaves when the other closes, and is answered with a reset.
-        let staged = self.staged();
-        let unread = !(sent..=staged).contains(&head);
-        let unheard = staged > sent && head < staged;
-        let aborted = (unread && !read_all) || unheard || word & tail::ABORT != 0;
+        // What is held back may have been read when it was due. What was not leaves when the other closes.
+        let unread = !(sent..=held.max(sent)).contains(&head) || head < held;
+        let aborted = (unread && !read_all) || word & tail::ABORT != 0;
         let reset = word & tail::RESET != 0 || aborted && !over;
         private.set(if reset { flag::HUNG_UP | flag::RESET } else { flag::HUNG_UP });
         if reset { Hangup::Reset } else { Hangup::Finished }

@@ -4,7 +4,7 @@
 //!    writes next, in any process, goes on behind them and publishes them with its own. A shutdown, a close, a full ring and a full segment publish them as well.
 //! 2. Linux holds for [`LONGEST`] at most, by a timer. Here there is none: a producer may be busy with something else for ever, and nobody is to wait for
 //!    that. So the producer says beside its tail how far the bytes go and when they are due, and rings. The consumer that is woken
-//!    finds nothing, sleeps no longer than until then ([`End::held_for`]), and publishes them itself, in the producer's place ([`End::inbound_tail`]).
+//!    finds nothing, sleeps no longer than until then ([`End::held_for`], asked *before* its last look), and publishes them itself, in the producer's place ([`End::inbound_tail`]).
 //! 3. That is one compare-and-exchange of the tail: who of the two is second finds another word there, with these bytes in it or behind them. A producer takes no
 //!    tail from the common memory, so for itself it has not published what its consumer may have read; it only believes a head that is as far as what it staged.
 //! 4. The word is the other's, like all else there. It can say when bytes are due that lie in the ring, which the other could publish as well, and
@@ -52,7 +52,8 @@ impl End {
     #[inline]
     pub(super) fn inbound_tail(&self) -> u64 {
         let producer = &self.inbound().producer;
-        if producer.held.load(Ordering::Relaxed) != 0 {
+        // Not later than the tail.
+        if producer.held.load(Ordering::Acquire) != 0 {
             self.take_what_is_due();
         }
         producer.tail.load(Ordering::Acquire)
@@ -62,11 +63,12 @@ impl End {
     fn take_what_is_due(&self) {
         let producer = &self.inbound().producer;
         let word = producer.held.load(Ordering::Acquire);
-        // Who is gone holds nothing back.
-        if word == 0 || left(word, now()).is_some() && !self.private().has(flag::HUNG_UP) {
+        let before = producer.tail.load(Ordering::Acquire);
+        // Who is gone, or sends nothing more, holds nothing back.
+        let over = before & (tail::FIN | tail::CLOSING) != 0 || self.private().has(flag::HUNG_UP);
+        if word == 0 || left(word, now()).is_some() && !over {
             return;
         }
-        let before = producer.tail.load(Ordering::Acquire);
         let position = tail::position(before);
         let more = word.wrapping_sub(position) & ((1 << POSITION) - 1);
         if more <= 2 << self.geometry.largest {
@@ -77,10 +79,11 @@ impl End {
         let _ = producer.held.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Nanoseconds after which there may be more to read, though nobody rings: the other holds bytes back until then.
+    /// Nanoseconds after which there may be more to read, though nobody rings: the other holds bytes back until then. To be asked before the last look
+    /// ahead of a sleep: another reader of this end may take them when they are due, and rings nobody.
     #[inline]
     pub fn held_for(&self) -> Option<u64> {
-        match self.inbound().producer.held.load(Ordering::Relaxed) {
+        match self.inbound().producer.held.load(Ordering::Acquire) {
             0 => None,
             // The clock is some milliseconds coarse.
             word => Some(left(word, now()).unwrap_or(1) * MILLISECOND),

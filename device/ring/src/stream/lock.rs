@@ -177,7 +177,7 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
 
 /// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows
 /// nothing.
-fn is_dead(holder: u32) -> bool {
+pub fn is_dead(holder: u32) -> bool {
     holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
 }
 

@@ -153,10 +153,10 @@ impl<'a> Receive<'a> {
             }
             let Some(next) = end.and_then(|word| self.enter(word)) else { break };
             self.at = next;
-        }
-        let receiving = &self.end.private().receiving;
-        if self.at.since != before.since {
-            receiving.region.store(moved::word(self.at.since, self.at.log2), Ordering::Relaxed);
+            // In this order: who is killed in between has read the old region to its end.
+            let receiving = &self.end.private().receiving;
+            receiving.head.store(next.position, Ordering::Release);
+            receiving.region.store(moved::word(next.since, next.log2), Ordering::Release);
         }
         if self.at.position != before.position {
             self.publish();

@@ -30,8 +30,15 @@ impl<'a> Send<'a> {
         let word = sending.region.load(Ordering::Relaxed);
         let head = sending.head.load(Ordering::Relaxed);
         // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
-        let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
-        Self { end, tail, published, readable: tail, head, since: moved::at(word), log2, _guard: guard }
+        let mut log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
+        let mut since = moved::at(word);
+        let left = sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);
+        if moved::at(left) > since && end.geometry.has(moved::log2(left)) {
+            // Somebody was killed who had begun to move.
+            Self::complete_move(end, log2, left);
+            (log2, since) = (moved::log2(left), moved::at(left));
+        }
+        Self { end, tail, published, readable: tail, head, since, log2, _guard: guard }
     }
 
     #[inline]
@@ -114,12 +121,18 @@ impl<'a> Send<'a> {
         self.publish();
         let word = moved::word(self.tail, log2);
         let old = usize::from(self.log2) % REGIONS;
-        sending.left[old].store(word, Ordering::Relaxed);
-        sending.region.store(word, Ordering::Release);
-        // Before the tail goes on: whoever sees a byte of the new region sees this.
-        self.end.outbound().moves.left[old].store(word, Ordering::Release);
+        // From here on it is begun, and completed by the next to write if this one is killed.
+        sending.left[old].store(word, Ordering::Release);
+        Self::complete_move(self.end, self.log2, word);
         self.since = self.tail;
         self.log2 = log2;
+    }
+
+    /// Publishes where region `old` was left, then takes the next one for one's own.
+    fn complete_move(end: &End, old: u8, word: u64) {
+        // Before the tail goes on: whoever sees a byte of the new region sees this.
+        end.outbound().moves.left[usize::from(old) % REGIONS].store(word, Ordering::Release);
+        end.private().sending.region.store(word, Ordering::Release);
     }
 
     /// Where the next bytes go: at most [`Send::room`] in all. Valid until the next call of any method.

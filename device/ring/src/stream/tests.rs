@@ -470,3 +470,66 @@ fn nonsense_about_what_is_held_back_harms_nobody_else() {
     write(&mine, &[0; 100_000]);
     assert_eq!(mine.hung_up(), Hangup::Reset);
 }
+
+#[test]
+fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_write() {
+    let [mine, theirs] = pair(SMALL);
+    let first: Vec<u8> = (0..4096_u32).map(|byte| byte as u8).collect();
+    assert_eq!(write(&mine, &first), first.len());
+    // The region is full; this is as far as it came.
+    mine.private().sending.left[12].store(moved::word(4096, 13), Ordering::Relaxed);
+    write(&mine, b"and more");
+    assert_eq!(read(&theirs, 4096), first);
+    assert_eq!(read(&theirs, 100), b"and more");
+    assert!(!theirs.private().has(flag::RESET));
+}
+
+#[test]
+fn a_reader_that_was_killed_between_two_regions_leaves_the_next_where_it_was() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, &[1; 4096]);
+    write(&mine, b"and more");
+    // It has read the first region to its end, and has not come to the second.
+    theirs.private().receiving.head.store(4096, Ordering::Relaxed);
+    assert_eq!(theirs.readable(), 8);
+    assert_eq!(read(&theirs, 100), b"and more");
+    write(&mine, b"still");
+    assert_eq!(read(&theirs, 100), b"still");
+}
+
+#[test]
+fn who_closes_beside_who_sends_changes_no_position_and_is_heard() {
+    let [mine, theirs] = pair(SMALL);
+    let held = mine.send().expect("free");
+    let mark = mine.private().sending.lock.load(Ordering::Relaxed) >> 22 << 22;
+    drop(held);
+    write(&mine, b"first ");
+    let mut send = mine.send().expect("free");
+    // SAFETY: a slice.
+    assert_eq!(unsafe { send.copy_from(b"held ".as_ptr(), 5) }, 5);
+    send.hold();
+    // Another process is at it, for long.
+    let lock = &mine.private().sending.lock;
+    lock.store(std::process::id() | mark, Ordering::Relaxed);
+    mine.closing();
+    assert_eq!(mine.private().sending.tail.load(Ordering::Relaxed), 6, "that is its affair");
+    assert!(theirs.is_closing());
+    assert_eq!(read(&theirs, 100), b"first held ", "nothing more is to be waited for");
+    lock.store(0, Ordering::Relaxed);
+    write(&mine, b"last");
+    assert_eq!(read(&theirs, 100), b"last");
+    assert!(!mine.private().has(flag::RESET) && !theirs.private().has(flag::RESET));
+}
+
+#[test]
+fn what_is_held_back_from_who_has_closed_having_read_everything_is_no_reset() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, b"read");
+    assert_eq!(read(&theirs, 100), b"read");
+    let mut send = mine.send().expect("free");
+    // SAFETY: a slice.
+    assert_eq!(unsafe { send.copy_from(b"held".as_ptr(), 4) }, 4);
+    send.hold();
+    theirs.closing();
+    assert_eq!(mine.hung_up(), Hangup::Finished);
+}

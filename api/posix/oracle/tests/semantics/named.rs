@@ -226,7 +226,6 @@ named! {
     streams_held_back_bytes_come_before_the_end
     streams_held_back_bytes_of_a_killed_child_come
     streams_corked
-    streams_held_back_and_closed_unread_is_a_reset_for_the_next
     epoll_held_back_bytes_come_without_another_call
     threads_a_restarted_call_finds_its_descriptor_closed
     threads_what_a_select_or_poll_slept_on_ends_with_it
