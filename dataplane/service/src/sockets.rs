@@ -19,6 +19,7 @@ pub mod administration;
 mod backlog;
 mod closer;
 mod counters;
+mod elsewhere;
 mod ends;
 mod expendable;
 mod handover;

@@ -274,3 +274,51 @@ impl Closer {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A socket whose last close waits for an hour, and the peer that ends that by its own.
+    fn lingering() -> (TcpStream, TcpStream) {
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("somebody listens");
+        let (other, _) = listening.accept().expect("it has connected");
+        one.set_nonblocking(true).expect("a socket");
+        while one.write(&[0; 65536]).is_ok() {}
+        one.set_nonblocking(false).expect("a socket");
+        rustix::net::sockopt::set_socket_linger(&one, Some(Duration::from_secs(3600))).expect("a socket");
+        (one, other)
+    }
+
+    #[test]
+    fn whoever_drops_what_was_sent_or_answers_it_does_not_wait_for_its_close() {
+        let (closer, counted) = (Closer::default(), Arc::new(()));
+        for answers in [false, true] {
+            let (one, other) = lingering();
+            let mut descriptors = Descriptors::default();
+            descriptors[0] = Some(one.into());
+            let sent = Sent::new(7, descriptors, closer.clone(), Arc::clone(&counted));
+            assert_eq!(Arc::strong_count(&counted), 2);
+            if answers {
+                sent.answer(
+                    other.try_clone().expect("a descriptor").into(),
+                    Reply::refused(rustix::io::Errno::NODEV),
+                    Vec::new(),
+                );
+            } else {
+                drop(sent);
+            }
+            assert_eq!(Arc::strong_count(&counted), 1);
+            assert!(closer.is_at(7));
+            rustix::net::shutdown(&other, rustix::net::Shutdown::Both).expect("a socket");
+            drop(other);
+            while closer.is_at(7) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

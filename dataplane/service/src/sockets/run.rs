@@ -21,14 +21,14 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
-    ARRIVAL_BYTES, Action, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules,
-    receive_all, send_message,
+    ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules, receive_all,
+    send_message,
 };
 use sietch_ring::stream::{Geometry, Memory};
 use sietch_socket::kernel::{refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
-use super::closer::{Closer, Outgoing, Sent};
+use super::closer::{Closer, Outgoing};
 use super::counters::{Board, Counters, Shown};
 use super::expendable::Expendable;
 use super::handover;
@@ -185,7 +185,7 @@ pub(super) struct Service {
     /// Requests that were answered in this turn, by user.
     answered: BTreeMap<Option<u32>, usize>,
     /// Requests of each user that are answered elsewhere: as many as there are holders.
-    elsewhere: BTreeMap<Option<u32>, Arc<()>>,
+    pub elsewhere: BTreeMap<Option<u32>, Arc<()>>,
     last: u64,
     resting: Option<Instant>,
     /// When it was last said that descriptors are short.
@@ -534,108 +534,8 @@ impl Service {
         }
     }
 
-    /// Whether a request is one about a VNIC. What a socket is that was inherited, this service knows itself if it is one of its own.
-    fn is_for_vnic(&self, request: &Request, kind: RequestKind, sent: &Descriptors) -> bool {
-        let own = match kind {
-            RequestKind::Adopt => sent[0].as_ref().is_some_and(|sent| self.registry.find(sent).is_some()),
-            RequestKind::Listen | RequestKind::Connect | RequestKind::Bind | RequestKind::Information => {
-                false
-            }
-            _ => true,
-        };
-        request.vnic().is_some() && !own
-    }
-
-    /// Has the VNICs add to an answer what they know; what this service knows goes along.
-    fn ask_vnics(&self, asked: Asked) {
-        let Some(vnics) = &self.vnics else { return };
-        let Err(lost) = vnics.send(asked) else { return };
-        let Asked { uid, socket, mut sent, .. } = lost.0;
-        let answer = match sent.take_first() {
-            Some(own) => Answer::with(Reply::new(ReplyKind::Listed), own),
-            None => Answer::refused(Errno::SRCH),
-        };
-        self.send_answer(uid, socket, answer);
-    }
-
-    /// Whether the rules allow what is asked of a VNIC. Its own filters, peers and user are judged there.
-    fn rules_allow(&self, caller: Caller, request: &Request, kind: RequestKind) -> bool {
-        let (action, name) = match kind {
-            RequestKind::Listen => (Action::Listen, request.local),
-            RequestKind::Connect => (Action::Connect, request.remote),
-            _ => return true,
-        };
-        match name.address() {
-            Some(name) => self.rules.allow(action, caller.uid, name),
-            // A reservation may hold any name: the library always says which.
-            None => self.rules.0.is_empty(),
-        }
-    }
-
-    fn pass_on(
-        &mut self,
-        caller: Caller,
-        request: Request,
-        kind: RequestKind,
-        mut descriptors: Descriptors,
-        socket: OwnedFd,
-    ) {
-        self.counters.asked_other += 1;
-        let wants = matches!(kind, RequestKind::Listen | RequestKind::Connect | RequestKind::Bind);
-        let application = Application { uid: caller.uid, id: request.application };
-        let revoked = wants && self.revoked.contains(application);
-        if revoked || !self.rules_allow(caller, &request, kind) {
-            self.counters.denied += 1;
-            let spent = descriptors.into_iter().flatten().collect();
-            return self.send_answer(caller.uid, socket, Answer::refused(Errno::ACCESS).having_spent(spent));
-        }
-        let pair = if kind == RequestKind::Listen && self.vnics.is_some() {
-            self.publish_for_vnic(caller, &request, &mut descriptors)
-        } else {
-            Ok(None)
-        };
-        let pair = match pair {
-            Ok(pair) => pair,
-            Err(error) => {
-                let spent = descriptors.into_iter().flatten().collect();
-                return self.send_answer(caller.uid, socket, Answer::refused(error).having_spent(spent));
-            }
-        };
-        if let Some(file) = descriptors[0].take_if(|sent| sockopt::socket_type(sent).is_err()) {
-            self.counters.malformed += 1;
-            let spent = std::iter::once(file).chain(descriptors.into_iter().flatten()).collect();
-            return self.send_answer(caller.uid, socket, Answer::refused(Errno::NOTSOCK).having_spent(spent));
-        }
-        let (uid, administers) = (caller.uid, caller.administers);
-        let sent = self.sent_on(caller, descriptors);
-        let asked = Asked { uid, administers, request, kind, sent, pair, socket };
-        match &self.vnics {
-            Some(vnics) => {
-                if let Err(lost) = vnics.send(asked) {
-                    lost.0.refuse(Errno::NETDOWN);
-                }
-            }
-            None if asked.kind == RequestKind::Adopt => {
-                asked.sent.answer(asked.socket, Reply::new(ReplyKind::Unknown), Vec::new());
-            }
-            None => asked.refuse(Errno::NODEV),
-        }
-    }
-
-    /// What came with a request that is answered elsewhere: as long as it is not, the request counts as open.
-    fn sent_on(&mut self, caller: Caller, descriptors: Descriptors) -> Sent {
-        self.elsewhere.retain(|_, counted| Arc::strong_count(counted) > 1);
-        let counted = Arc::clone(self.elsewhere.entry(caller.bucket()).or_default());
-        Sent::new(caller.uid, descriptors, self.closer.clone(), counted)
-    }
-
-    /// Requests of a user that are answered elsewhere.
-    fn elsewhere_of(&self, bucket: Option<u32>) -> usize {
-        self.elsewhere.get(&bucket).map_or(0, |counted| Arc::strong_count(counted) - 1)
-    }
-
     /// An answer that nobody takes is lost; what was made for it is found to be gone later.
-    fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
+    pub(super) fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
         let Answer { mut reply, own, memory, spent, bound: _ } = answer;
         let mut kept = Vec::new();
         if let Some((id, end)) = memory {
