@@ -26,6 +26,9 @@ pub fn run(socket: &Path) -> Result<(), Error> {
     let Some(record) = instance::find(&path)? else {
         return stop_daemon(socket, &path);
     };
+    if !instance::may_stop(&path, &record)? {
+        return Err(Error::NotRunning { path });
+    }
     let pid = record.pid;
     let failed = |cause: rustix::io::Errno| Error::Signal { pid, source: cause.into() };
     let process = Pid::from_raw(pid).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;

@@ -18,6 +18,8 @@ use crate::{borrowed, context, history, real, renewal, room, service, sleep, wai
 /// Tells the other end that this process is about to let go of it.
 pub fn hint(held: &Held) {
     if let Some(end) = held.end() {
+        // No handler jumps out of it and leaves a lock.
+        let _section = wait::Section::enter();
         end.closing();
     }
 }

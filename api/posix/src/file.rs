@@ -15,6 +15,7 @@ use crate::receive::is_nonblocking;
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::Held;
+use crate::wait::Section;
 use crate::{descriptor, options, real, send, wait};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
@@ -127,6 +128,8 @@ fn step(
             return into_nothing(from, at, taken);
         }
         if sleep::set_up(end) {
+            // No handler jumps out of the read and leaves the lock.
+            let section = Section::enter();
             let moved = match end.send() {
                 None if nonblocking => return Err(libc::EAGAIN),
                 None => return Err(libc::EINTR),
@@ -149,6 +152,7 @@ fn step(
                     read
                 }
             };
+            drop(section);
             // Whatever came of it, what was held back may have been published.
             sleep::ring_for_data(out, end);
             if let Some(read) = moved {

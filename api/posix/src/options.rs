@@ -473,6 +473,8 @@ fn encode_time(time: libc::timeval) -> Result<u64, Errno> {
 
 /// Lets options that were just set or inherited take their effect.
 pub fn apply(end: &End) {
+    // No handler jumps out of it and leaves a lock.
+    let _section = Section::enter();
     if let Some(linger) = of_end(end, LINGER) {
         end.abort_on_close(linger == 1 << 32);
         if end.private().has(flag::SHUT_RD | flag::SHUT_WR) {

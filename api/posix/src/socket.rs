@@ -646,7 +646,10 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
         return Err(libc::ENOTCONN);
     }
     if how != libc::SHUT_RD {
+        // No handler jumps out of it and leaves a lock.
+        let section = wait::Section::enter();
         end.finish();
+        drop(section);
         sleep::ring(fd, end, end.ring_for_data());
     }
     if how != libc::SHUT_WR {
@@ -659,6 +662,7 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
     private.wake_watchers();
     if private.has(flag::SHUT_RD | flag::SHUT_WR) {
         // The other asks the kernel, and finds that bytes are refused here.
+        let _section = wait::Section::enter();
         end.closing();
     }
     Ok(0)

@@ -125,12 +125,14 @@ impl Drop for Claim {
 /// [`Error::File`]: it is there but cannot be read.
 pub fn find(path: &Path) -> Result<Option<Record>, Error> {
     let mend = "run this as the user who ran `sietch up`";
-    let file = match File::open(path) {
+    let file = match open_plain(path) {
         Ok(file) => file,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(Error::file(path, mend)(cause)),
     };
-    let lives = match File::open(lock_of(path)) {
+    let lives = match open_plain(&lock_of(path)) {
+        // Not of one hand.
+        Ok(lock) if owner(&lock)? != owner(&file)? => false,
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
         Err(cause) if cause.kind() == ErrorKind::NotFound => false,
         // Another user's.
@@ -142,6 +144,32 @@ pub fn find(path: &Path) -> Result<Option<Record>, Error> {
         Err(cause) => return Err(Error::file(path, mend)(cause)),
     };
     Ok(lives.then(|| read(file)))
+}
+
+/// Opens a file of whoever runs an instance: nothing that leads elsewhere, or that opening waits for.
+fn open_plain(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::NotFound.into()) }
+}
+
+fn owner(file: &File) -> Result<u32, Error> {
+    let failed =
+        Error::file(Path::new("the record of an instance"), "run this as the user who ran `sietch up`");
+    file.metadata().map(|about| about.uid()).map_err(failed)
+}
+
+/// Whether this process may stop whoever left the record, on its word: an instance of its own user, or for root one whose process is of
+/// the record's user.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
+    let mend = "run this as the user who ran `sietch up`";
+    let whose = owner(&open_plain(path).map_err(Error::file(path, mend))?)?;
+    let own = rustix::process::geteuid().as_raw();
+    let process = std::fs::metadata(format!("/proc/{}", record.pid)).map(|about| about.uid());
+    Ok(whose == own || own == 0 && process.is_ok_and(|uid| uid == whose))
 }
 
 /// Where the store answers, the address for the VNIC first.

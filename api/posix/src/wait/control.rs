@@ -107,10 +107,10 @@ pub(super) fn announce(body: &mut Locked<'_>, number: u32) {
     }
 }
 
-/// Lets the kernel report a slot to one of those who sleep.
-pub(super) fn kick(body: &mut Body, number: u32) {
+/// Lets the kernel report a slot to one of those who sleep. False: it has no open descriptor of it.
+pub(super) fn kick(body: &mut Body, number: u32) -> bool {
     if !body.is_open(number) {
-        return;
+        return false;
     }
     let slot = body.slot(number);
     let gone = slot.state & bit::GONE != 0;
@@ -126,6 +126,7 @@ pub(super) fn kick(body: &mut Body, number: u32) {
             let _ = kernel::epoll_ctl(to.epfd, libc::EPOLL_CTL_ADD, to.fd, &raw const to.event);
         }
     }
+    true
 }
 
 impl Body {

@@ -268,6 +268,20 @@ impl Body {
         }
     }
 
+    /// So many sleepers have returned who could not look at what the kernel had told them: everything may have been rung.
+    fn make_up(&mut self, missed: u32) {
+        if missed == 0 {
+            return;
+        }
+        self.sleepers = self.sleepers.saturating_sub(missed);
+        for number in self.numbers() {
+            if matches!(self.slot(number).what(), What::Stream | What::Nested) && !self.is_foreign(number) {
+                self.slot(number).state |= bit::RUNG | bit::KERNEL;
+                self.put_on_list(number);
+            }
+        }
+    }
+
     /// How long to sleep at most for what is on the list.
     pub(super) fn slice(&mut self) -> Option<u64> {
         (0..self.listed()).fold(None, |slice, position| {
@@ -288,15 +302,18 @@ impl Body {
         }
     }
 
-    /// Who returns with nothing may have been the only one to know until when bytes are held back: one of those who sleep on gets to know it.
+    /// Who returns may have been the only one to know until when bytes are held back: one of those who sleep on gets to know it.
     fn leave_slices(&mut self) {
         if self.sleepers == 0 {
             return;
         }
         for position in 0..self.listed() {
             let number = self.at(position);
-            if self.slice_of(number).is_some() {
-                control::kick(self, number);
+            if self.is_foreign(number) || self.slot(number).state & bit::SPENT != 0 {
+                continue;
+            }
+            let held_back = self.end(number).is_some_and(|end| end.held_for().is_some());
+            if held_back && control::kick(self, number) {
                 return;
             }
         }
@@ -364,6 +381,7 @@ impl Call {
         let interest = self.interest;
         let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
         body.epfd = self.epfd;
+        body.make_up(interest.take_missed());
         if body.sleepers != 0 && !body.shared.is_yes() {
             body.share();
         }
@@ -387,10 +405,8 @@ impl Call {
         if due && streams_first && !self.out.is_full() {
             self.ask(&mut body, now, ptr::null())?;
         }
-        if self.out.filled != 0 || self.timeout == Some(0) {
-            body.leave_slices();
-        }
         if self.out.filled != 0 {
+            body.leave_slices();
             return Ok(self.out.filled);
         }
         if self.timeout == Some(0) {
@@ -398,6 +414,7 @@ impl Call {
                 self.ask(&mut body, now, self.mask)?;
                 body.scan(&mut self.out);
             }
+            body.leave_slices();
             return Ok(self.out.filled);
         }
         let spins = self.mask.is_null() && !body.shared.is_yes() && body.listed() != 0;
@@ -432,6 +449,9 @@ impl Call {
             let _ = self.ask(&mut body, now, ptr::null());
         }
         body.scan(&mut self.out);
+        if self.out.filled != 0 {
+            body.leave_slices();
+        }
         self.out.filled != 0
     }
 
@@ -458,9 +478,12 @@ impl Call {
                 body.scan(&mut self.out);
                 body.unsettle(numbered);
                 if self.out.filled != 0 {
+                    body.leave_slices();
                     pause.ended();
                     return Ok(self.out.filled);
                 }
+                // Another thread has taken it. Nothing is armed any more.
+                continue;
             }
             body.sleepers = body.sleepers.saturating_add(1);
             drop(body);
@@ -470,6 +493,7 @@ impl Call {
             let answer = self.kernel(if sliced { slice } else { left }, self.mask);
 
             let Some(mut body) = interest.lock() else {
+                interest.missed();
                 self.out.natives(answer?);
                 return if self.out.filled == 0 { Err(libc::EINTR) } else { Ok(self.out.filled) };
             };
@@ -592,6 +616,7 @@ impl Outsider {
         let reported = usize::try_from(answer).ok().filter(|reported| *reported != 0)?;
         let mut out = Output { to: events, room: usize::try_from(most).ok()?, filled: 0 };
         let Some(mut body) = interest.lock() else {
+            interest.missed();
             out.natives(reported);
             return Some(if out.filled == 0 { Err(libc::EINTR) } else { Ok(out.filled) });
         };

@@ -81,6 +81,8 @@ pub struct Interest {
     inherited: AtomicBool,
     /// Who has put it aside, and after how many forks ([`family::mark`]).
     aside: AtomicU64,
+    /// See [`Interest::missed`].
+    missed: AtomicU32,
     /// The thread of this process that holds the lock, or 0.
     owner: AtomicU32,
     arrays: Arrays,
@@ -197,6 +199,7 @@ impl Interest {
                 taken: AtomicU32::new(taken::IN_USE),
                 inherited: AtomicBool::new(false),
                 aside: AtomicU64::new(0),
+                missed: AtomicU32::new(0),
                 owner: AtomicU32::new(0),
                 arrays,
                 body: UnsafeCell::new(body),
@@ -270,6 +273,17 @@ impl Interest {
     #[cfg(test)]
     pub fn owner_among_relatives(&self) -> &AtomicU32 {
         self.arrays.owner()
+    }
+
+    /// A sleeper has returned and does not get the lock.
+    pub fn missed(&self) {
+        self.missed.fetch_add(1, Relaxed);
+    }
+
+    /// How many have since this was last asked.
+    #[inline]
+    pub fn take_missed(&self) -> u32 {
+        if self.missed.load(Relaxed) == 0 { 0 } else { self.missed.swap(0, Relaxed) }
     }
 
     /// Takes the lock; `None` in a handler that interrupted its holder.

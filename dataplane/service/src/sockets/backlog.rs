@@ -117,8 +117,12 @@ impl Service {
         let Some(kernel) = &open.kernel else { return };
         let (group, wanted) = (open.group, left_to_kernel(listener.backlog, here));
         if self.left.get(&group) != Some(&wanted) {
-            self.give_backlog(listener.application.uid, kernel, wanted);
-            self.left.insert(group, wanted);
+            // Where it could not be said it is tried again.
+            let uid = listener.application.uid;
+            match self.expendable.ask(uid, kernel, move |fd| kernel::set_backlog(fd, wanted)) {
+                Ok(_) => drop(self.left.insert(group, wanted)),
+                Err(_) => drop(self.left.remove(&group)),
+            }
         }
     }
 

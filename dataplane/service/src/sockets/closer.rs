@@ -239,6 +239,11 @@ impl Closer {
             let first = queue.threads == 0;
             let job = queue.users.get_mut(&uid).and_then(|user| user.waiting.back_mut());
             let answer = job.and_then(|job| job.then.take_if(|_| first));
+            let size = answer.as_ref().map_or(0, |answer| 1 + answer.descriptors.len());
+            queue.descriptors -= size;
+            if let Some(user) = queue.users.get_mut(&uid) {
+                user.descriptors -= size;
+            }
             drop(queue);
             self.0.work.notify_one();
             if let Some(answer) = answer {

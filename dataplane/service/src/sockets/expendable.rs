@@ -29,8 +29,10 @@ use super::limits;
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The socket's holder holds the call up, or too many of this user's hang.
+    /// The socket's holder holds the call up.
     HeldUp,
+    /// Too many of this user's hang, or have taken too long: it was not asked.
+    Spent,
     /// No descriptor or thread is left.
     Short,
 }
@@ -108,7 +110,7 @@ impl Expendable {
         what: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
     ) -> Result<T, NoAnswer> {
         if !lock(&self.accounts).may_ask(uid, Instant::now()) {
-            return Err(NoAnswer::HeldUp);
+            return Err(NoAnswer::Spent);
         }
         let own = socket.try_clone().map_err(|_| NoAnswer::Short)?;
         let shared = Arc::new((Mutex::new(State::Asked), Condvar::new()));
@@ -227,7 +229,7 @@ mod tests {
             assert_eq!(asked.ask(2, &socket, |_| 7), Ok(7), "another user's");
         }
         // It is refused at once now: this would be an answer.
-        assert_eq!(asked.ask(1, &socket, |_| 7), Err(NoAnswer::HeldUp));
+        assert_eq!(asked.ask(1, &socket, |_| 7), Err(NoAnswer::Spent));
         drop(release);
         while asked.ask(1, &socket, |_| 7) != Ok(7) {
             std::thread::yield_now();

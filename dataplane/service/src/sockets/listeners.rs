@@ -120,7 +120,7 @@ impl Service {
         for &mate in group.iter().filter(|_| nobody_waits) {
             match self.send(mate, &what) {
                 Handed::Over => {
-                    self.let_go(id, what);
+                    self.let_go(id, what, false);
                     self.watch(id);
                     return Handed::Over;
                 }
@@ -131,6 +131,7 @@ impl Service {
         // All of a group wait at one, so that they stay in order.
         let first = group.into_iter().filter(|id| self.open.contains_key(id)).min();
         let Some((first, open)) = first.and_then(|id| Some((id, self.open.get_mut(&id)?))) else {
+            self.let_go(id, what, false);
             return Handed::Gone;
         };
         open.waiting.push_back(what);
@@ -174,13 +175,17 @@ impl Service {
         }
     }
 
-    /// Closes this service's copy of what lies in a pair now. A socket of the kernel may have been accepted and closed by then, to linger: that is the
-    /// closer's. Its end of a stream is closed at once, so that the other hears in time who has closed it.
-    fn let_go(&self, id: ListenerId, what: Waiting) {
-        if let Waiting::Kernel(_, socket) = what {
-            let uid = self.table.listener(id).map_or(NOBODY, |found| found.application.uid);
-            self.closer.close(uid, socket);
-        }
+    /// Closes this service's copy of what was handed over. A socket of the kernel may have been accepted and closed by then, to linger, and an end
+    /// of a stream that has waited may hold what its client sent: those are the closer's. An end that nobody has had before is closed
+    /// at once, so that the other hears in time who has closed it.
+    fn let_go(&self, id: ListenerId, what: Waiting, has_waited: bool) {
+        let socket = match what {
+            Waiting::Kernel(_, socket) => socket,
+            Waiting::Stream(_, placeholder) if has_waited => placeholder,
+            Waiting::Stream(..) => return,
+        };
+        let uid = self.table.listener(id).map_or(NOBODY, |found| found.application.uid);
+        self.closer.close(uid, socket);
     }
 
     /// Whether an arrival fits into a listener's pair. One of a group has one at a time: what lies
@@ -224,7 +229,7 @@ impl Service {
                 let sent = sent.find(|(_, sent)| *sent != Handed::Full);
                 if let Some((mate, Handed::Over)) = sent {
                     self.table.had_turn(mate);
-                    self.let_go(mate, first);
+                    self.let_go(mate, first, true);
                     continue;
                 }
                 if let Some(open) = self.open.get_mut(&holder) {
@@ -325,7 +330,8 @@ impl Service {
             let accepted = match self.expendable.ask(uid, listening, |fd: BorrowedFd<'_>| kernel::accept(fd))
             {
                 Ok(accepted) => accepted,
-                Err(NoAnswer::Short) => Err(Errno::MFILE),
+                // It is asked again after a rest.
+                Err(NoAnswer::Short | NoAnswer::Spent) => Err(Errno::MFILE),
                 Err(NoAnswer::HeldUp) => {
                     // Whoever keeps `accept` waiting loses its listener. What waits there is woken
                     // by this.

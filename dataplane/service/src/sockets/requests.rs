@@ -154,18 +154,26 @@ impl Service {
         match self.try_listen(caller, application, request, &socket) {
             Ok((id, pair, placeholder, kernel)) => {
                 let name = kernel.name;
-                let held = if request.flags & REJOIN == 0 { Ok(socket) } else { self.of_same_name(id) };
-                let opened = held.and_then(|held| {
+                // What was sent is the listener's, or closed elsewhere, whatever comes of this.
+                let (mut held, mut spent) = (None, None);
+                let kept = if request.flags & REJOIN == 0 {
+                    held = Some(socket);
+                    Ok(())
+                } else {
+                    spent = Some(socket);
+                    self.of_same_name(id).map(|own| held = Some(own))
+                };
+                let opened = kept.and_then(|()| {
                     let cookie = registry::cookie(&placeholder)?;
                     if !published.is_empty() {
                         let leads_to = LeadsTo { vnic: None, name: name.to_string() };
                         self.publish(caller, request, &pair, &leads_to, published)?;
                     }
-                    self.open_listener(id, Open::new(pair, cookie, Some(held), None))?;
+                    self.open_listener(id, Open::new(pair, cookie, held.take(), None))?;
                     self.relisten(id, request.backlog);
                     Ok(())
                 });
-                match opened {
+                let answer = match opened {
                     Ok(()) => {
                         let reply = Reply { local: name.into(), ..Reply::new(ReplyKind::Listening) };
                         Answer::with(reply, placeholder)
@@ -174,7 +182,8 @@ impl Service {
                         self.table.close(id);
                         Answer::refused(error)
                     }
-                }
+                };
+                answer.having_spent(held.into_iter().chain(spent).collect())
             }
             Err(answer) => answer.having_spent(published.into_iter().chain([socket]).collect()),
         }

@@ -87,6 +87,8 @@ impl Link {
         mark_served(&page)?;
         let (placeholder, given) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // What came with a byte would be closed by the thread of a VNIC. Before Linux 6.16 it may come.
+        let _ = sietch_socket::kernel::refuse_descriptors(&placeholder);
         let end = End::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have ended in peace, the end of this process is a reset.
         end.abort_on_close(true);

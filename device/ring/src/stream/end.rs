@@ -355,7 +355,12 @@ impl End {
     }
 
     fn is_new(&self, hint: Hint) -> bool {
-        self.private().receiving.vetted.load(Ordering::Relaxed) != hint.0
+        !self.is_vetted(hint.0)
+    }
+
+    /// Whether it is known that this tail does not mean that the other is gone.
+    pub(super) fn is_vetted(&self, word: u64) -> bool {
+        self.private().receiving.vetted.load(Ordering::Relaxed) == word
     }
 
     /// The hint was one of several holders that closed.
@@ -382,7 +387,8 @@ impl End {
         let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
         // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds TCP_CLOSE.
         let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
-        // What is held back may have been read when it was due. What was not leaves when the other closes.
+        // What is held back may have been read when it was due. What was not counts as unsent: Linux sends it when the other closes, and hears of a reset
+        // which its reader is not told of either.
         let unread = !(sent..=held.max(sent)).contains(&head) || head < held;
         let aborted = (unread && !read_all) || word & tail::ABORT != 0;
         let reset = word & tail::RESET != 0 || aborted && !over;

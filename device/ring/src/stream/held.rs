@@ -64,8 +64,9 @@ impl End {
         let producer = &self.inbound().producer;
         let word = producer.held.load(Ordering::Acquire);
         let before = producer.tail.load(Ordering::Acquire);
-        // Who is gone, or sends nothing more, holds nothing back.
-        let over = before & (tail::FIN | tail::CLOSING) != 0 || self.private().has(flag::HUNG_UP);
+        // Who is gone, or sends nothing more, holds nothing back. Of one of several who has closed that is not known before the kernel was asked.
+        let closing = before & tail::CLOSING != 0 && !self.is_vetted(before);
+        let over = before & tail::FIN != 0 || closing || self.private().has(flag::HUNG_UP);
         if word == 0 || left(word, now()).is_some() && !over {
             return;
         }

@@ -99,7 +99,7 @@ impl<Q: Device> Vnic<Q> {
         let name = self.wanted(uid, request)?;
         let claim = self.host.bind(name).map_err(ports::Refused::errno)?;
         let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, own, given)))
+            .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, takes_no_descriptors(own), given)))
             .and_then(|(cookie, own, given)| {
                 self.watch(&own, Token::Reservation(claim))?;
                 Ok((cookie, own, given))
@@ -309,5 +309,12 @@ fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
     // The kernel doubles it.
     let messages = (backlog.clamp(1, BACKLOG) as usize).min(IN_PAIR);
     sockopt::set_socket_send_buffer_size(&pair, messages * MESSAGE / 2)?;
-    Ok([pair, placeholder])
+    Ok([takes_no_descriptors(pair), placeholder])
+}
+
+/// The service's end of something whose other end a program has: nothing comes over it that a thread of a VNIC would have to close. Before Linux 6.16 it may.
+pub(super) fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
+    // Of an older kernel's error nothing follows.
+    let _ = sietch_socket::kernel::refuse_descriptors(&own);
+    own
 }
