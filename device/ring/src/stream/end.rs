@@ -303,7 +303,10 @@ impl End {
                 self.note_arrival(position);
             }
             published.store(word, Ordering::Release);
-            return self.holds_nothing();
+            if sending.held.load(Ordering::Relaxed) != 0 {
+                self.holds_nothing();
+            }
+            return;
         }
         // Who has the lock may be publishing, and has the say about positions. With these flags the other takes what is held back by itself.
         for _ in 0..PUBLICATIONS {

@@ -106,12 +106,10 @@ impl End {
     }
 
     /// Nothing is held back any more.
-    #[inline]
+    #[cold]
     pub(super) fn holds_nothing(&self) {
-        let held = &self.outbound().producer.held;
-        if held.load(Ordering::Relaxed) != 0 {
-            held.store(0, Ordering::Release);
-        }
+        self.private().sending.held.store(0, Ordering::Release);
+        self.outbound().producer.held.store(0, Ordering::Release);
     }
 }
 

@@ -107,7 +107,8 @@ pub(super) struct Sending {
     pub space: AtomicU32,
     /// The note of an arrival that gives way next, see [`super::arrivals`].
     pub noted: AtomicU32,
-    /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more than `tail`.
+    /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more than `tail`. Not 0 either while the producer moves to
+    /// another region.
     pub held: AtomicU64,
     /// As [`super::layout::Moves`].
     pub left: [AtomicU64; super::layout::REGIONS],

@@ -18,6 +18,8 @@ pub struct Send<'a> {
     head: u64,
     since: u64,
     log2: u8,
+    /// The word of what is held back is not 0.
+    unusual: bool,
     _guard: Guard<'a>,
 }
 
@@ -26,19 +28,29 @@ impl<'a> Send<'a> {
     pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
         let sending = &end.private().sending;
         let published = sending.tail.load(Ordering::Relaxed);
-        let tail = published.max(sending.held.load(Ordering::Relaxed));
         let word = sending.region.load(Ordering::Relaxed);
         let head = sending.head.load(Ordering::Relaxed);
         // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
-        let mut log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
-        let mut since = moved::at(word);
-        let left = sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);
-        if moved::at(left) > since && end.geometry.has(moved::log2(left)) {
-            // Somebody was killed who had begun to move.
-            Self::complete_move(end, log2, left);
-            (log2, since) = (moved::log2(left), moved::at(left));
+        let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
+        let held = sending.held.load(Ordering::Relaxed);
+        let (tail, since, log2) = if held == 0 {
+            (published, moved::at(word), log2)
+        } else {
+            let (since, log2) = Self::take_over(end, moved::at(word), log2);
+            (published.max(held), since, log2)
+        };
+        Self { end, tail, published, readable: tail, head, since, log2, unusual: held != 0, _guard: guard }
+    }
+
+    /// Something is held back, or somebody was killed who had begun to move to another region: since when this end is in which.
+    #[cold]
+    fn take_over(end: &End, since: u64, log2: u8) -> (u64, u8) {
+        let left = end.private().sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);
+        if moved::at(left) <= since || !end.geometry.has(moved::log2(left)) {
+            return (since, log2);
         }
-        Self { end, tail, published, readable: tail, head, since, log2, _guard: guard }
+        Self::complete_move(end, log2, left);
+        (moved::at(left), moved::log2(left))
     }
 
     #[inline]
@@ -122,8 +134,10 @@ impl<'a> Send<'a> {
         let word = moved::word(self.tail, log2);
         let old = usize::from(self.log2) % REGIONS;
         // From here on it is begun, and completed by the next to write if this one is killed.
+        sending.held.store(self.tail, Ordering::Release);
         sending.left[old].store(word, Ordering::Release);
         Self::complete_move(self.end, self.log2, word);
+        self.end.holds_nothing();
         self.since = self.tail;
         self.log2 = log2;
     }
@@ -214,7 +228,9 @@ impl<'a> Send<'a> {
     pub fn publish(&mut self) {
         if self.tail != self.published {
             self.publish_to(self.tail);
-            self.end.holds_nothing();
+            if self.unusual {
+                self.end.holds_nothing();
+            }
         }
     }
 

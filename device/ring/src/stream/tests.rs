@@ -477,6 +477,7 @@ fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_write() {
     let first: Vec<u8> = (0..4096_u32).map(|byte| byte as u8).collect();
     assert_eq!(write(&mine, &first), first.len());
     // The region is full; this is as far as it came.
+    mine.private().sending.held.store(4096, Ordering::Relaxed);
     mine.private().sending.left[12].store(moved::word(4096, 13), Ordering::Relaxed);
     write(&mine, b"and more");
     assert_eq!(read(&theirs, 4096), first);
