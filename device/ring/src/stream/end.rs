@@ -304,6 +304,7 @@ impl End {
             }
             published.store(word, Ordering::Release);
             if sending.held.load(Ordering::Relaxed) != 0 {
+                Send::complete_begun_move(self);
                 self.holds_nothing();
             }
             return;

@@ -42,7 +42,14 @@ impl<'a> Send<'a> {
         Self { end, tail, published, readable: tail, head, since, log2, unusual: held != 0, _guard: guard }
     }
 
-    /// Something is held back, or somebody was killed who had begun to move to another region: since when this end is in which.
+    /// Completes a move to another region that a killed writer began. To be called with the lock, before [`End::holds_nothing`] forgets it.
+    pub(super) fn complete_begun_move(end: &End) {
+        let word = end.private().sending.region.load(Ordering::Relaxed);
+        let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
+        Self::take_over(end, moved::at(word), log2);
+    }
+
+    /// Bytes are held back, or a killed writer began to move to another region. Returns the current region and the position where it begins.
     #[cold]
     fn take_over(end: &End, since: u64, log2: u8) -> (u64, u8) {
         let left = end.private().sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);

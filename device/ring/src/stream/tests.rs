@@ -486,6 +486,20 @@ fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_write() {
 }
 
 #[test]
+fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_publish_a_flag() {
+    let [mine, theirs] = pair(SMALL);
+    write(&mine, &[1; 4096]);
+    let word = moved::word(4096, 13);
+    mine.private().sending.held.store(4096, Ordering::Relaxed);
+    mine.private().sending.left[12].store(word, Ordering::Relaxed);
+    mine.outbound().moves.left[12].store(word, Ordering::Relaxed);
+    mine.abort_on_close(false);
+    assert_eq!(read(&theirs, 4096).len(), 4096);
+    write(&mine, b"and more");
+    assert_eq!(read(&theirs, 100), b"and more");
+}
+
+#[test]
 fn a_reader_that_was_killed_between_two_regions_leaves_the_next_where_it_was() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, &[1; 4096]);
