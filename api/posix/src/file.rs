@@ -153,7 +153,7 @@ fn step(
                 }
             };
             drop(section);
-            // Whatever came of it, what was held back may have been published.
+            // Also if the read failed: held bytes may have been published.
             sleep::ring_for_data(out, end);
             if let Some(read) = moved {
                 return read;

@@ -312,17 +312,17 @@ fn take_effect(fd: c_int, end: &End, place: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
     match place {
-        // As Linux: what was held back leaves when the cork is drawn, and when TCP_NODELAY is set, corked or not.
+        // As on Linux, clearing TCP_CORK sends held bytes; so does setting TCP_NODELAY, even while corked.
         option::CORK | option::NO_DELAY if !served => {
             let section = Section::enter();
             end.push();
             drop(section);
             sleep::ring(fd, end, end.ring_for_data());
         }
-        // That was published with what was held back.
+        // Publishing the linger flag has published held bytes as well.
         LINGER => sleep::ring(fd, end, end.ring_for_data()),
-        // It says how data is cut, and servers set it with every answer: who sleeps there is rung, who looks need not be. An engine that
-        // waits for nothing from here has nothing to cut before it looks again.
+        // Servers set TCP_CORK with every reply, so the engine is notified only if it sleeps. An engine that
+        // polls reads the option before it cuts the next segment.
         option::CORK => {
             end.announce();
             sleep::ring(fd, end, end.ring_for_data());

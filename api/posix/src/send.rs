@@ -2,7 +2,8 @@
 //!
 //! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A blocking call sleeps for room until everything is
 //!    in, one that may not sleep answers how much was.
-//!    What is to be held back (MSG_MORE, TCP_CORK) is not published, if all of it went in; sleepers are rung as well, and sleep on until it is due.
+//!    With MSG_MORE or TCP_CORK the bytes are written and not published, provided that all of them fit. Sleepers are
+//!    notified all the same, so that they sleep no longer than until the bytes are due.
 //! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
 //!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
 //!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
@@ -25,7 +26,7 @@ use crate::{data, history, options, wait};
 /// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
 const TAKEN_BY_NOBODY: usize = 16 << 15;
 
-/// Whether what is sent is to be held back for what comes after it. A service core is told of the cork, and its engine holds back.
+/// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the engine does that itself.
 #[inline]
 pub fn holds(end: &End, flags: c_int) -> bool {
     let now = end.private().flags.load(Relaxed);
@@ -176,7 +177,7 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
             match unsafe { put(end, vectors, done, flags) } {
                 Some(copied) => {
                     done += copied;
-                    // Where nothing went in, what was held back may have been published.
+                    // Also if nothing fitted: held bytes may have been published.
                     sleep::ring_for_data(fd, end);
                 }
                 None if nonblocking => return Err(libc::EAGAIN),

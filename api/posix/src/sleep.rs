@@ -197,7 +197,8 @@ pub fn until(
     end.arm(want);
     let armed = Armed::new(end, want, &stay.armed);
     drop(section);
-    // Before the look: what another reader of this end takes when it is due rings nobody.
+    // Read before the last check: another reader of this end may publish the bytes when they are due, and
+    // sends no notification.
     let held_back = if want == Want::Data { end.held_for() } else { None };
     if ready() {
         return Ok(());
@@ -427,7 +428,7 @@ fn sleep_beside(edges: &Edges, end: &End, rest: Rest, held_back: Option<u64>) ->
     }
 }
 
-/// Whether the placeholder brings no bytes any more; whether no byte lies there that would end a sleep at once; how long bytes are held back.
+/// Three facts about a sleep: the placeholder no longer receives bytes; it is empty; how long the peer holds bytes back.
 type Circumstances = (bool, bool, Option<u64>);
 
 /// Nanoseconds of a sleep at most; `u64::MAX`: for ever.

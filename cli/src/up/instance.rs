@@ -1,11 +1,13 @@
 //! The record of a running `sietch up`: who it is and where its store answers.
 //!
-//! 1. It lies beside the daemon's socket, and everybody may read it. Beside it is a file that only its owner may open. The owner holds an exclusive `flock`
-//!    on that as long as it lives; the kernel lets go however the owner ends, so that a record without a lock is a leftover. On a file that others can
-//!    open they could hold one, and so keep an instance from starting, or have a leftover believed.
-//! 2. The owner removes both at the end. Whoever got the lock makes sure that the file still has its name: the
-//!    former owner may have removed it in between.
-//! 3. To others a record counts if its process lives. They are shown it, and may do nothing by it.
+//! 1. The record lies beside the daemon's socket, and everybody may read it. A second file beside it is mode 0600.
+//! 2. The owner holds an exclusive `flock` on the second file while it lives, and the kernel releases that lock
+//!    however the owner ends. So a record without a lock is a leftover.
+//! 3. The lock is not on the record: a user who can open a file can lock it, and could so keep an instance from
+//!    starting, or have a leftover taken for an instance.
+//! 4. The owner removes both files at the end. A claimant that gets the lock checks that the file still has its
+//!    name, because the former owner may have removed it in between.
+//! 5. Other users cannot test the lock. To them a record counts if its process lives; they only display it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -131,7 +133,7 @@ pub fn find(path: &Path) -> Result<Option<Record>, Error> {
         Err(cause) => return Err(Error::file(path, mend)(cause)),
     };
     let lives = match open_plain(&lock_of(path)) {
-        // Not of one hand.
+        // Two users made them: a forgery.
         Ok(lock) if owner(&lock)? != owner(&file)? => false,
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
         Err(cause) if cause.kind() == ErrorKind::NotFound => false,
@@ -146,7 +148,7 @@ pub fn find(path: &Path) -> Result<Option<Record>, Error> {
     Ok(lives.then(|| read(file)))
 }
 
-/// Opens a file of whoever runs an instance: nothing that leads elsewhere, or that opening waits for.
+/// Opens a regular file without following a symbolic link and without blocking.
 fn open_plain(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -159,8 +161,8 @@ fn owner(file: &File) -> Result<u32, Error> {
     file.metadata().map(|about| about.uid()).map_err(failed)
 }
 
-/// Whether this process may stop whoever left the record, on its word: an instance of its own user, or for root one whose process is of
-/// the record's user.
+/// Whether this process may signal the process that the record names. Its own user's record: yes. Another user's:
+/// only root, and only if the named process belongs to the record's owner.
 ///
 /// # Errors
 /// [`Error::File`].

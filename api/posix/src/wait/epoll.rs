@@ -80,7 +80,8 @@ impl Output {
         self.filled == self.room
     }
 
-    /// Takes of what the kernel has put behind what there is the program's own, where nobody may look at ours.
+    /// Keeps only the program's own events of those that the kernel has just appended. For a caller that cannot
+    /// get the lock, and so cannot interpret the library's.
     #[cold]
     fn natives(&mut self, reported: usize) {
         let first = self.filled;
@@ -268,7 +269,8 @@ impl Body {
         }
     }
 
-    /// So many sleepers have returned who could not look at what the kernel had told them: everything may have been rung.
+    /// `missed` sleepers returned without the lock, and dropped the kernel's events. Any registration may have been
+    /// notified meanwhile, so all of them are checked.
     fn make_up(&mut self, missed: u32) {
         if missed == 0 {
             return;
@@ -302,7 +304,8 @@ impl Body {
         }
     }
 
-    /// Who returns may have been the only one to know until when bytes are held back: one of those who sleep on gets to know it.
+    /// Wakes one thread that still sleeps in this epoll, if bytes are held back somewhere: the returning caller may
+    /// have been the only one that knew when they are due.
     fn leave_slices(&mut self) {
         if self.sleepers == 0 {
             return;

@@ -58,7 +58,7 @@ pub fn is_deaf(end: &End) -> bool {
 /// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
 const DEAF_SLICE: u64 = 2_000_000;
 
-/// How long to sleep at most, though nobody rings: with a socket that cannot be rung, or from which bytes are held back.
+/// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or its peer holds bytes back.
 #[inline]
 pub fn slice(end: &End) -> Option<u64> {
     if is_deaf(end) { Some(DEAF_SLICE) } else { end.held_for() }
