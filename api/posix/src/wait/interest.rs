@@ -159,6 +159,7 @@ impl Interest {
             }
             // Since it was put aside there was a fork: a relative has this memory too, and is to have nothing of what comes.
             let alone = old.aside.load(Relaxed) == family::mark() || old.arrays.renew();
+            old.missed.store(0, Relaxed);
             match old.lock() {
                 Some(mut body) if alone => {
                     body.begin(epfd);
