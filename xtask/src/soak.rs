@@ -31,7 +31,7 @@ struct Suite {
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
 /// the kernel's TCP (which need root, and say so), some hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
 /// store on them, and processes that are killed.
-const SUITES: [Suite; 16] = [
+const SUITES: [Suite; 17] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
@@ -49,6 +49,12 @@ const SUITES: [Suite; 16] = [
         ..Suite::of("storage", "sietch-cli", "acceptance")
     },
     Suite::of("kv", "sietch-sim", "system"),
+    // An hour of random programs beside redis-server, the store killed again and again.
+    Suite {
+        filter: "wherever_the_store_is_killed",
+        seconds: "3600",
+        ..Suite::of("kv", "sietch-cli", "acceptance")
+    },
     Suite {
         filter: "fuzz::",
         seeds: "1000000000000",

@@ -24,6 +24,7 @@ mod link;
 mod names;
 mod ordinary_user;
 mod place;
+mod programs;
 mod published;
 mod served;
 mod switch;

@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
-const HOUSE: [(&str, &str, u32); 21] = [
+const HOUSE: [(&str, &str, u32); 22] = [
     ("sietch-ring", "device/ring/Cargo.toml", 0),
     ("sietch-protocol", "control/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
@@ -18,6 +18,7 @@ const HOUSE: [(&str, &str, u32); 21] = [
     ("sietch-posix-preload", "api/posix/preload/Cargo.toml", 4),
     ("sietch-daemon", "control/daemon/Cargo.toml", 4),
     ("sietch-kv", "apps/kv/Cargo.toml", 4),
+    ("sietch-kv-programs", "apps/kv/programs/Cargo.toml", 0),
     ("sietch-cli", "cli/Cargo.toml", 5),
     ("sietch-bench", "bench/Cargo.toml", 6),
     ("sietch-sim", "sim/Cargo.toml", 6),

@@ -1,29 +1,26 @@
 //! The store answers as Redis 7.0 does.
 //!
-//! 1. Random programs of commands are made from templates ([`generate`]) and a seed, over all families, with a share of
+//! 1. Random programs of commands are made from templates (`sietch_kv_programs::generate`) and a seed, over all families, with a share of
 //!    wrong types, wrong arguments and wrong numbers of them.
-//! 2. Each program runs on a redis-server of its own on a Unix socket ([`oracle`]) and on a shard in this process, in
+//! 2. Each program runs on a redis-server of its own on a Unix socket (`oracle`) and on a shard in this process, in
 //!    RESP2 and in RESP3, from an empty store.
 //! 3. The replies must be the same, byte for byte, but for what Redis leaves open: the order of sets and
-//!    hashes, random choices, remaining times ([`reply`]).
+//!    hashes, random choices, remaining times (`reply`).
 //!
 //! The programs are the same each time, or fresh ones with `SIETCH_SIM_FRESH=1`. A failure prints the seed; `KV_COMPATIBILITY_SEED=n` runs that
 //! seed again, and `KV_COMPATIBILITY_PROGRAMS=n` more or fewer programs. Without redis-server 7.0 the test is skipped.
-
-mod generate;
-mod oracle;
-mod reply;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use generate::{Step, is_key, program};
-use oracle::Oracle;
-use reply::{Comparison, Reply};
 use sietch_kv::keyspace::Now;
 use sietch_kv::settings::Settings;
 use sietch_kv::shard::Shard;
+use sietch_kv_programs::connection::encode;
+use sietch_kv_programs::generate::{Step, is_key, program};
+use sietch_kv_programs::oracle::Oracle;
+use sietch_kv_programs::reply::{Comparison, Reply};
 
 /// Programs in one run unless the environment says otherwise; a program is about 300 commands.
 const PROGRAMS: u64 = 60;
@@ -62,7 +59,7 @@ impl Subject {
     }
 
     fn ask(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
-        self.shard.feed(self.client, &oracle::encode(command), self.now);
+        self.shard.feed(self.client, &encode(command), self.now);
         let mut output = self.drain();
         if output.is_empty() {
             // It waits for something that no other client will bring: let its time run out.
@@ -87,7 +84,7 @@ fn compare(oracle: &mut Oracle, seed: u64, failures: &mut BTreeMap<String, Strin
     prologue.push(vec![b"HELLO".to_vec(), if resp3 { b"3".to_vec() } else { b"2".to_vec() }]);
     let commands: Vec<&[Vec<u8>]> =
         prologue.iter().map(Vec::as_slice).chain(steps.iter().map(|step| step.words.as_slice())).collect();
-    let expected = oracle.ask_all(&commands);
+    let expected = oracle.connection.ask_all(&commands).expect("redis-server answers");
     let mut subject = Subject::new(seed);
     for command in &prologue {
         subject.ask(command);

@@ -4,6 +4,7 @@
 //! `[..]` around words for something that is left out half of the time, and `{..}` for one to three repetitions. A
 //! line may start with `=mode` to say how replies are compared.
 
+use crate::random::Random;
 use crate::reply::Comparison;
 
 mod templates;
@@ -16,34 +17,44 @@ const WATCHED_SHARE: usize = 10;
 
 /// One command.
 pub struct Step {
+    /// Its name and arguments.
     pub words: Vec<Vec<u8>>,
+    /// What of the reply must be the same.
     pub comparison: Comparison,
+    /// Whether the same is in two servers before and after it: nothing chosen at random is there for the moment.
+    pub settled: bool,
+    /// Whether it makes sense without the commands before it.
+    pub first: bool,
 }
 
 impl Step {
     fn exact(words: &[&[u8]]) -> Self {
         let words = words.iter().map(|word| word.to_vec()).collect();
-        Self { words, comparison: Comparison::Exact }
+        Self { words, comparison: Comparison::Exact, settled: true, first: false }
     }
 }
 
 /// Whether a word looks like a key of a template.
+#[must_use]
 pub fn is_key(word: &[u8]) -> bool {
     word.len() > 3 && word[0].is_ascii_lowercase() && word.last().is_some_and(u8::is_ascii_digit)
 }
 
 /// The program of a seed.
+#[must_use]
 pub fn program(seed: u64) -> Vec<Step> {
-    let mut generator = Generator { state: seed, shared: 0 };
+    let mut generator = Generator { random: Random::new(seed), shared: 0 };
     let mut steps = Vec::new();
     while steps.len() < LENGTH {
         let family = &templates::FAMILIES[generator.below(templates::FAMILIES.len())];
         let lines = family[generator.below(family.len())];
         // Lines that belong together are divided by semicolons and share their first key.
         let key = generator.below(3);
-        for line in lines.split(';') {
+        for (at, line) in lines.split(';').enumerate() {
             generator.shared = key;
-            let step = generator.step(line);
+            let mut step = generator.step(line);
+            step.first = at == 0;
+            step.settled = !lines.contains("=shape");
             // Not among lines that belong together, which a transaction must take as a whole or not at all: what
             // waits for ever outside does not inside.
             if !lines.contains(';') && lines != "MULTI" && generator.below(WATCHED_SHARE) == 0 {
@@ -57,22 +68,14 @@ pub fn program(seed: u64) -> Vec<Step> {
 }
 
 struct Generator {
-    state: u64,
+    random: Random,
     /// The key that the lines of one template share.
     shared: usize,
 }
 
 impl Generator {
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        self.random.below(limit)
     }
 
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
@@ -100,15 +103,15 @@ impl Generator {
         if comparison == Comparison::Exact && !line.contains('!') && self.below(25) == 0 {
             self.spoil(&mut words);
         }
-        Step { words, comparison }
+        Step { words, comparison, settled: true, first: false }
     }
 
     /// A command between the watch of one of its keys (or of any) and a transaction that runs if nothing has touched it.
     fn watched(&mut self, step: Step, steps: &mut Vec<Step>) {
         let keys: Vec<&Vec<u8>> = step.words[1..].iter().filter(|word| is_key(word)).collect();
         let key = if keys.is_empty() { self.word("$any") } else { keys[self.below(keys.len())].clone() };
-        steps.push(Step::exact(&[b"WATCH", &key]));
-        steps.push(step);
+        steps.push(Step { first: true, ..Step::exact(&[b"WATCH", &key]) });
+        steps.push(Step { first: false, ..step });
         steps.push(Step::exact(&[b"MULTI"]));
         steps.push(Step::exact(&[b"TYPE", &key]));
         steps.push(Step::exact(&[b"EXEC"]));
@@ -283,9 +286,9 @@ impl Generator {
             1 => b"-0".to_vec(),
             2 => b"3.0e3".to_vec(),
             3 => b"1e-9".to_vec(),
-            4 => format!("{}.{}", self.next() as i32, self.next() as u16).into(),
-            5 => format!("0.{}", self.next()).into(),
-            6 => format!("{}e{}", self.next() as i16, self.below(40) as i64 - 20).into(),
+            4 => format!("{}.{}", self.random.draw() as i32, self.random.draw() as u16).into(),
+            5 => format!("0.{}", self.random.draw()).into(),
+            6 => format!("{}e{}", self.random.draw() as i16, self.below(40) as i64 - 20).into(),
             _ => format!("{}.{}", self.below(100), self.below(100)).into(),
         }
     }

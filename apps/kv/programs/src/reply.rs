@@ -5,18 +5,31 @@ use std::fmt;
 /// One reply. Equal trees were equal bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
+    /// `+`.
     Simple(Vec<u8>),
+    /// `-`.
     Error(Vec<u8>),
+    /// `:`.
     Integer(i64),
+    /// `$` with a length.
     Bulk(Vec<u8>),
+    /// `$-1`.
     NilBulk,
+    /// `*-1`.
     NilArray,
+    /// `_`.
     Nil,
+    /// `,`, as it is written.
     Double(Vec<u8>),
+    /// `#`.
     Boolean(bool),
+    /// `=`.
     Verbatim(Vec<u8>),
+    /// `*`.
     Array(Vec<Reply>),
+    /// `~`.
     Set(Vec<Reply>),
+    /// `>`.
     Push(Vec<Reply>),
     /// Keys and values by turns.
     Map(Vec<Reply>),

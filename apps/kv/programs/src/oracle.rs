@@ -1,12 +1,12 @@
 //! A private redis-server, gone when the test is.
 
-use std::io::{Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::reply::Reply;
+use crate::connection::Connection;
 
 /// Tries to connect, a twentieth of a second apart.
 const TRIES: usize = 200;
@@ -18,22 +18,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Oracle {
     child: Child,
     directory: PathBuf,
-    stream: UnixStream,
+    /// To that server.
+    pub connection: Connection<UnixStream>,
+    /// Another, which leaves what the first has begun as it is.
+    pub observer: Connection<UnixStream>,
 }
 
-/// A command as RESP.
-pub fn encode(command: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
-    for word in command {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
+fn connect(socket: &Path) -> io::Result<Connection<UnixStream>> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(Connection::new(stream))
 }
 
 impl Oracle {
     /// Starts a server without persistence; `None` if there is none of version 7.0.
+    #[must_use]
     pub fn start() -> Option<Self> {
         let version = Command::new("redis-server").arg("--version").output().ok()?;
         if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
@@ -53,9 +52,8 @@ impl Oracle {
             .spawn()
             .ok()?;
         for _ in 0..TRIES {
-            if let Ok(stream) = UnixStream::connect(&socket) {
-                stream.set_read_timeout(Some(PATIENCE)).ok()?;
-                return Some(Self { child, directory, stream });
+            if let (Ok(first), Ok(second)) = (connect(&socket), connect(&socket)) {
+                return Some(Self { child, directory, connection: first, observer: second });
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -63,30 +61,6 @@ impl Oracle {
         let _ = child.wait();
         let _ = std::fs::remove_dir_all(&directory);
         None
-    }
-
-    /// The replies to all commands, sent in one piece.
-    pub fn ask_all(&mut self, commands: &[&[Vec<u8>]]) -> Vec<Reply> {
-        let request: Vec<u8> = commands.iter().flat_map(|command| encode(command)).collect();
-        self.stream.write_all(&request).expect("redis-server reads");
-        let mut replies = Vec::with_capacity(commands.len());
-        let mut bytes: Vec<u8> = Vec::new();
-        let mut at = 0;
-        let mut chunk = vec![0; 1 << 16];
-        while replies.len() < commands.len() {
-            match Reply::parse(&bytes[at..]) {
-                Some((reply, rest)) => {
-                    at = bytes.len() - rest;
-                    replies.push(reply);
-                }
-                None => {
-                    let count = self.stream.read(&mut chunk).expect("redis-server answers");
-                    assert!(count > 0, "redis-server closed the connection");
-                    bytes.extend_from_slice(&chunk[..count]);
-                }
-            }
-        }
-        replies
     }
 }
 

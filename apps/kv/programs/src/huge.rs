@@ -1,0 +1,102 @@
+//! Commands that are huge: in what they carry, in what they change, or in what they take out at once.
+//!
+//! Their keys are those of [`crate::generate`], so that ordinary commands meet what they leave.
+
+use crate::generate::Step;
+use crate::random::Random;
+use crate::reply::Comparison;
+
+/// Bytes of the largest value that is sent.
+const VALUE: usize = 40 << 20;
+
+/// The furthest byte that a short command reaches.
+const REACH: usize = 200 << 20;
+
+/// Elements of the largest command.
+const ELEMENTS: usize = 60_000;
+
+/// More elements than a command of a million arguments has room for.
+const ALL: &str = "2000000";
+
+/// A size up to `limit` whose order of magnitude is random.
+fn size(random: &mut Random, limit: usize) -> usize {
+    let limit = (limit >> random.below(8)).max(2);
+    1 + random.below(limit - 1)
+}
+
+fn key(random: &mut Random, family: &str) -> Vec<u8> {
+    format!("{family}{}", random.below(3)).into_bytes()
+}
+
+fn value(random: &mut Random) -> Vec<u8> {
+    let length = size(random, VALUE);
+    let piece: Vec<u8> = (0..509).map(|_| random.draw() as u8).collect();
+    piece.into_iter().cycle().take(length).collect()
+}
+
+/// A command with many elements, each of `each` words.
+fn many(
+    random: &mut Random,
+    name: &str,
+    family: &str,
+    each: fn(&mut Random, usize) -> Vec<String>,
+) -> Vec<Vec<u8>> {
+    let mut words = vec![name.as_bytes().to_vec(), key(random, family)];
+    for number in 0..size(random, ELEMENTS) {
+        words.extend(each(random, number).into_iter().map(String::into_bytes));
+    }
+    words
+}
+
+fn line(name: &str, key: Vec<u8>, rest: &[&str]) -> Vec<Vec<u8>> {
+    let rest = rest.iter().map(|word| word.as_bytes().to_vec());
+    [name.as_bytes().to_vec(), key].into_iter().chain(rest).collect()
+}
+
+/// One of the strings: it grows by what is sent, or by where something is set.
+fn string(random: &mut Random) -> Vec<Vec<u8>> {
+    let name = key(random, "str");
+    let far = size(random, REACH);
+    match random.below(8) {
+        0 => vec![b"SET".to_vec(), name, value(random)],
+        1 => vec![b"APPEND".to_vec(), name, value(random)],
+        2 => line("SETRANGE", name, &[&far.to_string(), "tail"]),
+        3 => line("SETBIT", name, &[&(8 * far).to_string(), "1"]),
+        4 => line("BITFIELD", name, &["SET", "u8", &format!("#{far}"), "1"]),
+        5 => [b"BITOP".to_vec(), b"NOT".to_vec(), name, key(random, "str")].into(),
+        6 => [b"COPY".to_vec(), name, key(random, "str"), b"REPLACE".to_vec()].into(),
+        _ => line("GETRANGE", name, &["-5", "-1"]),
+    }
+}
+
+/// One of the collections: many elements come, or all go.
+fn collection(random: &mut Random) -> (Comparison, Vec<Vec<u8>>) {
+    let words = match random.below(14) {
+        0 => many(random, "RPUSH", "list", |random, number| vec![format!("{number}-{}", random.draw())]),
+        1 => many(random, "SADD", "set", |random, number| vec![format!("{number}-{}", random.draw())]),
+        2 => many(random, "SADD", "set", |random, _| vec![random.below(100_000).to_string()]),
+        3 => {
+            many(random, "HSET", "hash", |random, number| vec![number.to_string(), random.draw().to_string()])
+        }
+        4 => many(random, "ZADD", "zset", |random, number| {
+            vec![random.below(1000).to_string(), format!("m{number}")]
+        }),
+        5 => return (Comparison::Unordered, line("SPOP", key(random, "set"), &[ALL])),
+        6 => line("ZPOPMIN", key(random, "zset"), &[&size(random, ELEMENTS).to_string()]),
+        7 => line("ZPOPMAX", key(random, "zset"), &[ALL]),
+        8 => line("LPOP", key(random, "list"), &[&size(random, ELEMENTS).to_string()]),
+        9 => line("LTRIM", key(random, "list"), &["5", "-6"]),
+        10 => line("SUNIONSTORE", key(random, "set"), &["set0", "set1", "set2"]),
+        11 => line("ZUNIONSTORE", key(random, "zset"), &["3", "zset0", "zset1", "zset2"]),
+        12 => line("ZREMRANGEBYRANK", key(random, "zset"), &["3", "-4"]),
+        _ => line("LMPOP", b"2".to_vec(), &["list0", "list1", "RIGHT", "COUNT", ALL]),
+    };
+    (Comparison::Exact, words)
+}
+
+/// One huge command.
+pub fn step(random: &mut Random) -> Step {
+    let (comparison, words) =
+        if random.once_in(2) { (Comparison::Exact, string(random)) } else { collection(random) };
+    Step { words, comparison, settled: true, first: true }
+}

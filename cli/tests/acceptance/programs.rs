@@ -1,0 +1,315 @@
+//! Random programs of commands on the store and on a redis-server, the store killed at random points: replies and what is kept are the same.
+//!
+//! 1. A program ([`generate`]) runs command by command, first on the store, then on the redis-server. One command in a hundred is
+//!    huge ([`huge`]). Replies are compared as [`Comparison`] says.
+//! 2. What the store refuses because its area would be too full is not asked of Redis; it must have changed nothing.
+//! 3. At random points the store is killed: between commands, while one is answered, and while it recovers. A command
+//!    whose reply has come is there afterwards; one whose reply has not come is there as a whole or not at all.
+//! 4. What the two hold is compared after each kill and each program ([`state`]). At the end `kv check` finds no damage.
+//!
+//! A failure prints the seed. `SIETCH_SIM_SECONDS` runs longer, `KV_COMPATIBILITY_SEED` begins with that seed.
+
+use std::io;
+use std::net::TcpStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::Signal;
+use sietch_kv_programs::connection::{Connection, words};
+use sietch_kv_programs::generate::{self, Step};
+use sietch_kv_programs::oracle::Oracle;
+use sietch_kv_programs::random::Random;
+use sietch_kv_programs::reply::{Comparison, Reply};
+use sietch_kv_programs::{huge, state};
+
+use crate::place::{PATIENCE, Place, in_own_network, signal, text, wait_for};
+
+/// One command in so many is huge.
+const HUGE: usize = 100;
+
+/// Before one command in so many the store is killed, or while it runs.
+const KILLS: usize = 120;
+
+/// Bytes of the store's area: not enough for everything that huge commands make.
+const AREA: &str = "96MiB";
+
+type Door = Connection<TcpStream>;
+
+/// The store, the redis-server, and what is known of both.
+struct Pair {
+    place: Place,
+    /// The process of `sietch up`, whose child the store is.
+    up: i64,
+    oracle: Oracle,
+    store: Door,
+    random: Random,
+    kills: u64,
+    /// Of this program.
+    killed: bool,
+    /// How replies between MULTI and EXEC are compared; of what the store refused there, Redis knows nothing.
+    queued: Vec<Comparison>,
+    poisoned: bool,
+    history: Vec<String>,
+    refused: u64,
+}
+
+fn connect(place: &Place) -> io::Result<Door> {
+    let stream = TcpStream::connect_timeout(&place.kernel(), PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(4 * PATIENCE))?;
+    Ok(Connection::new(stream))
+}
+
+fn show(words: &[Vec<u8>]) -> String {
+    let shown: Vec<String> = words
+        .iter()
+        .take(12)
+        .map(|word| format!("{:?}", String::from_utf8_lossy(&word[..word.len().min(60)])))
+        .collect();
+    format!("{} ({} words, {} bytes)", shown.join(" "), words.len(), words.concat().len())
+}
+
+/// The store that `sietch up` runs at the moment.
+fn store_of(up: i64) -> Option<i64> {
+    let children = std::fs::read_to_string(format!("/proc/{up}/task/{up}/children")).ok()?;
+    children.split_whitespace().map(|pid| pid.parse().expect("a pid")).find(|pid| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.split(|byte| *byte == 0).any(|word| word == b"kv")
+    })
+}
+
+fn name_of(step: &Step) -> String {
+    String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase()
+}
+
+impl Pair {
+    fn redis(&mut self, words: &[Vec<u8>]) -> Reply {
+        self.oracle.connection.ask(words).expect("redis-server answers")
+    }
+
+    fn both(&mut self, line: &str) {
+        let words = words(line);
+        self.store.ask(&words).unwrap_or_else(|cause| panic!("{line}: {cause}"));
+        self.redis(&words);
+    }
+
+    fn begin(&mut self, seed: u64) {
+        self.history.clear();
+        self.killed = false;
+        self.reset();
+        self.both("FLUSHALL");
+        self.both(if seed % 2 == 1 { "HELLO 3" } else { "HELLO 2" });
+    }
+
+    /// Forgets what the connections had chosen and begun.
+    fn reset(&mut self) {
+        self.queued.clear();
+        self.poisoned = false;
+        self.both("RESET");
+    }
+
+    /// Kills the store. What it was asked last may or may not be answered.
+    fn kill(&mut self) {
+        self.killed = true;
+        self.kills += 1;
+        let store = wait_for("a store to be started", || store_of(self.up));
+        signal(store, Signal::KILL);
+        wait_for("the store to be gone", || (store_of(self.up) != Some(store)).then_some(()));
+    }
+
+    /// Waits until a store that was killed serves again; at times it is killed in the course of its recovery.
+    fn recover(&mut self) {
+        while self.random.once_in(5) {
+            wait_for("a store to be started", || store_of(self.up));
+            std::thread::sleep(Duration::from_millis(self.random.below(60) as u64));
+            self.kill();
+        }
+        self.store = wait_for("the store", || {
+            let mut store = connect(&self.place).ok()?;
+            (store.ask(&words("PING")).ok()? == Reply::Simple(b"PONG".to_vec())).then_some(store)
+        });
+    }
+
+    /// What differs between the two, in words.
+    fn differences(&mut self) -> String {
+        let ours = state::read(&mut self.store).expect("the store answers");
+        let theirs = state::read(&mut self.oracle.observer).expect("redis-server answers");
+        state::differences(&ours, &theirs)
+    }
+
+    fn assert_same(&mut self, when: &str) {
+        let differences = self.differences();
+        assert!(differences.is_empty(), "{when} the store has, and redis:\n{differences}{}", self.told());
+    }
+
+    fn told(&self) -> String {
+        format!("\nafter:\n  {}", self.history.join("\n  "))
+    }
+
+    /// Sends a command and kills the store while it may be at it.
+    fn interrupted(&mut self, step: &Step) {
+        self.history.push(show(&step.words));
+        let sent = self.store.send(&step.words).is_ok();
+        let huge = step.words.concat().len() > 1 << 16 || self.random.once_in(10);
+        std::thread::sleep(
+            Duration::from_micros(self.random.below(if huge { 200_000 } else { 3000 }) as u64),
+        );
+        self.kill();
+        let reply = if sent { self.store.receive().ok() } else { None };
+        self.history.push(format!("KILL in the course of it; the reply was {}", reply.is_some()));
+        self.recover();
+        // Redis' connection is still in the transaction that the store's was in.
+        let unknown = reply.is_none();
+        if !reply.is_some_and(|reply| self.is_refused(step, &reply)) {
+            let before = if unknown { self.differences() } else { "something".into() };
+            if !before.is_empty() {
+                self.redis(&step.words);
+                let after = self.differences();
+                assert!(
+                    after.is_empty(),
+                    "after a kill the store has, and redis without the last command:\n{before}with it:\n{after}{}",
+                    self.told()
+                );
+            }
+        }
+        self.reset();
+        self.assert_same("after a kill");
+    }
+
+    /// Whether the store has refused a command, or the transaction that it ends, for want of room: Redis is not asked then.
+    fn is_refused(&self, step: &Step, reply: &Reply) -> bool {
+        let Reply::Error(text) = reply else { return false };
+        let full = |text: &[u8]| text.starts_with(b"MISCONF the storage area is full");
+        let at = text.windows(7).position(|part| part == b"MISCONF");
+        full(text)
+            || (text.starts_with(b"EXECABORT") && (self.poisoned || at.is_some_and(|at| full(&text[at..]))))
+            || (self.poisoned && name_of(step) == "exec")
+    }
+
+    /// One command on both sides.
+    fn step(&mut self, step: &Step) {
+        self.history.push(show(&step.words));
+        let ours = match self.store.ask(&step.words) {
+            Ok(reply) => reply,
+            Err(cause) => panic!("the store does not answer: {cause}{}", self.told()),
+        };
+        if self.is_refused(step, &ours) {
+            self.refused += 1;
+            self.history.push("refused: the area is full".into());
+            self.poisoned |= !self.queued.is_empty();
+            if name_of(step) == "exec" {
+                self.reset();
+            }
+            return;
+        }
+        let name = name_of(step);
+        let theirs = self.redis(&step.words);
+        if !self.same(&name, step, theirs.clone(), ours.clone()) {
+            let cut = |reply: Reply| reply.to_string().chars().take(2000).collect::<String>();
+            panic!("here:  {}\nredis: {}{}", cut(ours), cut(theirs), self.told());
+        }
+    }
+
+    fn same(&mut self, name: &str, step: &Step, theirs: Reply, ours: Reply) -> bool {
+        if theirs == Reply::Simple(b"QUEUED".to_vec()) {
+            self.queued.push(step.comparison);
+            return ours == theirs;
+        }
+        // Encodings are of the memory, which a restart makes anew; a transaction may have asked for them.
+        let encodings = self.killed && name == "object";
+        let modes = if matches!(name, "exec" | "discard" | "reset") {
+            std::mem::take(&mut self.queued)
+        } else {
+            Vec::new()
+        };
+        match (&ours, &theirs) {
+            _ if encodings => true,
+            (Reply::Array(ours), Reply::Array(theirs)) if name == "exec" => {
+                ours.len() == theirs.len()
+                    && modes.len() == ours.len()
+                    && modes
+                        .iter()
+                        .zip(ours.iter().cloned().zip(theirs.iter().cloned()))
+                        .all(|(mode, (ours, theirs))| mode.normal(ours) == mode.normal(theirs))
+            }
+            _ => step.comparison.normal(ours) == step.comparison.normal(theirs),
+        }
+    }
+
+    /// Runs a command; once in `times` the store is killed meanwhile. Whether it was.
+    fn at_risk(&mut self, step: &Step, times: usize) -> bool {
+        let kill = self.random.once_in(times);
+        if kill {
+            self.interrupted(step)
+        } else {
+            self.step(step)
+        }
+        kill
+    }
+
+    fn program(&mut self, seed: u64) {
+        self.begin(seed);
+        // What belongs to a command that a kill has cut off is left out with it.
+        let mut cut_off = false;
+        for step in generate::program(seed) {
+            cut_off &= !step.first;
+            if cut_off {
+                continue;
+            }
+            if self.random.once_in(HUGE) {
+                let huge = huge::step(&mut self.random);
+                cut_off = self.at_risk(&huge, 4) && !step.first;
+            }
+            if !cut_off {
+                let risk = if step.settled { KILLS } else { usize::MAX };
+                cut_off = self.at_risk(&step, risk);
+            }
+        }
+        self.assert_same("at the end");
+    }
+}
+
+#[test]
+fn replies_and_what_is_kept_are_those_of_redis_wherever_the_store_is_killed() {
+    in_own_network("replies_and_what_is_kept_are_those_of_redis_wherever_the_store_is_killed", || {
+        let Some(oracle) = Oracle::start() else {
+            eprintln!("SKIPPED: needs redis-server 7.0 in the path");
+            return;
+        };
+        let place = Place::new("programs");
+        place.configure(&place.configuration().replace("64MiB", AREA));
+        let up = place.up(&["--net", "linux"]);
+        let store = connect(&place).expect("the store listens");
+        let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
+        let first = crate::number("KV_COMPATIBILITY_SEED", fresh());
+        let until = Instant::now() + Duration::from_secs(crate::number("SIETCH_SIM_SECONDS", 20));
+        let (random, pid) = (Random::new(first), up.pid());
+        let mut pair = Pair {
+            place,
+            up: pid,
+            oracle,
+            store,
+            random,
+            kills: 0,
+            killed: false,
+            queued: Vec::new(),
+            poisoned: false,
+            history: Vec::new(),
+            refused: 0,
+        };
+        let mut programs = 0;
+        while Instant::now() < until {
+            let seed = first + programs;
+            eprintln!("seed {seed}: {} kills, {} refused", pair.kills, pair.refused);
+            pair.program(seed);
+            programs += 1;
+        }
+        up.stop();
+        let checked = pair.place.run(&["kv", "check", &pair.place.area().display().to_string()]);
+        assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
+        eprintln!(
+            "{programs} programs from seed {first}, {} kills, {} refused: all alike",
+            pair.kills, pair.refused
+        );
+    });
+}
