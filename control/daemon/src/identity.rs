@@ -6,12 +6,30 @@
 //!    have the same user. What a process could gain by losing that race is that its own grant outlives it.
 //! 3. A process is remembered across restarts of the daemon by pid, start time and boot: together they do not repeat.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+
+/// Why it is not known who a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub cause: &'static str,
+    pub mend: &'static str,
+}
+
+/// The daemon could not tell when such a process ends.
+const OUTSIDE: Unknown = Unknown {
+    cause: "the client lives outside the PID namespace of the daemon",
+    mend: "run the daemon in the PID namespace of the host, or both in one",
+};
+
+const fn unknown(cause: &'static str) -> Unknown {
+    Unknown { cause, mend: "connect from a living process" }
+}
 
 /// A process that existed once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,22 +46,23 @@ pub(crate) struct Process {
 
 impl Process {
     /// The process at the other end of `socket`, and a pidfd that becomes readable when it ends.
-    pub(crate) fn of_peer<S: AsFd>(socket: S) -> Result<(Self, OwnedFd), &'static str> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket)
-            .map_err(|_| "the kernel does not say who is at the other end")?;
-        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get())
-            .map_err(|_| "the client is in a foreign pid namespace")?;
-        let uid = credentials.uid.as_raw();
-        let pidfd = rustix::process::pidfd_open(credentials.pid, PidfdFlags::empty())
-            .map_err(|_| "the client's process has ended")?;
-        let start = start_time(pid).ok_or("the client's process has ended")?;
-        let mut sockets = [PollFd::new(&socket, PollFlags::empty())];
+    pub(crate) fn of_peer(socket: &UnixStream) -> Result<(Self, OwnedFd), Unknown> {
+        let credentials =
+            socket.peer_cred().map_err(|_| unknown("the kernel does not say who is at the other end"))?;
+        // The kernel says 0 of a process that has no number here.
+        let number = credentials.pid().and_then(Pid::from_raw).ok_or(OUTSIDE)?;
+        let pid = number.as_raw_nonzero().get().cast_unsigned();
+        let uid = credentials.uid();
+        let pidfd = rustix::process::pidfd_open(number, PidfdFlags::empty())
+            .map_err(|_| unknown("the client's process has ended"))?;
+        let start = start_time(pid).ok_or(unknown("the client's process has ended"))?;
+        let mut sockets = [PollFd::new(socket, PollFlags::empty())];
         let hung_up = match poll(&mut sockets, Some(&Timespec::default())) {
             Ok(_) => sockets[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
             Err(_) => true,
         };
         if hung_up {
-            return Err("the client has gone");
+            return Err(unknown("the client has gone"));
         }
         Ok((Self { pid, start, uid, boot: boot().to_owned() }, pidfd))
     }
@@ -116,6 +135,38 @@ mod tests {
         assert!(Process { start: start + 1, ..this.clone() }.open().is_none());
         assert!(Process { boot: "another".into(), ..this.clone() }.open().is_none());
         assert!(Process { pid: 0, ..this }.open().is_none());
+    }
+
+    /// The variable by which a copy of this program knows that it is in a PID namespace of its own.
+    const INSIDE: &str = "SIETCH_TEST_INSIDE";
+
+    #[test]
+    fn a_process_outside_the_pid_namespace_is_refused_by_that_name() {
+        let name = "identity::tests::a_process_outside_the_pid_namespace_is_refused_by_that_name";
+        if std::env::var_os(INSIDE).is_some() {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let _context = runtime.expect("descriptors");
+            let _context = _context.enter();
+            let input = rustix::io::dup(std::io::stdin()).expect("a descriptor");
+            let input = std::os::unix::net::UnixStream::from(input);
+            input.set_nonblocking(true).expect("a socket");
+            let input = UnixStream::from_std(input).expect("a socket");
+            let found = Process::of_peer(&input).map(|(process, _)| process);
+            assert_eq!(found, Err(OUTSIDE));
+            return;
+        }
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("SKIPPED {name}: needs root, to make a PID namespace");
+        }
+        // Of a pair, the kernel says who made it.
+        let (theirs, _own) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]);
+        command.arg(std::env::current_exe().expect("a path")).args(["--exact", name]);
+        command.env(INSIDE, "").stdin(OwnedFd::from(theirs));
+        let output = command.output().expect("unshare is there");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
 
     #[test]

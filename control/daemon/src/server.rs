@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::frame::{Frame, MAX_DESCRIPTORS, Progress, decode, encode};
 use sietch_protocol::message::{ClientFrame, ErrorKind, ErrorReply, Reply, ServerFrame};
 use sietch_protocol::{FrameError, FrameReader, FrameWriter, administration};
@@ -305,9 +305,9 @@ async fn accept(
             Some(_) = tasks.join_next() => continue,
             _ = &mut stop => break,
         };
-        let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
-        let who = if administers { Who::Administrator } else { Who::User(uid) };
-        if administers && !administration::is_at_home(&stream) {
+        let Ok(peer) = stream.peer_cred() else { continue };
+        let who = if administers { Who::Administrator } else { Who::User(peer.uid()) };
+        if administers && !administration::is_at_home(peer.pid().and_then(Pid::from_raw)) {
             counters.borrow_mut().connections_refused += 1;
             farewell(
                 &stream,
@@ -375,7 +375,7 @@ async fn connection(
 ) {
     let (process, pidfd) = match Process::of_peer(&stream) {
         Ok(identity) => identity,
-        Err(why) => return farewell(&stream, why, "connect from a living process"),
+        Err(why) => return farewell(&stream, why.cause, why.mend),
     };
     let pid = process.pid;
     let (outbox, notices) = mpsc::channel(OUTBOX);

@@ -2,6 +2,8 @@
 //!
 //! Each test counts the descriptors of this process, in which the service runs: they run one after the other.
 
+#[path = "sockets_place/outside.rs"]
+mod outside;
 mod sockets_place;
 #[path = "sockets_place/users.rs"]
 mod users;
@@ -9,6 +11,7 @@ mod users;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +19,8 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 use sietch_protocol::socket_service::{
-    Descriptors, REQUEST_BYTES, ReplyKind, RequestKind, call, receive_message, relisten, send_message,
+    Descriptors, REQUEST_BYTES, ReplyKind, Request, RequestKind, call, receive_message, relisten,
+    send_message,
 };
 use sietch_service::sockets::{Rules, limits};
 use zerocopy::IntoBytes as _;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
+use rustix::process::Pid;
+
 /// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14): equal for two sockets if and only if they share
 /// one, whichever process holds them.
 ///
@@ -22,6 +24,45 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The process at the other end of a Unix socket, as it was when it connected or listened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number; `None`: it lives outside the PID namespace of this process, and has none here.
+    pub pid: Option<Pid>,
+    /// Its user.
+    pub uid: u32,
+}
+
+/// Who is at the other end of a Unix socket (`SO_PEERCRED`). The kernel says pid 0 of a process
+/// that has no number here; `rustix::net::UCred` has no value for that.
+///
+/// # Errors
+/// `ENOTSOCK`, `ENODATA`: there is no other end, or the kernel does not know it.
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
+    const UNKNOWN: libc::uid_t = libc::uid_t::MAX;
+    let mut found = libc::ucred { pid: 0, uid: UNKNOWN, gid: libc::gid_t::MAX };
+    let mut length = size_of_val(&found) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which `found` has, and any bytes are three
+    // integers; both live over the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // What is not connected has no other end.
+    if found.uid == UNKNOWN {
+        return Err(io::Error::from_raw_os_error(libc::ENODATA));
+    }
+    Ok(Peer { pid: Pid::from_raw(found.pid), uid: found.uid })
 }
 
 /// The state of a listening TCP socket in `struct tcp_info` (`TCP_LISTEN`).
@@ -145,6 +186,17 @@ mod tests {
         assert_eq!(cookie, namespace_cookie(&second).expect("the same kernel"));
         let file = std::fs::File::open("/dev/null").expect("it is there");
         assert!(namespace_cookie(&file).is_err());
+    }
+
+    #[test]
+    fn who_is_at_the_other_end_is_said_of_connected_sockets_alone() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        let found = peer(&one).expect("a pair");
+        assert_eq!(found.pid, Some(rustix::process::getpid()));
+        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+        let alone = std::os::unix::net::UnixDatagram::unbound().expect("a descriptor");
+        let said = peer(&alone).map_err(|error| error.raw_os_error());
+        assert_eq!(said, Err(Some(libc::ENODATA)));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::table::{Application, ConnectionId, Full, Listener, ListenerId};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
     pub uid: u32,
+    /// 0: it lives outside the PID namespace of the service.
     pub pid: i32,
     /// It came over the administrators' socket. No uid alone is an administrator: a container's root has uid 0 too.
     pub administers: bool,

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
     ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules, receive_all,
     send_message,
 };
 use sietch_ring::stream::{Geometry, Memory};
-use sietch_socket::kernel::{refuse_descriptors, unreceived};
+use sietch_socket::kernel::{peer, refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
 use super::closer::{Closer, Outgoing};
@@ -387,13 +387,16 @@ impl Service {
             let Some(administrators) = &self.administrators else { return };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(administrators, flags) {
-                Ok(socket) if administration::is_at_home(&socket) => self.let_in(socket, true),
                 Ok(socket) => {
+                    let who = peer(&socket);
+                    if who.as_ref().is_ok_and(|who| administration::is_at_home(who.pid)) {
+                        self.let_in(socket, true);
+                        continue;
+                    }
                     tracing::warn!("an administrator from another user or PID namespace is turned away");
                     self.counters.turned_away += 1;
                     // Its request, which nobody read, is to be closed elsewhere.
-                    let uid = sockopt::socket_peercred(&socket).map_or(NOBODY, |who| who.uid.as_raw());
-                    self.closer.close(uid, socket);
+                    self.closer.close(who.map_or(NOBODY, |who| who.uid), socket);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // Short of descriptors: those that are kept for administrators are in use, and
@@ -404,8 +407,10 @@ impl Service {
     }
 
     fn let_in(&mut self, socket: OwnedFd, administers: bool) {
-        let Ok(who) = sockopt::socket_peercred(&socket) else { return };
-        let caller = Caller { uid: who.uid.as_raw(), pid: who.pid.as_raw_nonzero().get(), administers };
+        let Ok(who) = peer(&socket) else { return };
+        // It is only shown.
+        let pid = who.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+        let caller = Caller { uid: who.uid, pid, administers };
         let bucket = caller.bucket();
         let own = self.users.get(&bucket).copied().unwrap_or(0) + self.elsewhere_of(bucket);
         let full = if administers {

@@ -1,0 +1,68 @@
+//! A service in a PID namespace of its own, as in a container, and programs outside it.
+
+use std::io::Write as _;
+
+use super::*;
+
+/// The variable by which this program knows that it is to serve.
+const SERVE: &str = "SIETCH_TEST_SERVE_OUTSIDE";
+/// What stands before the path of its socket.
+const HERE: &str = "serves at ";
+
+#[test]
+fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
+    let name = "a_service_in_a_pid_namespace_of_its_own_serves_programs_outside";
+    if std::env::var_os(SERVE).is_some() {
+        return serve();
+    }
+    let _turn = one_at_a_time();
+    let mut command = Command::new("unshare");
+    let program = std::env::current_exe().expect("this program has a path");
+    command.args(["--pid", "--fork", "--kill-child"]).arg(program);
+    command.args(["--exact", "--nocapture", &format!("outside::{name}")]);
+    command.env(SERVE, "").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("unshare is there");
+    let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    let mut socket = None;
+    let mut line = String::new();
+    while socket.is_none() && std::io::BufRead::read_line(&mut said, &mut line).is_ok_and(|read| read > 0) {
+        socket = line.trim_end().split_once(HERE).map(|(_, path)| path.to_owned());
+        line.clear();
+    }
+    let Some(socket) = socket else {
+        let ended = child.wait();
+        let root = rustix::process::geteuid().is_root();
+        assert!(!root, "root may make a PID namespace: {ended:?}");
+        return eprintln!("SKIPPED {name}: needs root, to make a PID namespace");
+    };
+    let ask = |request: &Request, sent: &[BorrowedFd<'_>]| {
+        let mut received = Descriptors::default();
+        call(socket.as_bytes(), request, sent, &mut received).map(|reply| (reply.kind(), received))
+    };
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut asked = request(RequestKind::Connect);
+    asked.remote = kernel.local_addr().expect("bound").into();
+    let mut listen = request(RequestKind::Listen);
+    listen.backlog = 8;
+    let (kind, placeholder) = ask(&listen, &[kernel.as_fd()]).expect("a program outside is answered");
+    assert_eq!(kind, ReplyKind::Listening);
+    let idle = client(AddressFamily::INET);
+    let (kind, _own) = ask(&asked, &[idle.as_fd()]).expect("a program outside is answered");
+    assert_eq!(kind, ReplyKind::Connected);
+    arrival(placeholder[0].as_ref().expect("a listener's"));
+    // But it does not administer: nothing says in which namespaces it lives.
+    let administrators = sietch_protocol::administration::socket_of(std::path::Path::new(&socket));
+    let mut received = Descriptors::default();
+    let listed = call(administrators.as_os_str().as_bytes(), &request(RequestKind::List), &[], &mut received);
+    assert!(listed.is_err(), "{listed:?}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it is a child").success());
+}
+
+/// Serves until its input ends.
+fn serve() {
+    let place = Place::new();
+    println!("{HERE}{}", place.socket.display());
+    std::io::stdout().flush().expect("a pipe");
+    let _ = std::io::stdin().read(&mut [0; 1]);
+}
