@@ -1,28 +1,63 @@
 //! Programs that go past the library: io_uring, system calls in assembly, a receiver of a
 //! descriptor that is not under Sietch.
 //!
-//! 1. Such a program reads and writes the placeholder itself. What it writes reaches nobody, and
+//! 1. Such a program reads and writes the placeholder itself. What it writes reaches no reader, and
 //!    what it reads are doorbells.
-//! 2. Doorbells are zeros ([`crate::sleep`]). Any other byte on a placeholder is data of such a
-//!    program: the connection is reset, and the placeholder shut down, so that both programs hear
-//!    of it instead of waiting for each other.
+//! 2. Doorbells are zeros, and the writer of each counts it ([`crate::sleep`]). Any other byte on a
+//!    placeholder, and more bytes than were counted, are data of such a program: the connection is
+//!    reset, and the placeholder shut down, so that both programs hear of it instead of waiting for
+//!    each other.
+//! 3. Bytes are judged when they are taken ([`judge`]), and where they lie ([`examine`]) by a call
+//!    that was woken and found nothing.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Release;
 
-use crate::end::End;
+use crate::end::{End, flag};
 use crate::sys::{self, signed};
-use crate::{context, sleep};
+use crate::{confined, context, sleep};
 
 /// What a doorbell consists of.
 pub const BELL: u8 = 0;
 
-/// Judges what was taken from the placeholder of an end.
+/// Doorbells that may lie on a placeholder without being counted: each is of a writer that has not
+/// come to count it, or was killed before, or of the service that set the connection up.
+const UNCOUNTED: usize = 8;
+
+/// Bytes that are looked at where they lie: more than the doorbells that the library leaves there.
+const LOOKED_AT: usize = 256;
+
+/// What was found on a placeholder.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Bytes, of one look or one draining.
+    pub all: usize,
+    /// [`End::drained`] from before.
+    pub drained: u32,
+}
+
+/// Judges what was taken from the placeholder of an end, or lies there.
 #[inline]
-pub fn judge(fd: c_int, end: &End, taken: &[u8]) {
-    if taken.iter().any(|byte| *byte != BELL) {
+pub fn judge(fd: c_int, end: &End, bytes: &[u8], found: Found) {
+    let counted = end.rung_since(found.drained) as usize;
+    // A service core says more by doorbells, and does not count those.
+    let surplus = found.all > counted.saturating_add(UNCOUNTED) && !end.private().has(flag::SERVED);
+    if surplus || bytes.iter().any(|byte| *byte != BELL) {
         refuse(fd, end);
     }
+}
+
+/// Judges what lies on a placeholder, and takes none of it.
+#[cold]
+pub fn examine(fd: c_int, end: &End) {
+    // A process that gave up system calls cannot look without taking.
+    if confined::is_confined() || end.private().has(flag::RESET) {
+        return;
+    }
+    let drained = end.drained();
+    let mut bytes = [0_u8; LOOKED_AT];
+    let all = sys::receive(fd, &mut bytes, libc::MSG_PEEK | libc::MSG_DONTWAIT).unwrap_or(0);
+    judge(fd, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
 }
 
 /// Resets the connection, for both programs.

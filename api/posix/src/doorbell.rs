@@ -63,29 +63,35 @@ fn thin_now(fd: c_int, end: &End) {
     end.drain(0, |_| take(fd, end, true));
 }
 
-fn take(fd: c_int, end: &End, leave: bool) {
+/// False: nobody may ask how many bytes lie there, so none was taken.
+fn take(fd: c_int, end: &End, leave: bool) -> bool {
+    if leave && confined::is_confined() {
+        return false;
+    }
+    let drained = end.drained();
     let mut bytes = [0_u8; 256];
     let mut left = match leave {
         false => usize::MAX,
         true => lying(fd).saturating_sub(1),
     };
+    let mut all = 0_usize;
     while left != 0 {
         let wanted = left.min(bytes.len());
         let taken = sys::receive(fd, &mut bytes[..wanted], libc::MSG_DONTWAIT);
-        bypass::judge(fd, end, bytes.get(..taken.unwrap_or(0)).unwrap_or_default());
+        let got = bytes.get(..taken.unwrap_or(0)).unwrap_or_default();
+        all = all.saturating_add(got.len());
+        bypass::judge(fd, end, got, bypass::Found { all, drained });
         match taken {
             Ok(got) if got == wanted => left -= got,
             _ => break,
         }
     }
+    true
 }
 
 /// Bytes that lie in a placeholder.
 fn lying(fd: c_int) -> usize {
     let mut count: c_int = 0;
-    if confined::is_confined() {
-        return 0;
-    }
     let to = sys::address_mut(&raw mut count);
     // SAFETY: the kernel writes a number there.
     let asked = unsafe { sys::ask(libc::SYS_ioctl, [sys::signed(fd), libc::FIONREAD as usize, to, 0, 0, 0]) };

@@ -187,8 +187,11 @@ pub fn until(
         Spun::Sleep if handled.interrupts(restart) => return Err(libc::EINTR),
         Spun::Sleep => {}
     }
-    let lying = std::mem::take(&mut stay.woken) || end.undrained() != 0;
-    let quiet = !lying || doorbell::quieten(fd, end);
+    let woken = std::mem::take(&mut stay.woken);
+    let quiet = !(woken || end.undrained() != 0) || doorbell::quieten(fd, end);
+    if woken && !quiet {
+        bypass::examine(fd, end);
+    }
     let edges = if quiet { None } else { edges_of(fd, end) };
     if !stay.written_down.replace(true) {
         jump::sleeps(stay);
@@ -199,7 +202,7 @@ pub fn until(
     drop(section);
     // Read before the last check: another reader of this end may publish the bytes when they are due, and
     // sends no notification.
-    let held_back = if want == Want::Data { end.held_for() } else { None };
+    let held_back = if want == Want::Data { end.longest_sleep() } else { None };
     if ready() {
         return Ok(());
     }
@@ -390,7 +393,7 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
             Ok(false)
         }
         Ok(_) => {
-            bypass::judge(fd, end, &byte);
+            bypass::examine(fd, end);
             Ok(true)
         }
         // Somebody has set O_NONBLOCK by a way that we did not see.

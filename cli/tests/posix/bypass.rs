@@ -51,11 +51,18 @@ fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
 #[test]
 fn bytes_written_past_the_library_reset_the_connection() {
     both(&["cc"], |place| {
-        let program = compile(place, "past", include_str!("scripts/past.c"), &[]);
+        let program = compile(place, "past", include_str!("scripts/past.c"), &["-pthread"]);
         let expected = "client -1 Connection reset by peer\n\
              server -1 Connection reset by peer\n\
              past the library Broken pipe\n";
-        assert_eq!(ask(place, &program, &[]), expected);
+        for how in ["recv", "poll", "select", "epoll"] {
+            for payload in ["text", "zeros"] {
+                assert_eq!(ask(place, &program, &[how, payload]), expected, "{how} {payload}");
+            }
+        }
+        for payload in ["text", "zeros"] {
+            assert_eq!(ask(place, &program, &["crowd", payload]), "all have heard of it\n", "{payload}");
+        }
     });
 }
 

@@ -27,9 +27,9 @@ use sietch_ring::stream::{Edge, End, Want, flag, state};
 
 use super::interest::{Body, What, bit};
 use super::nested;
-use crate::doorbell;
 use crate::sleep::ask_whether_gone;
 use crate::table::{self, Held};
+use crate::{bypass, doorbell};
 
 /// Events of data: what an arrival wakes.
 pub const INPUT: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32;
@@ -58,10 +58,10 @@ pub fn is_deaf(end: &End) -> bool {
 /// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
 const DEAF_SLICE: u64 = 2_000_000;
 
-/// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or its peer holds bytes back.
+/// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as [`End::longest_sleep`] says.
 #[inline]
 pub fn slice(end: &End) -> Option<u64> {
-    if is_deaf(end) { Some(DEAF_SLICE) } else { end.held_for() }
+    if is_deaf(end) { Some(DEAF_SLICE) } else { end.longest_sleep() }
 }
 
 /// The shorter of two sleeps; none is for ever.
@@ -415,6 +415,11 @@ impl Body {
                     slot.state |= bit::RUNG;
                     if table::refers_to(slot.fd, held) {
                         doorbell::thin(slot.fd, end);
+                        let ready = readiness(end, slot.events & OUTPUT != 0);
+                        // Woken for nothing: what woke may be no doorbell.
+                        if ready & (slot.events | ALWAYS) == 0 && events & libc::EPOLLIN as u32 != 0 {
+                            bypass::examine(slot.fd, end);
+                        }
                     }
                 }
                 if slot.what() == What::Dormant {

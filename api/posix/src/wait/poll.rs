@@ -23,6 +23,7 @@ use super::kernel::{Mask, Timeout};
 use super::look::{self, ALWAYS, INPUT, OUTPUT};
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{kernel, nested, signals};
+use crate::bypass;
 use crate::descriptor;
 use crate::doorbell::{self, Edges};
 use crate::sleep::SLICE;
@@ -369,12 +370,15 @@ impl Set<'_> {
             if is_gone(end) || look::is_deaf(end) {
                 continue;
             }
-            let lying = std::mem::take(&mut our.woken) || end.undrained() != 0;
-            if !lying || doorbell::quieten(one.fd, end) {
+            let woken = std::mem::take(&mut our.woken);
+            if !(woken || end.undrained() != 0) || doorbell::quieten(one.fd, end) {
                 other.events = libc::POLLIN;
                 continue;
             }
             doorbell::thin(one.fd, end);
+            if woken {
+                bypass::examine(one.fd, end);
+            }
             self.edges = self.edges.take().or_else(Edges::new);
             if !self.edges.as_mut().is_some_and(|edges| edges.add(one.fd)) {
                 slice = Some(SLICE);
@@ -439,8 +443,11 @@ impl Set<'_> {
 
     /// What lies on these placeholders has ended a sleep for nothing.
     fn note_woken(&mut self) {
+        let last = self.kernel.get(self.asked.len());
+        let beside = self.edges.is_some() && last.is_some_and(|last| last.revents != 0);
         for (our, other) in self.ours.iter_mut().zip(self.kernel.iter()) {
-            our.woken = other.revents & libc::POLLIN != 0;
+            let watched_beside = beside && other.fd >= 0 && other.events & libc::POLLIN == 0;
+            our.woken = other.revents & libc::POLLIN != 0 || watched_beside;
         }
     }
 }

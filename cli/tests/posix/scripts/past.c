@@ -1,28 +1,105 @@
-// A server that writes to its connection past the library: dprintf writes by a call of the C
-// library's own. The client must not wait for ever.
+// A server that writes to its connection past the library: what it writes is a system call of its
+// own. The client, which waits as its argument says, must not wait for ever.
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-int main(void) {
+static int client, server;
+static char payload[100];
+
+static long raw_write(int fd, const void *bytes, long count) {
+#if defined(__x86_64__)
+    long answer;
+    __asm__ volatile("syscall" : "=a"(answer) : "0"(SYS_write), "D"(fd), "S"(bytes), "d"(count)
+                     : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    register long number __asm__("x8") = SYS_write, answer __asm__("x0") = fd, third __asm__("x2") = count;
+    register const void *second __asm__("x1") = bytes;
+    __asm__ volatile("svc 0" : "+r"(answer) : "r"(number), "r"(second), "r"(third) : "memory");
+#endif
+    return answer;
+}
+
+static void wait_in_epoll(void) {
+    struct epoll_event event = {.events = EPOLLIN}, got;
+    int epoll = epoll_create1(0);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event);
+    epoll_wait(epoll, &got, 1, -1);
+}
+
+static void wait_in_poll(void) {
+    struct pollfd one = {.fd = client, .events = POLLIN};
+    poll(&one, 1, -1);
+}
+
+static void wait_in_select(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(client, &set);
+    select(client + 1, &set, 0, 0, 0);
+}
+
+static void *other(void *how) {
+    char byte;
+    if (how) wait_in_poll();
+    else recv(client, &byte, 1, MSG_PEEK);
+    return 0;
+}
+
+static void *writer(void *unused) {
+    // Before or after the client sleeps: both have to end.
+    usleep(50000);
+    raw_write(server, payload, sizeof payload);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    const char *how = arguments[1];
+    memset(payload, strcmp(arguments[2], "zeros") ? 'x' : 0, sizeof payload);
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof name;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    client = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(listener, (void *)&name, length) || listen(listener, 5)) return 1;
     getsockname(listener, (void *)&name, &length);
     if (connect(client, (void *)&name, length)) return 2;
-    int server = accept(listener, 0, 0);
+    server = accept(listener, 0, 0);
     signal(SIGPIPE, SIG_IGN);
-    dprintf(server, "hello\n");
+    alarm(20);
+    pthread_t thread, beside, third;
     char bytes[9];
-    long received = recv(client, bytes, sizeof bytes, 0);
+    // Bytes of the library's own go before.
+    send(server, "a", 1, 0);
+    recv(client, bytes, 1, 0);
+    if (!strcmp(how, "crowd")) {
+        pthread_create(&beside, 0, other, 0);
+        pthread_create(&third, 0, other, "poll");
+    }
+    pthread_create(&thread, 0, writer, 0);
+    if (!strcmp(how, "epoll")) wait_in_epoll();
+    if (!strcmp(how, "poll")) wait_in_poll();
+    if (!strcmp(how, "select")) wait_in_select();
+    if (!strcmp(how, "crowd")) {
+        pthread_join(beside, 0);
+        pthread_join(third, 0);
+        printf("all have heard of it\n");
+        return 0;
+    }
+    long received = recv(client, bytes, sizeof bytes, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
     printf("client %ld %s\n", received, received < 0 ? strerror(errno) : "");
+    pthread_join(thread, 0);
     received = recv(server, bytes, sizeof bytes, 0);
     printf("server %ld %s\n", received, received < 0 ? strerror(errno) : "");
-    printf("past the library %s\n", dprintf(server, "hello\n") < 0 ? strerror(errno) : "goes on");
+    received = raw_write(server, payload, sizeof payload);
+    printf("past the library %s\n", received < 0 ? strerror(-received) : "goes on");
     return 0;
 }

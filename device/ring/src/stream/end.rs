@@ -1,6 +1,7 @@
 //! One end of a stream.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, moved, tail};
 use super::memory::{AttachError, Mapped};
@@ -11,6 +12,12 @@ use crate::sync::{AtomicU64, Ordering};
 /// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more than
 /// a few in turn are those of a process that holds this end and means harm to it.
 const DRAINS: u32 = 64;
+
+/// Nanoseconds of a sleep while somebody drains the doorbell and does not come to an end.
+const UNSURE: u64 = 20_000_000;
+
+/// Sleeps of that length, all beside the same drainer, after which it counts as dead: some twenty seconds.
+const STUCK: u64 = 1024;
 
 /// Times that who closes tries to say so beside somebody who publishes: that takes a copy each time.
 const PUBLICATIONS: u32 = 64;
@@ -82,6 +89,8 @@ pub struct End {
     private: Mapped,
     index: usize,
     pub(super) geometry: Geometry,
+    /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits how often; 0 for none.
+    stuck: std::sync::atomic::AtomicU64,
 }
 
 // SAFETY: the two mappings are this value's own, and everything in them that is not bytes of a ring is accessed through atomics; the bytes
@@ -106,7 +115,7 @@ impl End {
             return Err(AttachError::Foreign);
         }
         let common = Mapped::of(common, geometry.common())?;
-        Ok(Self { common, private, index, geometry })
+        Ok(Self { common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
     }
 
     /// What the holders of this end share.
@@ -524,19 +533,65 @@ impl End {
         waiters::is_draining(&self.private().doorbell.draining) != 0
     }
 
+    /// Waits until nobody drains the doorbell, and makes the request again: all of it within one budget, because any holder of this end can write
+    /// that word. If the budget is spent the caller does not sleep for long ([`End::longest_sleep`]).
     #[cold]
     fn arm_after_drain(&self, want: Want) -> u64 {
-        let mut request = 0;
+        let word = &self.private().doorbell.draining;
+        let before = self.stuck.load(Relaxed);
+        let mut budget = if before == 0 { lock::Budget::new() } else { lock::Budget::spent() };
         for _ in 0..DRAINS {
-            lock::wait_for(&self.private().doorbell.draining);
-            request = waiters::arm_again(self.waiters(want));
-            let thread = waiters::is_draining(&self.private().doorbell.draining);
+            let free = lock::wait_for(word, &mut budget);
+            let request = waiters::arm_again(self.waiters(want));
+            let thread = waiters::is_draining(word);
             // A handler that interrupted its own thread must not wait for it: it sleeps too short at worst.
             if thread == 0 || thread == lock::holder() {
+                self.stuck.store(0, Relaxed);
+                return request;
+            }
+            if !free {
                 break;
             }
         }
-        request
+        self.note_stuck(before);
+        waiters::arm_again(self.waiters(want))
+    }
+
+    /// A thread is at the doorbell for longer than draining takes: it is stopped, dead in another PID namespace, or there is none. `before` is what
+    /// was noted last. After [`STUCK`] calls that found the same one the word is taken from it.
+    fn note_stuck(&self, before: u64) {
+        let thread = waiters::is_draining(&self.private().doorbell.draining);
+        let (last, times) = (before as u32, before >> 32);
+        let times = if last == thread { times + 1 } else { 1 };
+        if times > STUCK {
+            let word = &self.private().doorbell.draining;
+            let _ = word.compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Relaxed);
+        } else {
+            lock::free_of_dead(&self.private().doorbell.draining);
+        }
+        self.stuck.store(times.min(STUCK) << 32 | u64::from(thread), Relaxed);
+    }
+
+    /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other holds bytes back ([`End::held_for`]), or somebody
+    /// drains the doorbell, who may take the byte that answers the caller.
+    #[inline]
+    pub fn longest_sleep(&self) -> Option<u64> {
+        let held = self.held_for();
+        if self.is_draining() { Some(held.unwrap_or(UNSURE).min(UNSURE)) } else { held }
+    }
+
+    /// Bytes of the doorbell that were taken so far, wrapping: for [`End::rung_since`].
+    #[inline]
+    pub fn drained(&self) -> u32 {
+        self.private().doorbell.drained.load(Ordering::Acquire)
+    }
+
+    /// Bytes that the other end has counted as written since `drained` bytes were taken. More than these lie in
+    /// the doorbell only for a moment, or where a writer was killed before it counted its byte.
+    #[inline]
+    pub fn rung_since(&self, drained: u32) -> u32 {
+        let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
+        rung.wrapping_sub(drained).cast_signed().max(0).cast_unsigned()
     }
 
     /// Bytes that should lie in the doorbell: a hint.
@@ -548,9 +603,9 @@ impl End {
         if left.cast_signed() < 0 { 0 } else { left }
     }
 
-    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if nobody is counted as a waiter at this end but `own`. Says
-    /// whether none was to be left; false also if another thread is taking some.
-    pub fn drain(&self, own: u32, take: impl FnOnce(bool)) -> bool {
+    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if nobody is counted as a waiter at this end but `own`;
+    /// it returns whether it did. Says whether none was to be left; false also if another thread is taking some.
+    pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> bool) -> bool {
         let doorbell = &self.private().doorbell;
         let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
             lock::free_of_dead(&doorbell.draining);
@@ -558,8 +613,9 @@ impl End {
         };
         let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
         let leave = self.waiting() > own;
-        take(leave);
-        doorbell.drained.store(rung.wrapping_sub(u32::from(leave)), Ordering::Relaxed);
+        if take(leave) {
+            doorbell.drained.store(rung.wrapping_sub(u32::from(leave)), Ordering::Release);
+        }
         drop(drain);
         !leave
     }

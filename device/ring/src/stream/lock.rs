@@ -33,6 +33,10 @@ const YIELDING: u32 = 4096;
 /// KiB and lets go.
 const NAPS: u32 = 2000;
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Yields of a caller that waits for who drains a doorbell, and naps after them. Draining takes
+/// microseconds, and a thread that has lost its processor to others has it back sooner.
+const DRAIN_YIELDS: u32 = 256;
+const DRAIN_NAPS: u32 = 50;
 /// The same where a process may not sleep: some seconds.
 const CONFINED_TURNS: u32 = 1 << 27;
 /// Bits of a thread id (`PID_MAX_LIMIT` of 64-bit kernels is 2^22); the mark of the namespace is
@@ -181,30 +185,48 @@ pub fn is_dead(holder: u32) -> bool {
     holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
 }
 
-/// Waits until a word that holds a thread for as long as that is at something is 0. Does not wait
-/// for the caller's own thread. A thread that is dead, or takes longer than [`NAPS`], is taken off
-/// the word.
+/// What a caller has left of the time that it gives the holders of a word, all of them together.
+#[derive(Debug)]
+pub struct Budget {
+    turns: u32,
+}
+
+impl Budget {
+    /// Looks, yields and [`DRAIN_NAPS`]: a twentieth of a second, where others run somewhat more.
+    pub fn new() -> Self {
+        let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
+        Self { turns: if confined { CONFINED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
+    }
+
+    /// For a caller that has waited for this holder in vain before.
+    pub fn spent() -> Self {
+        Self { turns: 0 }
+    }
+}
+
+/// Waits until a word that holds a thread for as long as that is at something is 0, or the caller's
+/// own thread. A thread that is dead is taken off the word. False: the budget is spent.
 #[cold]
-pub fn wait_for(word: &AtomicU32) {
+pub fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
     let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
-    let most = if confined { CONFINED_TURNS } else { SPINS + YIELDING + NAPS };
-    for turn in 0..most {
+    loop {
         let found = word.load(Ordering::Acquire);
         if found == 0 || found == holder() {
-            return;
+            return true;
         }
-        if confined || turn < SPINS {
+        let Some(left) = budget.turns.checked_sub(1) else { return false };
+        budget.turns = left;
+        if confined || left >= DRAIN_YIELDS + DRAIN_NAPS {
             std::hint::spin_loop();
-        } else if turn < SPINS + YIELDING {
+        } else if left >= DRAIN_NAPS {
             rustix::thread::sched_yield();
-            if turn.is_multiple_of(YIELDS) {
+            if left.is_multiple_of(YIELDS) {
                 free_of_dead(word);
             }
         } else {
             let _ = rustix::thread::nanosleep(&NAP);
         }
     }
-    word.store(0, Ordering::Release);
 }
 
 /// Takes a word from a thread that is no more.

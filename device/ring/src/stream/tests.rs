@@ -157,7 +157,7 @@ proptest! {
             }
             let _ = write(&mine, &[7; 3000]);
             mine.rang(mine.ring_for_data());
-            let _ = mine.drain(0, |_| {});
+            let _ = mine.drain(0, |_| true);
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
             // Whoever reads on while something can be read comes to an end, and knows why.
@@ -348,7 +348,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     let [mine, theirs] = pair(SMALL);
     let left = |own| {
         let mut left = None;
-        let emptied = mine.drain(own, |leave| left = Some(leave));
+        let emptied = mine.drain(own, |leave| left.replace(leave).is_none());
         (emptied, left)
     };
     assert_eq!(left(0), (true, Some(false)));
@@ -361,7 +361,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     mine.asked_no_more(Want::Room);
     assert_eq!(left(1), (true, Some(false)));
     // One at a time; a thread that is gone is at nothing.
-    assert!(mine.drain(1, |_| assert_eq!(left(1), (false, None))));
+    assert!(mine.drain(1, |_| left(1) == (false, None)));
     let gone = || {
         let _held = mine.receive().expect("free");
         mine.private().receiving.lock.load(Ordering::Relaxed)
@@ -377,6 +377,61 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     mine.private().doorbell.draining.store(gone, Ordering::Relaxed);
     mine.arm_again(Want::Data);
     assert!(!mine.is_draining());
+}
+
+#[test]
+fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
+    use std::sync::atomic::AtomicBool;
+    let [mine, theirs] = pair(SMALL);
+    let word = &mine.private().doorbell.draining;
+    // Lives as long as this test, and is none of its threads.
+    let foreign = std::process::id() | holder() & !((1 << 22) - 1);
+    let (over, (said, heard)) = (AtomicBool::new(false), std::sync::mpsc::channel());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                word.store(foreign, Ordering::Relaxed);
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..20 {
+                mine.arm(Want::Data);
+                mine.disarm(Want::Data);
+            }
+            said.send(()).expect("it listens");
+        });
+        // Two minutes each, where every try has a budget of its own.
+        let heard = heard.recv_timeout(std::time::Duration::from_secs(60));
+        over.store(true, Ordering::Relaxed);
+        assert!(heard.is_ok(), "a waiter waits for a drainer still");
+    });
+    word.store(foreign, Ordering::Relaxed);
+    let request = mine.arm(Want::Data) as u32;
+    assert!(mine.longest_sleep().is_some(), "it may take the byte that is the waiter's");
+    assert!(theirs.ring_for_data().is_due());
+    theirs.rang(theirs.ring_for_data());
+    assert!(mine.is_answered(Want::Data, request));
+    // One that is stopped for good does not keep the doorbell.
+    for _ in 0..2000 {
+        mine.arm_again(Want::Data);
+    }
+    assert!(!mine.is_draining());
+    assert_eq!(mine.longest_sleep(), None);
+}
+
+#[test]
+fn a_doorbell_that_could_not_be_drained_is_full_still() {
+    let [mine, theirs] = pair(SMALL);
+    for _ in 0..3 {
+        mine.arm(Want::Data);
+        theirs.rang(theirs.ring_for_data());
+        mine.disarm(Want::Data);
+    }
+    let before = mine.drained();
+    assert!(mine.drain(0, |_| false));
+    assert_eq!((mine.undrained(), mine.rung_since(before)), (3, 3));
+    assert!(mine.drain(0, |_| true));
+    assert_eq!((mine.undrained(), mine.rung_since(before)), (0, 3));
 }
 
 #[test]
