@@ -23,6 +23,11 @@ use super::settings::Settings;
 
 /// More bytes than lie in a doorbell unless somebody writes them for fun; the rest is taken when it rings again.
 const RINGS: usize = 256;
+/// What a doorbell consists of. Any other byte is data of a program that went past its library (io_uring, a system call in assembly):
+/// nobody would read it.
+const BELL: u8 = 0;
+/// Times that so much is looked through when an application has left. No library rings more often than that unheard.
+const LAST_LOOKS: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub struct Link {
     /// Bytes of it were taken.
     took: bool,
     departed: bool,
+    /// Something else than doorbells lay in the placeholder.
+    bypassed: bool,
     /// It was last armed among many.
     among_many: bool,
     /// Announcements of other options that were heard.
@@ -101,6 +108,7 @@ impl Link {
             gave: false,
             took: false,
             departed: false,
+            bypassed: false,
             among_many: false,
             news: 0,
             six: !remote.ip().to_canonical().is_ipv4(),
@@ -134,6 +142,17 @@ impl Link {
         words[4..].copy_from_slice(&error.to_ne_bytes());
         rustix::io::pwrite(&self.page, &words, STATE_OFFSET as u64)?;
         Ok(())
+    }
+
+    /// Takes what lies in the placeholder, and judges it. Whether anything did.
+    fn take_rings(&mut self) -> bool {
+        let mut bytes = [0_u8; RINGS];
+        let taken = match recv(&self.placeholder, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((taken, _)) => bytes.get(..taken).unwrap_or_default(),
+            Err(_) => return false,
+        };
+        self.bypassed |= taken.iter().any(|byte| *byte != BELL);
+        !taken.is_empty()
     }
 
     /// Writes a byte to the application's doorbell. Whether it is there.
@@ -205,7 +224,8 @@ impl Channel for Link {
     }
 
     fn is_broken(&self) -> bool {
-        !self.departed && (self.end.private().has(flag::RESET) || self.end.is_reset_by_peer())
+        self.bypassed
+            || !self.departed && (self.end.private().has(flag::RESET) || self.end.is_reset_by_peer())
     }
 
     fn deliver(&mut self, bytes: &[u8]) -> usize {
@@ -275,14 +295,17 @@ impl Channel for Link {
     }
 
     fn answer(&mut self) {
-        let _ = recv(&self.placeholder, &mut [0_u8; RINGS][..], RecvFlags::DONTWAIT);
+        self.take_rings();
     }
 
     fn departed(&mut self) -> Departure {
         self.departed = true;
+        // What it wrote to the placeholder just before is judged as well.
+        let judged = (0..LAST_LOOKS).any(|_| !self.take_rings() || self.bypassed);
+        self.bypassed |= !judged;
         match self.end.hung_up() {
-            Hangup::Finished => Departure::Finished,
-            Hangup::Reset => Departure::Reset,
+            Hangup::Finished if !self.bypassed => Departure::Finished,
+            Hangup::Finished | Hangup::Reset => Departure::Reset,
         }
     }
 

@@ -92,6 +92,27 @@ fn who_sleeps_for_many_is_rung_once_a_sleep() {
 }
 
 #[test]
+fn what_is_no_doorbell_on_a_placeholder_breaks_the_connection() {
+    let write = |placeholder: &OwnedFd, bytes: &[u8]| {
+        assert_eq!(send(placeholder, bytes, SendFlags::NOSIGNAL), Ok(bytes.len()));
+    };
+    let (mut link, _end, placeholder) = pair(false);
+    write(&placeholder, &[0; 300]);
+    link.answer();
+    link.answer();
+    assert!(!link.is_broken(), "these are doorbells");
+    write(&placeholder, b"\0past the library");
+    link.answer();
+    assert!(link.is_broken());
+    // Behind doorbells, by a program that closes at once.
+    let (mut link, end, placeholder) = pair(false);
+    write(&placeholder, &[0; 3000]);
+    write(&placeholder, b"past the library");
+    drop((end, placeholder));
+    assert_eq!(link.departed(), Departure::Reset);
+}
+
+#[test]
 fn a_full_ring_takes_the_rest_when_the_application_reads() {
     let (mut link, end, placeholder) = pair(false);
     let piece = vec![7; 1 << 20];
