@@ -30,7 +30,7 @@
 //! | the peer | the application gets |
 //! | --- | --- |
 //! | FIN | end of stream after all data |
-//! | RST, silence, unreachable | what it was given, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH |
+//! | RST, silence, unreachable | all data, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH (`host/unread.rs`) |
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -52,6 +52,9 @@ use super::slots::Slots;
 mod pump;
 #[cfg(test)]
 mod tests;
+mod unread;
+
+use unread::Unread;
 
 /// The number of a host's first sleep. A process may use several hosts, and remembers of all together for which it has rung: so they count from places of their own.
 fn first_sleep() -> u64 {
@@ -97,6 +100,8 @@ struct Application {
     into: usize,
     /// For which of its sleeps it was rung.
     rung: Rung,
+    /// Bytes that are kept for it of connections that are over.
+    unread: usize,
 }
 
 /// How a connection stands.
@@ -108,6 +113,8 @@ enum Phase {
     Open,
     /// The application is gone; what it sent is on its way into the engine.
     Leaving,
+    /// The engine is done with it; the application has still to read what came before that (`host/unread.rs`).
+    Unread,
     /// The engine is done with it; the application has still to let go.
     Over,
 }
@@ -138,6 +145,8 @@ struct Connection<C> {
     corked: bool,
     /// It came to a listener.
     accepted: bool,
+    /// Of one that is over.
+    unread: Option<Box<Unread>>,
 }
 
 /// See the module.
@@ -161,6 +170,12 @@ pub struct Host<C> {
     leaving: VecDeque<(u64, u64)>,
     /// Those that hold something back under a cork, and until when; in the order of that.
     corked: VecDeque<(u64, u64)>,
+    /// Those that are over and not read, and until when; in the order of that.
+    unread: VecDeque<(u64, u64)>,
+    /// Bytes that are kept of all those.
+    unread_bytes: usize,
+    /// What is left of arrivals that ended before they were accepted.
+    ended: HashMap<FlowId, Unread>,
     events: Vec<Event>,
     /// Connections that are over, until somebody takes note.
     removed: Vec<u64>,
@@ -185,6 +200,9 @@ impl<C: Channel> Host<C> {
             sleep: first_sleep(),
             leaving: VecDeque::new(),
             corked: VecDeque::new(),
+            unread: VecDeque::new(),
+            unread_bytes: 0,
+            ended: HashMap::new(),
             events: Vec::new(),
             removed: Vec::new(),
             now: 0,
@@ -235,8 +253,8 @@ impl<C: Channel> Host<C> {
             return *key;
         }
         let share = Share { id, uid, connections: 0, accepted: 0, claims: 0, sent: 0, received: 0 };
-        let key =
-            self.applications.insert(Application { share, turn: 0, out: 0, into: 0, rung: Rung::default() });
+        let rung = Rung::default();
+        let key = self.applications.insert(Application { share, turn: 0, out: 0, into: 0, rung, unread: 0 });
         self.by_id.insert((id, uid), key);
         key
     }
@@ -295,7 +313,7 @@ impl<C: Channel> Host<C> {
     /// Gives a name back. Connections that wait there are reset; those that were handed over go on.
     pub fn release(&mut self, claim: u64) {
         for arrival in self.arrivals.remove(&claim).unwrap_or_default() {
-            self.engine.abort(arrival.flow);
+            self.abandon(arrival.flow);
         }
         let Some((released, last)) = self.ports.release(claim) else { return };
         let port = released.name.local.port();
@@ -329,7 +347,7 @@ impl<C: Channel> Host<C> {
     pub fn put_back(&mut self, claim: u64, arrival: Arrival) {
         match self.arrivals.get_mut(&claim) {
             Some(waiting) => waiting.push_front(arrival),
-            None => self.engine.abort(arrival.flow),
+            None => self.abandon(arrival.flow),
         }
     }
 
@@ -380,6 +398,7 @@ impl<C: Channel> Host<C> {
 
     /// Resets a connection for which no channel could be made.
     pub fn abandon(&mut self, flow: FlowId) {
+        self.forget_ended(flow);
         self.engine.abort(flow);
     }
 
@@ -389,6 +408,9 @@ impl<C: Channel> Host<C> {
     /// # Errors
     /// The channel.
     pub fn attach(&mut self, flow: FlowId, application: u64, channel: C) -> Result<u64, C> {
+        if let Some(unread) = self.ended.remove(&flow) {
+            return self.attach_ended(unread, application, channel);
+        }
         let state = self.engine.flow_info(flow).map(|info| info.state);
         let there = self.may_connect(application) && !self.engine.is_over(flow);
         let Some(state) = state.filter(|_| there) else {
@@ -396,32 +418,28 @@ impl<C: Channel> Host<C> {
             return Err(channel);
         };
         let connecting = state == sietch_net::State::SynSent;
-        let key = self.connections.insert(Connection {
-            channel,
-            flow,
-            application,
-            phase: if connecting { Phase::Connecting } else { Phase::Open },
-            active: false,
-            armed: Wanted::default(),
-            blocked: false,
-            full: false,
-            send_ended: false,
-            told_end: false,
-            moved_at: self.now,
-            settings: None,
-            corked: false,
+        let phase = if connecting { Phase::Connecting } else { Phase::Open };
+        let connection = Connection {
             accepted: !connecting,
-        });
+            ..Connection::new(channel, flow, application, phase, self.now)
+        };
+        let key = self.attached(connection);
         self.engine.set_user(flow, key);
+        Ok(key)
+    }
+
+    fn attached(&mut self, connection: Connection<C>) -> u64 {
+        let (application, accepted) = (connection.application, connection.accepted);
+        let key = self.connections.insert(connection);
         if let Some(application) = self.applications.get_mut(application) {
             application.share.connections += 1;
-            application.share.accepted += u32::from(!connecting);
+            application.share.accepted += u32::from(accepted);
         }
-        if !connecting {
+        if accepted {
             self.counters.accepted += 1;
             self.activate(key);
         }
-        Ok(key)
+        key
     }
 
     /// The channel of a connection, for who has to tell its application something.
@@ -443,7 +461,7 @@ impl<C: Channel> Host<C> {
         let flow = connection.flow;
         let unread = !self.engine.received(flow).0.is_empty();
         match (connection.phase, connection.channel.departed()) {
-            (Phase::Over, _) => self.remove(key),
+            (Phase::Over | Phase::Unread, _) => self.remove(key),
             (Phase::Connecting, _) => {
                 self.engine.close(flow);
                 self.remove(key);
@@ -470,6 +488,9 @@ impl<C: Channel> Host<C> {
     fn remove(&mut self, key: u64) {
         let Some(connection) = self.connections.remove(key) else { return };
         self.removed.push(key);
+        if let Some(unread) = &connection.unread {
+            self.drop_unread(unread);
+        }
         if let Some(application) = self.applications.get_mut(connection.application) {
             application.share.connections = application.share.connections.saturating_sub(1);
             let accepted = u32::from(connection.accepted);
@@ -501,6 +522,7 @@ impl<C: Channel> Host<C> {
         let happened = self.take_events();
         let moved = self.pump_all();
         self.end_those_that_linger();
+        self.end_those_unread();
         self.uncork_those_that_waited();
         let emitted = self.engine.emit(queue, now)?;
         Ok(received > 0 || more || happened || moved || emitted.sent > 0 || emitted.more)
@@ -528,7 +550,7 @@ impl<C: Channel> Host<C> {
                 }
                 self.activate(event.user);
             }
-            EventKind::Closed(reason) if event.user == 0 => self.forget_arrival(event.flow, reason),
+            EventKind::Closed(reason) if event.user == 0 => self.keep_arrival(event.flow, reason),
             EventKind::Closed(reason) => self.over(event.user, reason),
             EventKind::Datagram { .. } => {}
         }
@@ -554,18 +576,6 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    /// A connection that waits at a listener has ended.
-    fn forget_arrival(&mut self, flow: FlowId, _reason: CloseReason) {
-        let waits = |(claim, waiting): (&u64, &VecDeque<Arrival>)| {
-            waiting.iter().any(|arrival| arrival.flow == flow).then_some(*claim)
-        };
-        let Some(claim) = self.arrivals.iter().find_map(waits) else { return };
-        if let Some(waiting) = self.arrivals.get_mut(&claim) {
-            waiting.retain(|arrival| arrival.flow != flow);
-        }
-        self.taken(claim);
-    }
-
     fn connected(&mut self, key: u64) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Open;
@@ -578,17 +588,11 @@ impl<C: Channel> Host<C> {
     /// The engine is done with a connection.
     fn over(&mut self, key: u64, reason: CloseReason) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let error = match reason {
-            CloseReason::Normal => Errno::CONNABORTED,
-            CloseReason::Reset => Errno::CONNRESET,
-            CloseReason::TimedOut => Errno::TIMEDOUT,
-            CloseReason::Refused => Errno::CONNREFUSED,
-            CloseReason::Unreachable => Errno::HOSTUNREACH,
-        };
+        let error = unread::error_of(reason);
         if connection.phase == Phase::Open {
             self.counters.received_bytes += pump::receive_last(&mut self.engine, connection) as u64;
         }
-        connection.flow = FlowId::NONE;
+        let flow = std::mem::replace(&mut connection.flow, FlowId::NONE);
         match connection.phase {
             Phase::Connecting => {
                 connection.phase = Phase::Over;
@@ -605,11 +609,10 @@ impl<C: Channel> Host<C> {
             }
             Phase::Open => {
                 self.counters.reset += 1;
-                connection.channel.break_off(error);
-                self.remove(key);
+                self.break_off_when_read(key, flow, error);
             }
             Phase::Leaving => self.remove(key),
-            Phase::Over => {}
+            Phase::Unread | Phase::Over => {}
         }
     }
 
@@ -648,7 +651,8 @@ impl<C: Channel> Host<C> {
     pub fn next_deadline(&self) -> Option<u64> {
         let leaving = self.leaving.front().map(|(until, _)| *until);
         let corked = self.corked.front().map(|(until, _)| *until);
-        [self.engine.next_deadline(), leaving, corked].into_iter().flatten().min()
+        let unread = self.unread.front().map(|(until, _)| *until);
+        [self.engine.next_deadline(), leaving, corked, unread].into_iter().flatten().min()
     }
 
     /// Resets every connection, tells every application `error`, and gives every port back: the VNIC was revoked, or is gone.
@@ -661,17 +665,18 @@ impl<C: Channel> Host<C> {
         self.resting.clear();
         self.leaving.clear();
         self.corked.clear();
+        self.unread.clear();
     }
 
     /// Ends a connection, both ways: its application hears `error`.
-    fn cut(&mut self, key: u64, error: Errno) {
+    pub fn cut(&mut self, key: u64, error: Errno) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.phase {
             Phase::Connecting => {
                 connection.channel.fail(error);
                 connection.channel.ring(&mut Rung::default());
             }
-            Phase::Open => connection.channel.break_off(error),
+            Phase::Open | Phase::Unread => connection.channel.break_off(error),
             Phase::Leaving | Phase::Over => {}
         }
         self.abort(key);

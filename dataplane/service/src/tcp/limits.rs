@@ -28,3 +28,10 @@ pub const CORKED: u64 = SECOND / 5;
 /// How long what an application has sent before it ended may take to be handed to the engine: a peer that takes nothing holds memory no longer than
 /// connections of an engine that nobody owns (its probes are given up after about as long).
 pub const LAST_BYTES: u64 = 60 * SECOND;
+/// How long what came before a reset is kept for an application that reads nothing of it: an application that stops for a
+/// debugger or a long collection of garbage finds it still.
+pub const UNREAD: u64 = 600 * SECOND;
+/// What a VNIC keeps of that, for all its applications: ten connections with the largest windows.
+pub const UNREAD_BYTES: usize = 64 << 20;
+/// The same for one application, so that one alone cannot take it all.
+pub const UNREAD_BYTES_OF_APPLICATION: usize = 16 << 20;

@@ -10,7 +10,7 @@
 //! Two applications on one VNIC that connect to one another get memory of their own and the service is out of their way, as in host addressing; the socket
 //! service is told of it ([`Registrar`]), and keeps it among its own.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +52,13 @@ const EVENTS: usize = 64;
 const REQUESTS: usize = 32;
 /// Connections handed to one listener in one turn.
 const ARRIVALS: usize = 32;
+/// Nanoseconds for which nothing is handed over to a listener when descriptors or memory are short: as the socket service rests.
+const REST: u64 = 50_000_000;
+
+/// Whether something is short that comes back without a word of it.
+fn is_shortage(error: Errno) -> bool {
+    matches!(error, Errno::TOOMANYREFS | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
+}
 
 /// The queue of a VNIC as a thread that serves it needs it.
 pub trait Device: NicQueue {
@@ -193,6 +200,9 @@ pub struct Vnic<Q> {
     placeholders: HashMap<u64, Placeholder>,
     /// Cookies by connection, to be forgotten with it.
     cookies: HashMap<u64, u64>,
+    /// Listeners that get nothing before a time, for descriptors or memory were short.
+    short: BTreeSet<u64>,
+    short_until: u64,
     next_port: u16,
     looked_at: u64,
     now: u64,
@@ -266,6 +276,8 @@ impl<Q: Device> Vnic<Q> {
             reservations: BTreeMap::new(),
             placeholders: HashMap::new(),
             cookies: HashMap::new(),
+            short: BTreeSet::new(),
+            short_until: 0,
             next_port: 0,
             looked_at: 0,
             now: 0,
@@ -310,6 +322,13 @@ impl<Q: Device> Vnic<Q> {
             busy = true;
             self.hand_over(claim);
         }
+        if !self.short.is_empty() && self.short_until <= now {
+            busy = true;
+            for claim in std::mem::take(&mut self.short) {
+                self.watch_pair(claim, false);
+                self.hand_over(claim);
+            }
+        }
         Ok(busy)
     }
 
@@ -332,7 +351,8 @@ impl<Q: Device> Vnic<Q> {
 
     /// When the next turn is due though nobody rings.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.host.next_deadline()
+        let short = (!self.short.is_empty()).then_some(self.short_until);
+        [self.host.next_deadline(), short].into_iter().flatten().min()
     }
 
     /// Takes what has rung. Says whether anything had.
@@ -396,10 +416,14 @@ impl<Q: Device> Vnic<Q> {
             let Some(arrival) = self.host.next_arrival(claim) else { return };
             match self.offer(claim, application, &arrival) {
                 Ok(()) => self.host.taken(claim),
-                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+                Err(Errno::AGAIN) => {
                     self.host.put_back(claim, arrival);
                     self.watch_pair(claim, true);
                     return;
+                }
+                Err(error) if is_shortage(error) => {
+                    self.host.put_back(claim, arrival);
+                    return self.is_short(claim);
                 }
                 Err(_) => {
                     self.host.abandon(arrival.flow);
@@ -418,8 +442,12 @@ impl<Q: Device> Vnic<Q> {
             let descriptors = within.descriptors.each_ref().map(AsFd::as_fd);
             let message = within.arrival.as_bytes();
             match send_message(pair.socket.as_fd(), message, &descriptors, SendFlags::DONTWAIT) {
-                Err(Errno::AGAIN | Errno::TOOMANYREFS) => {
+                Err(Errno::AGAIN) => {
                     self.watch_pair(claim, true);
+                    return false;
+                }
+                Err(error) if is_shortage(error) => {
+                    self.is_short(claim);
                     return false;
                 }
                 // Lost with its listener, if not handed over: who connected hears a reset.
@@ -427,6 +455,16 @@ impl<Q: Device> Vnic<Q> {
             }
         }
         true
+    }
+
+    /// Descriptors or memory are short, and the pair has room: epoll would tell of that again and again.
+    fn is_short(&mut self, claim: u64) {
+        let Some(pair) = self.pairs.get_mut(&claim) else { return };
+        pair.full = true;
+        if self.short.is_empty() {
+            self.short_until = self.now.saturating_add(REST);
+        }
+        self.short.insert(claim);
     }
 
     fn offer(&mut self, claim: u64, application: u64, arrival: &host::Arrival) -> Result<(), Errno> {
@@ -451,7 +489,11 @@ impl<Q: Device> Vnic<Q> {
         let key = self.host.attach(flow, application, link).map_err(|_| Errno::CONNABORTED)?;
         if let Some(link) = self.host.channel(key) {
             let data = EventData::new_u64(Token::Connection(key).word());
-            epoll::add(&self.epoll, link.doorbell(), data, EventFlags::IN)?;
+            if let Err(error) = epoll::add(&self.epoll, link.doorbell(), data, EventFlags::IN) {
+                // Nothing would tell when its application has gone.
+                self.host.cut(key, error);
+                return Err(Errno::CONNABORTED);
+            }
         }
         self.cookies.insert(key, cookie);
         self.placeholders.insert(cookie, Placeholder::Connection(key));

@@ -8,7 +8,7 @@
 //! 5. Who had his share of a turn is left for the next; the list is turned by one then, so that none of an application's connections is
 //!    always the last.
 
-use super::{Application, Connection, Host, Phase};
+use super::{Application, Connection, Host, Phase, unread};
 use crate::tcp::channel::{Channel, Wanted};
 use crate::tcp::limits::{APPLICATION_TURN_BYTES, CORKED, TURN_BYTES, WARM};
 
@@ -143,6 +143,9 @@ impl<C: Channel> Host<C> {
             settings.apply(&before, &mut self.engine, connection.flow);
             connection.settings = Some(Box::new(settings));
         }
+        if connection.phase == Phase::Unread {
+            return self.pump_unread(key);
+        }
         let sent = send(&mut self.engine, connection, application);
         if sent > 0
             && !connection.corked
@@ -180,6 +183,38 @@ impl<C: Channel> Host<C> {
             return Pumped::Deferred;
         }
         if sent + received > 0 { Pumped::Moved } else { Pumped::Nothing }
+    }
+}
+
+impl<C: Channel> Host<C> {
+    /// The same for one with which the engine is done.
+    fn pump_unread(&mut self, key: u64) -> Pumped {
+        let Some(connection) = self.connections.get_mut(key) else { return Pumped::Gone };
+        let Some(application) = self.applications.get_mut(connection.application) else {
+            return Pumped::Gone;
+        };
+        unread::discard(connection, application);
+        let given = unread::give(connection, application);
+        connection.channel.ring(&mut application.rung);
+        self.counters.received_bytes += given as u64;
+        if given > 0 {
+            connection.moved_at = self.now;
+        }
+        let deferred = application.out == 0 || application.into == 0;
+        if connection.channel.is_broken() {
+            connection.channel.break_off(rustix::io::Errno::CONNRESET);
+            self.remove(key);
+            return Pumped::Gone;
+        }
+        if self.end_if_read(key) {
+            return Pumped::Gone;
+        }
+        self.counters.deferred += u64::from(deferred);
+        match (deferred, given) {
+            (true, _) => Pumped::Deferred,
+            (false, 0) => Pumped::Nothing,
+            (false, _) => Pumped::Moved,
+        }
     }
 }
 

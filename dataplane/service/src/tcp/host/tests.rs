@@ -171,6 +171,48 @@ fn addresses_are_what_the_wire_says() {
 }
 
 #[test]
+fn what_came_before_a_reset_is_read_though_the_ring_was_full() {
+    for opens in [false, true] {
+        let plan =
+            Plan { application: 0, peer: 300_000, peer_ends: Ending::ResetBehind, ..Plan::polite(opens) };
+        let world = single(plan);
+        let pipe = world.pipe(0);
+        assert_eq!((pipe.received, pipe.broken), (300_000, Some(Errno::CONNRESET)));
+        world.check();
+    }
+}
+
+#[test]
+fn a_connection_that_is_reset_before_it_is_accepted_is_accepted_with_what_it_brought() {
+    for bytes in [5, 5000, 50_000] {
+        let plan =
+            Plan { application: 0, peer: bytes, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
+        let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(10));
+        world.accepting = false;
+        world.run(20 * SECOND);
+        assert_eq!(world.established(), 0, "the engine is done with it");
+        world.accepting = true;
+        assert!(world.run(100 * SECOND), "still going on: {:#?}", world.describe());
+        let pipe = world.pipe(0);
+        assert_eq!((pipe.received, pipe.broken), (bytes, Some(Errno::CONNRESET)));
+        drop(pipe);
+        world.check();
+    }
+}
+
+#[test]
+fn what_nobody_reads_after_a_reset_is_let_go_after_a_while() {
+    let plan = Plan { application: 0, peer: 50_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
+    let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(10));
+    world.asleep = true;
+    world.run(20 * SECOND);
+    assert_eq!(world.host.counters().connections, 1, "its application may read still");
+    assert_eq!(world.pipe(0).broken, None);
+    world.run(20 * SECOND + 2 * crate::tcp::limits::UNREAD);
+    assert_eq!((world.host.counters().connections, world.pipe(0).broken), (0, Some(Errno::CONNRESET)));
+}
+
+#[test]
 fn what_came_before_a_reset_is_read_first() {
     let plan = Plan { application: 0, peer: 5000, peer_ends: Ending::ResetBehind, ..Plan::polite(true) };
     let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(9));

@@ -15,6 +15,8 @@ use super::*;
 use crate::sockets::administration::{Cut, Listing};
 use crate::sockets::{Command, Paired};
 
+mod short;
+
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -214,6 +216,71 @@ fn an_application_serves_a_peer_and_its_death_frees_everything() {
     let refused = place.peer_connects(80);
     assert_eq!(place.closed.last(), Some(&(refused, CloseReason::Refused)));
     drop(place.listen(80));
+}
+
+#[test]
+fn a_program_that_writes_past_its_library_is_reset_for_both() {
+    let mut place = Place::new();
+    let listener = place.listen(80);
+    let open = place.peer_connects(80);
+    let (placeholder, end) = accept(&listener);
+    rustix::net::send(&placeholder, b"io_uring", SendFlags::NOSIGNAL).expect("the service holds it");
+    place.run();
+    assert_eq!(place.closed, [(open, CloseReason::Reset)]);
+    assert_eq!(end.hung_up(), Hangup::Reset);
+    let closed = place.peer_connects(80);
+    let (placeholder, end) = accept(&listener);
+    rustix::net::send(&placeholder, b"io_uring", SendFlags::NOSIGNAL).expect("the service holds it");
+    drop((placeholder, end));
+    place.run();
+    assert_eq!(place.closed.last(), Some(&(closed, CloseReason::Reset)));
+}
+
+#[test]
+fn a_slow_reader_reads_all_that_came_before_a_reset() {
+    let mut place = Place::new();
+    let listener = place.listen(80);
+    let flow = place.peer_connects(80);
+    let (placeholder, end) = accept(&listener);
+    let mut sent = 0_u64;
+    // Until ring, engine and peer are full.
+    loop {
+        let more: Vec<u8> = (sent..).take(1 << 20).map(|at| (at / 251) as u8).collect();
+        let taken = place.peer.send(flow, &more);
+        let unacknowledged = place.peer.unacknowledged(flow);
+        sent += taken as u64;
+        place.run();
+        if taken == 0 && place.peer.unacknowledged(flow) == unacknowledged {
+            break;
+        }
+    }
+    let acknowledged = sent - place.peer.unacknowledged(flow) as u64;
+    assert!(acknowledged > 5 << 20, "{acknowledged} bytes: more than its ring holds");
+    place.peer.abort(flow);
+    place.run();
+    assert_eq!(place.vnic.host.engine().flows().count(), 0, "the engine is done with it");
+    let mut read = 0_u64;
+    let mut bytes = vec![0; 100_000];
+    loop {
+        let count = end.receive().expect("nobody else").read(&mut bytes);
+        for (at, byte) in (read..).zip(&bytes[..count]) {
+            assert_eq!(*byte, (at / 251) as u8, "at {at}");
+        }
+        read += count as u64;
+        if count == 0 && end.hung_up() == Hangup::Reset && place.vnic.shown().0.connections == 0 {
+            break;
+        }
+        if end.ring_for_room().is_due() {
+            // The service may have given all, and gone.
+            let _ = rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL);
+        }
+        (0..20).for_each(|_| {
+            place.now += 100_000;
+            place.vnic.turn(place.now).expect("the wire is whole");
+        });
+    }
+    assert!((acknowledged..=sent).contains(&read), "{read} of {acknowledged}");
+    assert_eq!(place.vnic.shown().0.connections, 0);
 }
 
 #[test]

@@ -148,6 +148,8 @@ pub struct World {
     by_port: HashMap<u16, usize>,
     claim: u64,
     pub accepting: bool,
+    /// Applications do nothing.
+    pub asleep: bool,
     pub arrived: Vec<Arrival>,
     pub turns: u64,
     pub most_in_a_turn: u64,
@@ -191,6 +193,7 @@ impl World {
             by_port: HashMap::new(),
             claim,
             accepting: true,
+            asleep: false,
             arrived: Vec::new(),
             turns: 0,
             most_in_a_turn: 0,
@@ -271,7 +274,7 @@ impl World {
             // A peer that left at once was perhaps never handed over.
             case.begun && peer && (case.done || case.key.is_none())
         };
-        self.cases.iter().all(over) && self.host.counters().connections == 0
+        self.accepting && self.cases.iter().all(over) && self.host.counters().connections == 0
     }
 
     fn begin(&mut self) {
@@ -341,7 +344,7 @@ impl World {
         let mut busy = false;
         for index in 0..self.cases.len() {
             let case = &mut self.cases[index];
-            if case.done || !std::mem::take(&mut case.pipe.borrow_mut().application_rung) {
+            if self.asleep || case.done || !std::mem::take(&mut case.pipe.borrow_mut().application_rung) {
                 continue;
             }
             busy = true;
