@@ -8,6 +8,7 @@
 //!    Where one number is free and no more are to be had, that is enough ([`scarce`]).
 //! 3. The service's end of the placeholder closes if the service dies: [`renewal`].
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -23,7 +24,8 @@ use crate::scarce::{self, Taken};
 use crate::socket::{forget_stale, give_name, kernel_nonblocking};
 use crate::sys::{self, Errno, Outcome, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{confined, options, real, renewal, service};
+use crate::wait::{Section, signals};
+use crate::{confined, jump, options, real, renewal, service};
 
 /// `accept4(2)`.
 ///
@@ -55,7 +57,8 @@ unsafe fn accept(
     flags: c_int,
 ) -> Outcome {
     let mut received = Descriptors::default();
-    let mut reserved = None;
+    let waiting = Waiting { held, reserved: Cell::new(None) };
+    let _written = jump::written(&raw const waiting);
     loop {
         let state = held.facts.flags.load(Acquire);
         if state & facts::STOPPED != 0 {
@@ -78,14 +81,15 @@ unsafe fn accept(
             }
             return Err(sys::errno());
         }
-        let (taken, _room) = arrival(fd, &mut received, &mut reserved)?;
+        let mut section = None;
+        let (taken, room) = arrival(fd, &mut received, &waiting, &mut section)?;
         let (incoming, end) = match taken {
             Taken::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
             Taken::Other(incoming) => (incoming, None),
         };
         match incoming {
             Incoming::Arrived(arrival) => {
-                let new = settle(held, &arrival, (&mut received, end), flags, reserved.take())?;
+                let new = settle(held, &arrival, (&mut received, end), flags, waiting.reserved.take())?;
                 if !name.is_null() {
                     // SAFETY: the caller's.
                     let named = unsafe { give_name(&arrival.peer, name, length) };
@@ -102,29 +106,59 @@ unsafe fn accept(
             Incoming::Closed if held.facts.flags.load(Acquire) & facts::STOPPED != 0 => {
                 return Err(libc::EINVAL);
             }
-            Incoming::Closed => renewal::renew(fd, held)?,
+            Incoming::Closed => {
+                drop((room, section));
+                renewal::renew(fd, held)?;
+            }
         }
     }
 }
 
+/// A call that waits.
+struct Waiting<'a> {
+    held: &'a Held,
+    /// The number that is set aside for the connection.
+    reserved: Cell<Option<Borrowed>>,
+}
+
+impl Waiting<'_> {
+    /// Sets a number aside, if none is.
+    fn reserve(&self) -> Result<(), Errno> {
+        let before = self.reserved.take();
+        self.reserved.set(if before.is_some() { before } else { Borrowed::lowest()? });
+        Ok(())
+    }
+}
+
+impl jump::Leave for Waiting<'_> {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the caller's promise: nobody else uses or drops it.
+        let waiting = unsafe { this.read() };
+        // SAFETY: as above; the reference that the call had goes with it.
+        drop(unsafe { std::ptr::from_ref(waiting.held).read() });
+    }
+}
+
 /// What comes next, and the room that it needed. Whoever sleeps for it has set the lowest free
-/// number aside before, as Linux does.
+/// number aside before, as Linux does. In `section` no handler jumps away from what was taken; it
+/// ends with the caller's use of that.
 fn arrival(
     fd: c_int,
     received: &mut Descriptors,
-    reserved: &mut Option<Borrowed>,
+    waiting: &Waiting<'_>,
+    section: &mut Option<Section>,
 ) -> Result<(Taken, Option<Room>), Errno> {
+    let breaking = signals::breaking();
     // SAFETY: the descriptor is open for the time of the call.
     let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
     loop {
+        *section = Some(Section::enter());
         let room = match room::make(room::CONNECTION) {
             Some(room) => Some(room),
             None => {
                 // One number is what the program has to have, as on Linux; the others are beyond
                 // its limit.
-                if reserved.is_none() {
-                    *reserved = Borrowed::lowest()?;
-                }
+                waiting.reserve()?;
                 room::raise()
             }
         };
@@ -133,7 +167,7 @@ fn arrival(
             incoming.map(Taken::Other).map_err(|errno| errno.raw_os_error())
         } else {
             // The number that is set aside is the one that is left.
-            drop(reserved.take());
+            drop(waiting.reserved.take());
             scarce::take(placeholder, received)
         };
         match taken {
@@ -141,16 +175,20 @@ fn arrival(
             Err(libc::EAGAIN) if !kernel_nonblocking(fd) => {}
             Err(errno) => return Err(errno),
         }
-        if reserved.is_none() {
-            *reserved = Borrowed::lowest()?;
-        }
+        waiting.reserve()?;
         if confined::is_confined() {
+            *section = None;
             let incoming = protocol::receive_arrival(placeholder, RecvFlags::empty(), received);
             return incoming
                 .map(|incoming| (Taken::Other(incoming), room))
                 .map_err(|errno| errno.raw_os_error());
         }
         drop(room);
+        *section = None;
+        if signals::breaking() != breaking {
+            // It was put aside for the time of the section.
+            return Err(libc::EINTR);
+        }
         sleep(fd)?;
     }
 }

@@ -1,10 +1,10 @@
-//! `siglongjmp` out of a call that sleeps: the alarm idiom.
+//! `siglongjmp` out of a call that waits: the alarm idiom.
 //!
-//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call holds (a waiter that is counted, a sleeper, a reference) would be
-//!    held for ever. So each call that sleeps is written down, by thread ([`sleep::Stay`](crate::sleep::Stay)).
+//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call holds (a waiter that is counted, a sleeper, a reference, a
+//!    descriptor) would be held for ever. So each call that waits is written down, by thread, with what ends it ([`Leave`]).
 //! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole still: calls whose frames lie below the stack pointer
-//!    that the jump goes to are ended here ([`before`]).
-//! 3. Copies and locks are in a section (`crate::wait::signals`), in which no handler runs.
+//!    that the jump goes to are ended here ([`before`]). Where that cannot be told (processors other than x86-64) no call is ended.
+//! 3. Copies and locks are in a section (`crate::wait::signals`), in which no handler runs. So is whatever changes what a call holds.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,22 +12,43 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::real;
-use crate::sleep::Stay;
+use crate::wait::Section;
 
-/// Calls of one thread that sleep within one another's handlers: beyond that they are not written down.
-const MOST: usize = 4;
+/// Calls of one thread that sleep within one another's handlers, two entries each at most: beyond that they are not written down.
+const MOST: usize = 8;
+
+/// What a waiting call holds.
+pub(crate) trait Leave {
+    /// Gives it back, in place of the call's return.
+    ///
+    /// # Safety
+    /// `this` was written down; its frames are whole and will not be returned to.
+    unsafe fn leave(this: *const Self);
+}
+
+/// One call: where what it holds lies on the stack, and what gives that back.
+type Record = (usize, unsafe fn(usize));
 
 thread_local! {
-    static CALLS: [Cell<usize>; MOST] = const { [const { Cell::new(0) }; MOST] };
+    static CALLS: [Cell<Record>; MOST] = const { [const { Cell::new((0, nothing)) }; MOST] };
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Writes down a call that will sleep. It stays where it is until [`ended`].
-pub(crate) fn sleeps(stay: &Stay<'_>) {
+fn nothing(_address: usize) {}
+
+unsafe fn leave_at<C: Leave>(address: usize) {
+    // SAFETY: the caller's promise, and the address is that of a `C`.
+    unsafe { C::leave(std::ptr::with_exposed_provenance(address)) }
+}
+
+/// Writes down a call that will wait. What it holds stays where it is until [`ended`].
+pub(crate) fn waits<C: Leave>(call: *const C) {
+    // A handler that comes in between uses the same entry.
+    let _section = Section::enter();
     let depth = DEPTH.get();
     CALLS.with(|calls| {
-        if let Some(call) = calls.get(depth) {
-            call.set(std::ptr::from_ref(stay).expose_provenance());
+        if let Some(entry) = calls.get(depth) {
+            entry.set((call.expose_provenance(), leave_at::<C>));
         }
     });
     DEPTH.set(depth + 1);
@@ -38,18 +59,32 @@ pub(crate) fn ended() {
     DEPTH.set(DEPTH.get().saturating_sub(1));
 }
 
+/// A call that is written down until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Written(());
+
+/// As [`waits`].
+pub(crate) fn written<C: Leave>(call: *const C) -> Written {
+    waits(call);
+    Written(())
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        ended();
+    }
+}
+
 /// Ends the calls whose frames a jump to `stack` leaves.
 pub(crate) fn before(stack: usize) {
-    loop {
-        let depth = DEPTH.get();
-        let Some(call) = depth.checked_sub(1).map(|last| CALLS.with(|calls| calls.get(last).map(Cell::get)))
-        else {
-            return;
-        };
-        match call {
-            Some(frame) if frame >= stack => return,
-            // SAFETY: the frame is of a call of this thread that a handler has interrupted, so it is whole; it is never returned to.
-            Some(frame) => unsafe { Stay::leave(std::ptr::with_exposed_provenance(frame)) },
+    while let Some(last) = DEPTH.get().checked_sub(1) {
+        match CALLS.with(|calls| calls.get(last).map(Cell::get)) {
+            Some((frame, _)) if frame >= stack => return,
+            Some((frame, leave)) => {
+                ended();
+                // SAFETY: the frame is of a call of this thread that a handler has interrupted, so it is whole; it is never returned to.
+                unsafe { leave(frame) };
+            }
             None => ended(),
         }
     }

@@ -176,6 +176,9 @@ pub fn until(
     mut ready: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
     let Rest { want, deadline, restart } = rest;
+    if !stay.written_down.replace(true) {
+        jump::waits(stay);
+    }
     let restart = restart && deadline.is_none();
     let (held, fd) = (stay.held, stay.fd());
     let handled = &mut stay.handled;
@@ -193,9 +196,6 @@ pub fn until(
         bypass::examine(fd, end);
     }
     let edges = if quiet { None } else { edges_of(fd, end) };
-    if !stay.written_down.replace(true) {
-        jump::sleeps(stay);
-    }
     let section = Section::enter();
     end.arm(want);
     let armed = Armed::new(end, want, &stay.armed);
@@ -259,22 +259,6 @@ impl<'a> Stay<'a> {
         Self { held, fd, handled: Handled::now(), woken: false, armed, written_down }
     }
 
-    /// Ends a call that a handler leaves by a jump, in place of its return.
-    ///
-    /// # Safety
-    /// `call` is a call that was written down, whose frames are whole and will not be returned to.
-    pub(crate) unsafe fn leave(call: *const Stay<'_>) {
-        // SAFETY: the caller's promise: nobody else drops it.
-        let stay = unsafe { call.read() };
-        // SAFETY: as above; the reference that the call had to its description goes with it.
-        let held = unsafe { std::ptr::from_ref(stay.held).read() };
-        if let (Some(want), Some(end)) = (stay.armed.take(), held.end()) {
-            end.disarm(want);
-        }
-        drop(stay);
-        drop(held);
-    }
-
     /// Whether the call's own descriptor was closed.
     fn is_closed(&self) -> bool {
         !table::refers_to(self.fd, self.held)
@@ -286,6 +270,21 @@ impl<'a> Stay<'a> {
             return self.fd;
         }
         self.held.spare.load(SeqCst).cast_signed() - 1
+    }
+}
+
+impl jump::Leave for Stay<'_> {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the caller's promise: nobody else drops it.
+        let stay = unsafe { this.read() };
+        // SAFETY: as above; the reference that the call had to its description goes with it.
+        let held = unsafe { std::ptr::from_ref(stay.held).read() };
+        if let (Some(want), Some(end)) = (stay.armed.take(), held.end()) {
+            end.disarm(want);
+        }
+        stay.written_down.set(false);
+        drop(stay);
+        drop(held);
     }
 }
 

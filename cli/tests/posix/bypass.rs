@@ -66,6 +66,18 @@ fn bytes_written_past_the_library_reset_the_connection() {
     });
 }
 
+#[test]
+fn a_call_that_a_handler_jumps_out_of_leaves_nothing_behind() {
+    both(&["cc"], |place| {
+        let program = compile(place, "jumps", include_str!("scripts/jumps.c"), &[]);
+        let kernel = place.start(place.bystander(&program, &[]), "kernel's").succeed().text();
+        assert_eq!(kernel.matches(": 5 jumps, 0 descriptors").count(), 10, "{kernel}");
+        assert_eq!(ask(place, &program, &[]), kernel);
+        // The kernel's have gone over its loopback.
+        place.has_no_measure();
+    });
+}
+
 /// Where the loader of this machine's programs is.
 fn loader() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -73,7 +73,9 @@ unsafe fn among_the_kernels(
             None => call(),
         };
     };
+    let written = outsider.written();
     let answer = call();
+    drop(written);
     let before = sys::errno();
     // SAFETY: the caller's promise.
     match unsafe { outsider.ended(answer, events, most, time, mask.cast()) } {

@@ -16,6 +16,7 @@
 //!    reported there is armed again at once, because the next to come may not be this thread.
 //! 7. Ready streams win over a signal, as ready descriptors do in the kernel.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
@@ -30,6 +31,7 @@ use super::look::cycles;
 use super::shared::Flag;
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{control, kernel, look, nested, signals};
+use crate::jump::{self, Written};
 use crate::sys::Outcome;
 use crate::table::{self, Held, Kind};
 use crate::{real, sys};
@@ -350,6 +352,10 @@ impl Body {
 
 /// One call.
 struct Call {
+    /// The epoll's description, for as long as the call takes.
+    held: Held,
+    /// Whether it is counted among the sleepers.
+    counted: Cell<bool>,
     interest: &'static Interest,
     epfd: c_int,
     out: Output,
@@ -357,6 +363,17 @@ struct Call {
     mask: Mask,
     /// Handlers that had run when it began.
     seen: u32,
+}
+
+impl jump::Leave for Call {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the caller's promise: nobody else uses or drops it.
+        let Self { held, counted, interest, .. } = unsafe { this.read() };
+        if counted.get() {
+            interest.missed();
+        }
+        drop(held);
+    }
 }
 
 impl Call {
@@ -422,6 +439,7 @@ impl Call {
         }
         let spins = self.mask.is_null() && !body.shared.is_yes() && body.listed() != 0;
         let (peer, sockets) = (body.peer, body.watched);
+        let _written = jump::written(&raw const self);
         drop(body);
         learnt(|word| {
             let pause = Pause::begin_of(word, sockets);
@@ -489,6 +507,7 @@ impl Call {
                 continue;
             }
             body.sleepers = body.sleepers.saturating_add(1);
+            self.counted.set(true);
             drop(body);
 
             let left = until.map(|until| until.saturating_sub(sys::now()));
@@ -496,10 +515,12 @@ impl Call {
             let answer = self.kernel(if sliced { slice } else { left }, self.mask);
 
             let Some(mut body) = interest.lock() else {
+                self.counted.set(false);
                 interest.missed();
                 self.out.natives(answer?);
                 return if self.out.filled == 0 { Err(libc::EINTR) } else { Ok(self.out.filled) };
             };
+            self.counted.set(false);
             body.sleepers = body.sleepers.saturating_sub(1);
             (body.asked, body.asked_at_call) = (cycles(), real::calls());
             body.unsettle(numbered);
@@ -563,8 +584,8 @@ pub unsafe fn wait_if_ours(
     if !sys::is_address(events, room * size_of::<libc::epoll_event>()) {
         return None;
     }
-    let out = Output { to: events, room, filled: 0 };
-    Some(Call { interest, epfd, out, timeout, mask, seen: signals::count() }.run())
+    let (out, counted) = (Output { to: events, room, filled: 0 }, Cell::new(false));
+    Some(Call { held, counted, interest, epfd, out, timeout, mask, seen: signals::count() }.run())
 }
 
 /// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another registers a stream there meanwhile, what the
@@ -589,6 +610,11 @@ impl Outsider {
             return None;
         }
         Some(outsider)
+    }
+
+    /// Has itself ended by a handler that jumps out of the call. It stays where it is as long as the answer lives.
+    pub(crate) fn written(&self) -> Written {
+        jump::written(std::ptr::from_ref(self))
     }
 
     /// Takes itself back, here or where [`register_outsiders`] has counted it.
@@ -633,6 +659,14 @@ impl Outsider {
         let left = self.until.map(|until| until.saturating_sub(sys::now())).or(timeout);
         // SAFETY: the caller's promise.
         Some(unsafe { wait(self.epfd, events, most, left, mask) })
+    }
+}
+
+impl jump::Leave for Outsider {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the caller's promise: nobody else uses or drops it.
+        let outsider = unsafe { this.read() };
+        outsider.leave();
     }
 }
 

@@ -22,10 +22,11 @@ use super::hooks::interest_of;
 use super::kernel::{Mask, Timeout};
 use super::look::{self, ALWAYS, INPUT, OUTPUT};
 use super::spin::{self, LONGEST, Pause, Spun};
-use super::{kernel, nested, signals};
+use super::{Section, kernel, nested, signals};
 use crate::bypass;
 use crate::descriptor;
 use crate::doorbell::{self, Edges};
+use crate::jump;
 use crate::sleep::SLICE;
 use crate::sys::{self, Outcome};
 use crate::table::{self, DESCRIPTORS, Held, Kind};
@@ -80,6 +81,7 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     }
     let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>()) + size_of::<libc::pollfd>();
     let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
+    let _written = jump::written(&raw const memory);
     let split = memory.start.cast::<Ours>();
     // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of both.
     let (ours, others) = unsafe {
@@ -118,6 +120,13 @@ impl Memory {
         // SAFETY: a new mapping of its own.
         let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
         (start != libc::MAP_FAILED).then(|| Self { start, length })
+    }
+}
+
+impl jump::Leave for Memory {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the caller's promise: nobody else drops it.
+        drop(unsafe { this.read() });
     }
 }
 
@@ -179,6 +188,15 @@ fn all(
     Set { asked, ours, kernel, mixed, peer: None, edges: None }.run(timeout, mask)
 }
 
+impl jump::Leave for Set<'_> {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the caller's promise: nobody else uses or drops it, and the arrays lie in the same frames.
+        let mut set = unsafe { this.read() };
+        set.disarm();
+        set.ours.iter_mut().for_each(|our| our.held = None);
+    }
+}
+
 /// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has descriptors of its own that are ready.
 /// A descriptor of -1: nothing.
 fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
@@ -211,6 +229,7 @@ impl Set<'_> {
             self.kernel(Some(0), mask)?;
             return Ok(self.merge());
         }
+        let _written = jump::written(ptr::from_ref(self));
         learnt(|word| {
             let pause = Pause::begin(word);
             if mask.is_null() {
@@ -333,6 +352,7 @@ impl Set<'_> {
 
     /// Puts placeholders where the kernel watches them for new bytes, and arms ours. How long to sleep at most.
     fn arm(&mut self) -> Option<u64> {
+        let _section = Section::enter();
         self.ask_for_hangups();
         let mut slice = self.watch();
         if let Some(edges) = &self.edges {
@@ -388,6 +408,7 @@ impl Set<'_> {
     }
 
     fn disarm(&mut self) {
+        let _section = Section::enter();
         for our in self.ours.iter_mut() {
             let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
             if std::mem::take(&mut our.data) {
@@ -413,6 +434,11 @@ impl Set<'_> {
                     return Ok(ready);
                 }
                 continue;
+            }
+            if mask.is_null() && signals::count() != seen {
+                // A handler that was to run while this armed has run now.
+                self.disarm();
+                return Err(libc::EINTR);
             }
             let left = until.map(|until| until.saturating_sub(sys::now()));
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));

@@ -9,6 +9,7 @@ use std::ffi::c_int;
 
 use super::kernel::{Mask, Timeout};
 use super::poll::{self, Memory};
+use crate::jump;
 use crate::sys::{self, Outcome};
 use crate::table::{self, DESCRIPTORS};
 
@@ -79,11 +80,12 @@ pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> 
     let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     let total = (0..bits).filter(named).count();
     let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
-    let memory;
+    let (memory, _written);
     let entries = if total <= FEW {
         &mut few[..total]
     } else {
         memory = Memory::map(total * size_of::<libc::pollfd>()).ok_or(libc::ENOMEM)?;
+        _written = jump::written(&raw const memory);
         // SAFETY: a mapping of that size, page-aligned; zeroes are entries.
         unsafe { std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total) }
     };

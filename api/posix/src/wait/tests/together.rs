@@ -134,7 +134,7 @@ fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
         stream.end(|end| end.arm(want));
         stay.armed.set(Some(want));
         stay.written_down.set(true);
-        crate::jump::sleeps(&stay);
+        crate::jump::waits(&raw const *stay);
         let within = std::ptr::from_ref(&*stay).addr();
         crate::jump::before(within);
         assert_eq!(held.sleepers.load(SeqCst), 1, "a jump within the handler leaves the call alone");
