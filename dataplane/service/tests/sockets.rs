@@ -1,5 +1,7 @@
 //! The socket service with the kernel's sockets and its own messages: what a program under Sietch sees of it.
 
+#[path = "sockets_place/everywhere.rs"]
+mod everywhere;
 mod sockets_place;
 
 use std::io::{Read as _, Write as _};

@@ -203,9 +203,7 @@ impl Service {
             self.counters.limited += 1;
             return Answer::refused(Errno::AGAIN);
         }
-        // What is missing twice is gone.
-        self.sweep_now();
-        self.sweep_now();
+        self.sweep_for_list();
         let sees = |application: Application| caller.may_see(application);
         let traffic = self.traffic(caller);
         let applications = self.table.applications().filter(|(application, _)| sees(*application));
@@ -245,35 +243,49 @@ impl Service {
             connections: connections.collect(),
             omitted: seen().count().saturating_sub(LISTED),
         };
-        told(&listing)
+        told(Ok(listing))
+    }
+
+    /// The users whose application of this id a caller may revoke. Of several, one took the other's
+    /// number: it is not to be revoked with it.
+    fn whose(&self, caller: Caller, request: &Request) -> Result<BTreeSet<u32>, Errno> {
+        let all = self.table.applications().map(|(application, _)| application);
+        let users: BTreeSet<u32> =
+            all.filter(|found| is_meant(caller, request, *found)).map(|found| found.uid).collect();
+        if users.len() > 1 { Err(Errno::NOTUNIQ) } else { Ok(users) }
+    }
+
+    /// Whose application would be revoked.
+    pub(super) fn rehearse(&self, caller: Caller, request: &Request) -> Answer {
+        told(self.whose(caller, request).map(|users| Cut { users, ..Cut::default() }))
     }
 
     pub(super) fn revoke(&mut self, caller: Caller, request: &Request) -> Answer {
-        let user = request.user();
-        let meant = |application: Application| {
-            application.id == request.application
-                && caller.may_see(application)
-                && user.is_none_or(|uid| uid == application.uid)
-        };
-        let users =
-            self.table.applications().map(|(application, _)| application).filter(|&found| meant(found));
-        let users: BTreeSet<u32> = users.map(|found| found.uid).collect();
-        if users.len() > 1 {
-            // One of them took the other's number: it is not to be revoked with it.
-            return Answer::refused(Errno::NOTUNIQ);
-        }
+        told(self.cut(caller, request))
+    }
+
+    /// What these users' applications of an id ask for from now on is refused.
+    pub(super) fn remember(&mut self, caller: Caller, id: [u8; 16], users: &BTreeSet<u32>) {
+        let by = if caller.administers { By::Administrator } else { By::ItsUser };
+        users.iter().for_each(|&uid| self.revoked.insert(Application { uid, id }, by));
+    }
+
+    /// Ends what an application has.
+    ///
+    /// # Errors
+    /// [`Errno::NOTUNIQ`]; [`Errno::SRCH`]: it has nothing.
+    pub(super) fn cut(&mut self, caller: Caller, request: &Request) -> Result<Cut, Errno> {
+        let users = self.whose(caller, request)?;
+        let meant = |application: Application| is_meant(caller, request, application);
         let listeners: Vec<_> =
             self.table.listeners().filter(|(_, found)| meant(found.application)).map(|(id, _)| id).collect();
         let connections =
             self.table.connections().filter(|(_, found)| meant(found.client) || meant(found.server));
         let connections: Vec<ConnectionId> = connections.map(|(id, _)| id).collect();
         if listeners.is_empty() && connections.is_empty() {
-            return Answer::refused(Errno::SRCH);
+            return Err(Errno::SRCH);
         }
-        let by = if caller.administers { By::Administrator } else { By::ItsUser };
-        for &uid in &users {
-            self.revoked.insert(Application { uid, id: request.application }, by);
-        }
+        self.remember(caller, request.application, &users);
         let mut ended = Cut { listeners: listeners.len(), connections: Vec::new(), users };
         for id in listeners {
             // The program has the kernel's socket too, and may hold it: then that listens on.
@@ -295,8 +307,15 @@ impl Service {
             ended.connections.push(entry.cookies);
         }
         self.counters.revoked += 1;
-        told(&ended)
+        Ok(ended)
     }
+}
+
+/// Whether a revocation is about this application.
+fn is_meant(caller: Caller, request: &Request, application: Application) -> bool {
+    application.id == request.application
+        && caller.may_see(application)
+        && request.user().is_none_or(|uid| uid == application.uid)
 }
 
 /// A text in a sealed memfd.
@@ -310,9 +329,9 @@ pub(crate) fn sealed(what: &impl Serialize) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// An answer with a text in a sealed memfd.
-fn told(what: &impl Serialize) -> Answer {
-    match sealed(what) {
+/// An answer with a text in a sealed memfd, or why there is none.
+pub(super) fn told(what: Result<impl Serialize, Errno>) -> Answer {
+    match what.and_then(|what| sealed(&what)) {
         Ok(file) => Answer::with(Reply::new(ReplyKind::Listed), file),
         Err(error) => Answer::refused(error),
     }

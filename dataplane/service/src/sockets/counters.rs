@@ -33,6 +33,8 @@ pub struct Counters {
     pub denied: u64,
     /// Connections found to be gone.
     pub swept: u64,
+    /// Times that the kernel was asked for all Unix sockets, to see which are.
+    pub sweeps: u64,
     /// Listeners that closed.
     pub closed: u64,
     /// Applications that were revoked.
@@ -41,7 +43,7 @@ pub struct Counters {
 
 impl Counters {
     /// Names and values, for a page of metrics.
-    pub fn entries(&self) -> [(&'static str, u64); 16] {
+    pub fn entries(&self) -> [(&'static str, u64); 17] {
         [
             ("asked.listen", self.asked_listen),
             ("asked.connect", self.asked_connect),
@@ -57,6 +59,7 @@ impl Counters {
             ("short", self.short),
             ("denied", self.denied),
             ("swept", self.swept),
+            ("sweeps", self.sweeps),
             ("closed", self.closed),
             ("revoked", self.revoked),
         ]

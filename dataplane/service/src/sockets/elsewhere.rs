@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use sietch_protocol::socket_service::{Action, Descriptors, Reply, ReplyKind, Request, RequestKind};
 
+use super::administration::{Cut, told};
 use super::closer::Sent;
 use super::requests::{Answer, Caller};
 use super::run::Service;
@@ -32,15 +33,60 @@ impl Service {
     }
 
     /// Has the VNICs add to an answer what they know; what this service knows goes along.
-    pub(super) fn ask_vnics(&self, asked: Asked) {
+    pub(super) fn ask_vnics(&mut self, asked: Asked) {
         let Some(vnics) = &self.vnics else { return };
         let Err(lost) = vnics.send(asked) else { return };
+        if lost.0.kind == RequestKind::Revoke {
+            return self.finish_revocation(lost.0, Cut::default());
+        }
         let Asked { uid, socket, mut sent, .. } = lost.0;
         let answer = match sent.take_first() {
             Some(own) => Answer::with(Reply::new(ReplyKind::Listed), own),
             None => Answer::refused(Errno::SRCH),
         };
         self.send_answer(uid, socket, answer);
+    }
+
+    /// Lists, or revokes, here and on all VNICs.
+    pub(super) fn administer_everywhere(
+        &mut self,
+        caller: Caller,
+        request: Request,
+        kind: RequestKind,
+        received: Descriptors,
+        socket: OwnedFd,
+    ) {
+        let own = match kind {
+            // Nothing is ended before everybody has said whose it is.
+            RequestKind::Revoke if received.iter().all(Option::is_none) => self.rehearse(caller, &request),
+            _ => self.answer(caller, &request, kind, received),
+        };
+        if own.reply.kind() == ReplyKind::Refused && own.reply.error() != Errno::SRCH {
+            return self.send_answer(caller.uid, socket, own);
+        }
+        let sent = self.sent_on(caller, own.own);
+        let (uid, administers) = (caller.uid, caller.administers);
+        self.ask_vnics(Asked { uid, administers, request, kind, sent, pair: None, rehearsal: false, socket });
+    }
+
+    /// VNICs have ended what they had of an application: what this service has is ended, and both are told.
+    pub(super) fn finish_revocation(&mut self, asked: Asked, on_vnics: Cut) {
+        let Asked { uid, administers, request, socket, .. } = asked;
+        let caller = Caller { uid, pid: 0, administers };
+        let cut = match self.cut(caller, &request) {
+            Ok(mut cut) => {
+                cut.listeners += on_vnics.listeners;
+                cut.connections.extend(on_vnics.connections);
+                cut.users.extend(on_vnics.users);
+                Ok(cut)
+            }
+            Err(Errno::SRCH) if !on_vnics.users.is_empty() => Ok(on_vnics),
+            Err(error) => Err(error),
+        };
+        if let Ok(cut) = &cut {
+            self.remember(caller, request.application, &cut.users);
+        }
+        self.send_answer(uid, socket, told(cut));
     }
 
     /// Whether the rules allow what is asked of a VNIC. Its own filters, peers and user are judged there.
@@ -93,7 +139,7 @@ impl Service {
         }
         let (uid, administers) = (caller.uid, caller.administers);
         let sent = self.sent_on(caller, descriptors);
-        let asked = Asked { uid, administers, request, kind, sent, pair, socket };
+        let asked = Asked { uid, administers, request, kind, sent, pair, rehearsal: false, socket };
         match &self.vnics {
             Some(vnics) => {
                 if let Err(lost) = vnics.send(asked) {

@@ -84,6 +84,10 @@ pub const BURY: Duration = Duration::from_millis(5);
 /// How often it is looked which connections are gone, while there are any of which the kernel does not tell.
 pub const SWEEP: Duration = Duration::from_secs(10);
 
+/// How often that is done for lists, of all users together: it asks the kernel for every Unix socket
+/// of the network namespace, and everybody else waits meanwhile.
+pub const SWEEP_FOR_LISTS: Duration = Duration::from_secs(1);
+
 /// It is also looked when so many were made since: a program that connects for each request must not fill the registry.
 pub const SWEEP_AFTER: usize = 1024;
 

@@ -28,6 +28,7 @@ use sietch_ring::stream::{Geometry, Memory};
 use sietch_socket::kernel::{peer, refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
+use super::administration::Cut;
 use super::closer::{Closer, Outgoing};
 use super::counters::{Board, Counters, Shown};
 use super::expendable::Expendable;
@@ -36,8 +37,8 @@ use super::limits;
 use super::listeners::{NOBODY, Open};
 use super::registry::Registry;
 use super::requests::{Answer, Caller};
-use super::revoked::{By, Revoked};
-use super::table::{Application, Connection, ConnectionId, ListenerId, Table};
+use super::revoked::Revoked;
+use super::table::{Connection, ConnectionId, ListenerId, Table};
 use crate::tcp::Asked;
 
 /// Pauses when something is short.
@@ -80,8 +81,8 @@ pub enum Command {
     Vnics(Sender<Asked>),
     /// Two programs of one VNIC were connected: from now on it is a connection as those of the host's addresses are.
     Enter(Box<Paired>),
-    /// An application that had something on a VNIC gets nothing any more.
-    Revoked(Application),
+    /// VNICs have ended what they had of an application. Its end here, and the answer, are still to come.
+    Cut(Box<Asked>, Cut),
     /// End the loop.
     Stop,
 }
@@ -333,7 +334,7 @@ impl Service {
                 Ok(Command::Vnics(vnics)) => self.vnics = Some(vnics),
                 Ok(Command::Sweep) => self.sweep_now(),
                 Ok(Command::Enter(paired)) => self.enter(*paired),
-                Ok(Command::Revoked(application)) => self.revoked.insert(application, By::Administrator),
+                Ok(Command::Cut(asked, on_vnics)) => self.finish_revocation(*asked, on_vnics),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return self.over = true,
                 Err(TryRecvError::Empty) => return,
             }
@@ -496,13 +497,7 @@ impl Service {
             Ok((request, kind @ (RequestKind::List | RequestKind::Revoke)))
                 if complete && request.vnic().is_none() && self.vnics.is_some() =>
             {
-                let own = self.answer(caller, &request, kind, received);
-                if matches!(own.reply.error(), Errno::NOTUNIQ | Errno::AGAIN) {
-                    return self.send_answer(uid, socket, own);
-                }
-                let sent = self.sent_on(caller, own.own);
-                let administers = caller.administers;
-                return self.ask_vnics(Asked { uid, administers, request, kind, sent, pair: None, socket });
+                return self.administer_everywhere(caller, request, kind, received, socket);
             }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
             // This service has no descriptors left for what was sent along, which is nothing to the kernel.
@@ -658,6 +653,7 @@ impl Service {
         if self.registry.unwatched() == 0 {
             return;
         }
+        self.counters.sweeps += 1;
         self.swept_at = Instant::now();
         match self.registry.sweep() {
             Ok(gone) => {
@@ -665,6 +661,15 @@ impl Service {
                 gone.into_iter().for_each(|id| self.forget(id));
             }
             Err(error) => tracing::warn!("connections that are gone cannot be told: {error}"),
+        }
+    }
+
+    /// The same for a list, of whomever: all of them together do not have it done more often than a person can tell.
+    pub(super) fn sweep_for_list(&mut self) {
+        if self.swept_at.elapsed() >= limits::SWEEP_FOR_LISTS {
+            self.sweep_now();
+        } else {
+            self.bury();
         }
     }
 

@@ -2,8 +2,12 @@
 //!
 //! 1. The socket service has answered for the host's addresses; its answer comes along with the question.
 //! 2. Each VNIC is asked in turn, over a pair of its own, as a program would ask it. One that does not answer in time has nothing to say.
-//! 3. The answers are put together, and that is sent. An application of which something was taken away gets nothing any more, here and there.
+//! 3. The answers are put together, and that is sent.
+//! 4. The end of an application is asked for twice. An id is what a program says of itself, and another user may have taken it: first
+//!    everybody says whose application it is, and nothing is ended if those are several users. Then it is ended as that user's alone, on VNICs first;
+//!    the socket service ends what it has, and answers.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -19,7 +23,6 @@ use zerocopy::IntoBytes as _;
 
 use super::vnic::Asked;
 use crate::sockets::administration::{Cut, Listing, sealed};
-use crate::sockets::table::Application;
 use crate::sockets::{Command, Registrar, Sent};
 
 /// How long a VNIC may take to answer: a turn of it takes a millisecond at most.
@@ -37,7 +40,7 @@ pub struct Line<'a> {
 }
 
 /// Puts a question to all VNICs and answers it.
-pub fn gather<'a>(asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar: Option<&Registrar>) {
+pub fn gather<'a>(mut asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar: Option<&Registrar>) {
     let own = asked.sent.first();
     let answer = match asked.kind {
         RequestKind::List => {
@@ -51,20 +54,15 @@ pub fn gather<'a>(asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar
             sealed(&all)
         }
         RequestKind::Revoke => {
-            let mut all: Option<Cut> = own.and_then(read);
-            for found in lines.filter_map(|line| ask::<Cut>(&asked, line)) {
-                let all = all.get_or_insert_default();
-                all.listeners += found.listeners;
-                all.connections.extend(found.connections);
-                all.users.extend(found.users);
+            let whose: Cut = own.and_then(read).unwrap_or_default();
+            let lines: Vec<_> = lines.collect();
+            match revoke(&mut asked, whose.users, &lines) {
+                Ok(cut) => match registrar {
+                    Some(registrar) => return registrar.tell(Command::Cut(Box::new(asked), cut)),
+                    None => sealed(&cut),
+                },
+                Err(error) => Err(error),
             }
-            if let (Some(all), Some(registrar)) = (&all, registrar) {
-                for &uid in &all.users {
-                    let id = asked.request.application;
-                    registrar.tell(Command::Revoked(Application { uid, id }));
-                }
-            }
-            all.ok_or(Errno::SRCH).and_then(|all| sealed(&all))
         }
         _ => Err(Errno::OPNOTSUPP),
     };
@@ -79,6 +77,27 @@ pub fn gather<'a>(asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar
     }
 }
 
+/// Ends an application on all VNICs, if it is one user's. `users` has it on the host's addresses.
+fn revoke(asked: &mut Asked, mut users: BTreeSet<u32>, lines: &[Line<'_>]) -> Result<Cut, Errno> {
+    asked.rehearsal = true;
+    let on_vnics = lines.iter().filter_map(|line| ask::<Cut>(asked, *line));
+    users.extend(on_vnics.flat_map(|found| found.users));
+    asked.rehearsal = false;
+    let user = *users.first().ok_or(Errno::SRCH)?;
+    if users.len() > 1 {
+        return Err(Errno::NOTUNIQ);
+    }
+    // Another that takes the id now is not meant.
+    asked.request.set_user(user);
+    let mut all = Cut::default();
+    for found in lines.iter().filter_map(|line| ask::<Cut>(asked, *line)) {
+        all.listeners += found.listeners;
+        all.connections.extend(found.connections);
+        all.users.extend(found.users);
+    }
+    Ok(all)
+}
+
 fn read<T: DeserializeOwned>(file: &OwnedFd) -> Option<T> {
     serde_json::from_slice(&sietch_protocol::sealed::read(file, MOST).ok()?).ok()
 }
@@ -88,9 +107,9 @@ fn ask<T: DeserializeOwned>(asked: &Asked, line: Line<'_>) -> Option<T> {
     let (own, socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
     set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE)).ok()?;
-    let &Asked { uid, administers, request, kind, .. } = asked;
+    let &Asked { uid, administers, request, kind, rehearsal, .. } = asked;
     let sent = Sent::default();
-    line.orders.send(Asked { uid, administers, request, kind, sent, pair: None, socket }).ok()?;
+    line.orders.send(Asked { uid, administers, request, kind, sent, pair: None, rehearsal, socket }).ok()?;
     let _ = rustix::io::write(line.bell, &1_u64.to_ne_bytes());
     let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
     let (length, _) = receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).ok()?;

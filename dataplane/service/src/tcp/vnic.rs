@@ -133,6 +133,8 @@ pub struct Asked {
     /// For [`RequestKind::Listen`]: the pair that the listener is to have, the service's end and the placeholder, where the socket service has
     /// a part in it (published ports). Shut down when the listener closes.
     pub pair: Option<[OwnedFd; 2]>,
+    /// For [`RequestKind::Revoke`]: nothing is ended, and the answer says whose application is meant.
+    pub rehearsal: bool,
     /// Where the answer goes.
     pub socket: OwnedFd,
 }

@@ -20,7 +20,7 @@ use sietch_protocol::socket_service::{
     Arrival, Descriptors, Incoming, Reply, ReplyKind, Request, RequestKind, call, call_on, receive_arrival,
 };
 use sietch_ring::stream::Geometry;
-use sietch_service::sockets::{Board, Command, Options, Rules, Shown, Source, run};
+use sietch_service::sockets::{Board, Command, Options, Registrar, Rules, Shown, Source, run};
 
 /// How long something that happens at once may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -109,6 +109,12 @@ impl Place {
             assert!(start.elapsed() < PATIENCE, "it does not hear");
             std::thread::yield_now();
         }
+    }
+
+    /// As what serves VNICs tells it something.
+    pub fn registrar(&self) -> Registrar {
+        let bell = self.bell.try_clone().expect("a descriptor");
+        Registrar { commands: self.commands.clone(), bell }
     }
 
     /// A connection to it, over which nothing was said yet.

@@ -58,7 +58,16 @@ impl Served {
         request.backlog = 8;
         let (kind, sent) = (RequestKind::Listen, crate::sockets::Sent::default());
         self.orders
-            .send(Asked { uid: 0, administers: false, request, kind, sent, pair: None, socket })
+            .send(Asked {
+                uid: 0,
+                administers: false,
+                request,
+                kind,
+                sent,
+                pair: None,
+                rehearsal: false,
+                socket,
+            })
             .expect("it listens");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());

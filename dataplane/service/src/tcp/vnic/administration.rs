@@ -70,6 +70,13 @@ impl<Q: Device> Vnic<Q> {
         sealed(&listing).map(listed)
     }
 
+    /// Whose application would be revoked.
+    pub(super) fn rehearse(&self, sees: impl Fn(&Share) -> bool, id: [u8; 16]) -> Result<Answer, Errno> {
+        let meant = self.host.shares().filter(|(_, share)| share.id == id && sees(share));
+        let users = meant.map(|(_, share)| share.uid).collect();
+        sealed(&Cut { users, ..Cut::default() }).map(listed)
+    }
+
     pub(super) fn revoke(&mut self, sees: impl Fn(&Share) -> bool, id: [u8; 16]) -> Result<Answer, Errno> {
         let meant = self.host.shares().filter(|(_, share)| share.id == id && sees(share));
         let meant: Vec<u64> = meant.map(|(application, _)| application).collect();

@@ -44,7 +44,7 @@ fn namespace(name: &str) -> u64 {
 
 impl<Q: Device> Vnic<Q> {
     pub(super) fn answer(&mut self, asked: Asked) {
-        let Asked { uid, administers, request, kind, sent, pair, socket } = asked;
+        let Asked { uid, administers, request, kind, sent, pair, rehearsal, socket } = asked;
         let sees = |share: &crate::tcp::Share| {
             let own = administers || (uid != 0 && share.uid == uid);
             own && request.user().is_none_or(|meant| kind != RequestKind::Revoke || meant == share.uid)
@@ -63,6 +63,7 @@ impl<Q: Device> Vnic<Q> {
             RequestKind::Listen => self.listen(uid, &request, sent.first(), pair),
             RequestKind::Connect => self.connect(uid, &request, sent.first()),
             RequestKind::List => self.list(sees),
+            RequestKind::Revoke if rehearsal => self.rehearse(sees, request.application),
             RequestKind::Revoke => self.revoke(sees, request.application),
             RequestKind::Adopt => match sent.first() {
                 Some(sent) => self.adopt(sent),

@@ -143,7 +143,8 @@ impl Place {
         descriptors[0] = with.map(|fd| fd.try_clone().expect("a descriptor"));
         // As the socket service says it: here root is who came over the administrators' socket.
         let administers = uid == 0;
-        let asked = Asked { uid, administers, request, kind, sent: descriptors.into(), pair: None, socket };
+        let sent = descriptors.into();
+        let asked = Asked { uid, administers, request, kind, sent, pair: None, rehearsal: false, socket };
         self.orders.send(asked).expect("it listens");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
         self.run();

@@ -1,0 +1,148 @@
+//! An application that has something on the host's addresses and on VNICs, and its end.
+
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::SocketFlags;
+use sietch_protocol::socket_service::{Request, RequestKind};
+use sietch_ring::stream::{Geometry, Memory};
+use sietch_service::sockets::administration::Cut;
+use sietch_service::sockets::table::{Application, Connection, Names};
+use sietch_service::sockets::{Command, Paired};
+use sietch_service::tcp::Asked;
+use sietch_service::tcp::gather::{Line, gather};
+use sietch_service::tcp::link::names as bytes;
+
+use super::*;
+
+/// A VNIC on which the user with this number has an application of the id that is asked for, and what it was asked to do.
+struct Pretended {
+    uid: u32,
+    ended: usize,
+}
+
+impl Pretended {
+    fn answer(&mut self, asked: Asked) {
+        let mut cut = Cut { users: [self.uid].into(), ..Cut::default() };
+        if asked.request.user().is_some_and(|uid| uid != self.uid) {
+            return asked.refuse(Errno::SRCH);
+        }
+        if !asked.rehearsal {
+            self.ended += 1;
+            cut.connections.push([1, 2]);
+        }
+        let text = serde_json::to_vec(&cut).expect("a text");
+        let file = sietch_protocol::sealed::make("test", &text).expect("memory");
+        asked.sent.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]);
+    }
+}
+
+/// Revokes the application of this test's requests at a service with one VNIC.
+fn revoke(place: &Place, vnic: &mut Pretended, asked: &Request) -> Result<Cut, Errno> {
+    let (vnics, questions) = channel();
+    place.tell(Command::Vnics(vnics));
+    let (orders, received) = channel();
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    std::thread::scope(|scope| {
+        let registrar = place.registrar();
+        scope.spawn(move || {
+            let asked: Asked = questions.recv().expect("the service asks");
+            // When it is dropped the VNIC hears no more.
+            let orders = orders;
+            gather(asked, std::iter::once(Line { orders: &orders, bell: &bell }), Some(&registrar));
+        });
+        scope.spawn(move || received.into_iter().for_each(|asked| vnic.answer(asked)));
+        let (reply, descriptors) = place.administer(asked).expect("an answer");
+        if reply.kind() == ReplyKind::Refused {
+            return Err(reply.error());
+        }
+        let file = descriptors[0].as_ref().expect("a list");
+        let text = sietch_protocol::sealed::read(file, 1 << 20).expect("sealed");
+        Ok(serde_json::from_slice(&text).expect("a list"))
+    })
+}
+
+#[test]
+fn an_id_that_two_users_have_in_two_places_ends_nothing_in_either() {
+    let place = Place::new();
+    let own = rustix::process::geteuid().as_raw();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let asked = request(RequestKind::Revoke);
+    let mut vnic = Pretended { uid: own + 1, ended: 0 };
+    assert_eq!(revoke(&place, &mut vnic, &asked), Err(Errno::NOTUNIQ));
+    assert_eq!(vnic.ended, 0, "it was only asked whose it is");
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected, "nothing was ended");
+    // Who says whose is meant ends that.
+    let of = |uid| {
+        let mut asked = asked;
+        asked.set_user(uid);
+        asked
+    };
+    let cut = revoke(&place, &mut vnic, &of(own + 1)).expect("one is meant");
+    assert_eq!((cut.listeners, cut.connections.len(), vnic.ended), (0, 1, 1));
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected, "it is the other's");
+    let cut = revoke(&place, &mut vnic, &of(own)).expect("one is meant");
+    assert_eq!((cut.listeners, cut.users, vnic.ended), (1, [own].into(), 1));
+    drop(placeholder);
+}
+
+#[test]
+fn an_application_in_two_places_ends_in_both() {
+    let place = Place::new();
+    let own = rustix::process::geteuid().as_raw();
+    let _placeholder = listen(&place, "127.0.0.1:0", 16);
+    let asked = request(RequestKind::Revoke);
+    let mut vnic = Pretended { uid: own, ended: 0 };
+    let cut = revoke(&place, &mut vnic, &asked).expect("one user's");
+    assert_eq!((cut.listeners, cut.connections, cut.users, vnic.ended), (1, vec![[1, 2]], [own].into(), 1));
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut again = request(RequestKind::Listen);
+    again.backlog = 1;
+    let (reply, _) = place.call(&again, &[kernel.as_fd()]).expect("an answer");
+    assert_eq!(reply.error(), Errno::ACCESS, "it gets nothing any more");
+    // It has nothing on the host any more, and something on the VNIC still, says that.
+    let cut = revoke(&place, &mut vnic, &asked).expect("one user's");
+    assert_eq!((cut.listeners, vnic.ended), (0, 2));
+}
+
+/// A connection that was made on a VNIC: the kernel does not tell of its end. What is returned holds it.
+fn enter(place: &Place) -> [OwnedFd; 2] {
+    let uid = rustix::process::geteuid().as_raw();
+    let application = Application { uid, id: [7; 16] };
+    let names = Names { local: ([10, 0, 0, 2], 1000).into(), peer: ([10, 0, 0, 2], 80).into() };
+    let accepted = Names { local: names.peer, peer: names.local };
+    let connection =
+        Connection { client: application, server: application, namespace: 1 << 63, names, accepted };
+    let memory = Memory::create(
+        Geometry { smallest: 14, largest: 22 },
+        [bytes(names.local, names.peer), bytes(names.peer, names.local)],
+    );
+    let memory = memory.expect("memory");
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let pair: [OwnedFd; 2] = pair.expect("descriptors").into();
+    let cookies = pair.each_ref().map(|end| rustix::net::sockopt::socket_cookie(end).expect("a socket"));
+    place.tell(Command::Enter(Box::new(Paired { connection, memory, cookies })));
+    pair
+}
+
+#[test]
+fn lists_in_a_row_look_for_gone_connections_once() {
+    let place = Place::new();
+    let held = enter(&place);
+    let list = || {
+        let (reply, _) = place.administer(&request(RequestKind::List)).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Listed);
+    };
+    let begin = Instant::now();
+    (0..100).for_each(|_| list());
+    let counters = place.shown().counters;
+    let seconds = begin.elapsed().as_secs();
+    assert!(counters.sweeps <= 2 + seconds, "{} sweeps in {seconds} s", counters.sweeps);
+    drop(held);
+    // But what is gone is found to be.
+    place.until_by_itself(|shown| {
+        list();
+        shown.connections == 0
+    });
+}
