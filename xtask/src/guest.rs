@@ -3,7 +3,7 @@
 //! 1. The kernel is a package of Debian's, downloaded once into `target/guest` and unpacked there. Without an argument it is the one that
 //!    `linux-image-amd64` stands for; another is named in full, as in `cargo xtask guest linux-image-6.12.111+deb12-amd64`.
 //! 2. The guest's file system is an archive ([`archive`]) of the `sietch` command, its library, a few programs of this machine with the
-//!    libraries that `ldd` names, the kernel's veth module, and this very program as `/init`.
+//!    libraries that `ldd` names, a few of the kernel's modules, and this very program as `/init`. What `sietch` keeps is on a disk with ext4.
 //! 3. Inside, [`inside`] is process 1: it does what a user would do, says a line for each thing, and powers the guest off.
 //! 4. Outside, the console is read until the guest says how it ended, for at most [`PATIENCE`].
 //!
@@ -24,12 +24,31 @@ use archive::Archive;
 /// A guest boots in 25 s and works for a minute; a busy machine takes several times as long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Megabytes of the guest: the programs, and a storage area in memory.
+/// Megabytes of the guest: the programs are in its memory.
 const MEMORY: &str = "1536";
 
 /// Programs of this machine that the guest needs: a shell's worth of tools, and clients.
 const PROGRAMS: [&str; 9] =
     ["mount", "ip", "insmod", "setpriv", "redis-server", "redis-cli", "redis-benchmark", "sh", "sleep"];
+
+/// Modules of Debian's kernels: the pair of interfaces, the disk, its file system.
+const MODULES: [&str; 12] = [
+    "drivers/net/veth",
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci",
+    "drivers/block/virtio_blk",
+    "crypto/crc32c_generic",
+    "lib/crc16",
+    "fs/mbcache",
+    "fs/jbd2/jbd2",
+    "fs/ext4/ext4",
+];
+
+/// Bytes of the guest's disk.
+const DISK: u64 = 512 << 20;
 
 /// How a run ended that did not fail.
 enum Outcome {
@@ -64,14 +83,16 @@ fn attempt(root: &Path, package: Option<&str>) -> Result<Outcome, String> {
     let initramfs = folder.join("initramfs");
     pack(root, &kernel, &initramfs)?;
     println!("guest: {}", kernel.package);
-    watch(boot(&kernel, &initramfs)?)
+    let disk = disk(&folder)?;
+    watch(boot(&kernel, &initramfs, &disk)?)
 }
 
 /// A kernel on disk.
 struct Kernel {
     package: String,
     image: PathBuf,
-    veth: PathBuf,
+    /// In the order in which they can be loaded.
+    modules: Vec<PathBuf>,
 }
 
 /// Gets and unpacks the kernel's package.
@@ -97,18 +118,32 @@ fn kernel(folder: &Path, package: Option<&str>) -> Result<Kernel, String> {
         .into_iter()
         .find(|path| path.to_string_lossy().contains("/vmlinuz-"))
         .ok_or_else(|| format!("package {package} has no kernel"))?;
-    let modules = [unpacked.join("lib/modules"), unpacked.join("usr/lib/modules")];
-    let modules = modules.iter().find_map(|folder| entries(folder).ok()?.pop());
-    let veth = modules.map(|folder| folder.join("kernel/drivers/net/veth.ko"));
-    let veth = veth.ok_or_else(|| format!("package {package} has no modules"))?;
-    let compressed = veth.with_extension("ko.xz");
-    if !veth.is_file() && compressed.is_file() {
+    let folders = [unpacked.join("lib/modules"), unpacked.join("usr/lib/modules")];
+    let folder = folders.iter().find_map(|folder| entries(folder).ok()?.pop());
+    let folder = folder.ok_or_else(|| format!("package {package} has no modules"))?;
+    // What is not there is part of the kernel; what that leaves missing shows in the guest.
+    let found = MODULES.iter().map(|name| module(&folder, name)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Kernel { package, image, modules: found.into_iter().flatten().collect() })
+}
+
+/// The file of a module, unpacked.
+fn module(folder: &Path, name: &str) -> Result<Option<PathBuf>, String> {
+    let file = folder.join("kernel").join(name).with_extension("ko");
+    let compressed = file.with_extension("ko.xz");
+    if !file.is_file() && compressed.is_file() {
         output(Command::new("xz").args(["-d", "-k"]).arg(&compressed))?;
     }
-    if !veth.is_file() {
-        return Err(format!("package {package} has no veth module"));
-    }
-    Ok(Kernel { package, image, veth })
+    Ok(file.is_file().then_some(file))
+}
+
+/// Makes the guest's disk: an ext4 file system.
+fn disk(folder: &Path) -> Result<PathBuf, String> {
+    let disk = folder.join("disk");
+    let named = |cause| format!("cannot make {}: {cause}", disk.display());
+    std::fs::File::create(&disk).and_then(|file| file.set_len(DISK)).map_err(named)?;
+    let mkfs = find("mkfs.ext4").ok_or("there is no mkfs.ext4 (Debian: e2fsprogs)")?;
+    output(Command::new(mkfs).args(["-q", "-F"]).arg(&disk))?;
+    Ok(disk)
 }
 
 /// What `linux-image-amd64` stands for.
@@ -174,7 +209,10 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
         }
         archive.file(&name, 0o755, &read(&library)?);
     }
-    archive.file("veth.ko", 0o644, &read(&kernel.veth)?);
+    archive.folder("modules");
+    for (number, module) in kernel.modules.iter().enumerate() {
+        archive.file(&format!("modules/{number:02}.ko"), 0o644, &read(module)?);
+    }
     archive.file("etc/passwd", 0o644, b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
     std::fs::write(to, archive.finish()).map_err(|cause| format!("cannot write {}: {cause}", to.display()))
 }
@@ -200,10 +238,12 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(text.lines().filter_map(path).collect())
 }
 
-fn boot(kernel: &Kernel, initramfs: &Path) -> Result<Child, String> {
+fn boot(kernel: &Kernel, initramfs: &Path, disk: &Path) -> Result<Child, String> {
     Command::new("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", MEMORY, "-nic", "none"])
         .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"])
+        .arg("-drive")
+        .arg(format!("file={},format=raw,if=virtio", disk.display()))
         .arg("-kernel")
         .arg(&kernel.image)
         .arg("-initrd")

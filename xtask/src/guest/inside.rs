@@ -17,10 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// The VNIC's address.
 const VNIC: &str = "10.83.0.2";
+/// Bytes that a thousand requests may leave on the kernel's loopback: they would be sixty thousand there.
+const MOST_LOOPED: u64 = 20_000;
 /// Where the configuration is.
 const CONFIGURATION: &str = "/run/sietch.toml";
 
-/// A small area: it lies in the guest's memory.
+/// The disk is small, and so is the area.
 const TEXT: &str = "\
 [[vnic]]
 name = \"kv\"
@@ -30,9 +32,12 @@ host_address = \"10.83.0.1\"
 tcp_ports = [\"6379\"]
 
 [[vsa]]
-name = \"kv\"
+name = \"store\"
 uid = 61870
 size = \"64MiB\"
+
+[kv]
+vsa = \"store\"
 ";
 
 /// Whether this process is the guest's first.
@@ -62,7 +67,8 @@ fn steps() -> Result<(), String> {
     step("unmodified programs", programs)?;
     step("the daemon is killed, and the VNIC goes on", kill_daemon)?;
     step("the store is killed, and gets its VNIC again", kill_store)?;
-    step("revoked and restored", revoke)?;
+    step("the VNIC is revoked and restored", revoke_vnic)?;
+    step("the storage area is revoked and restored", revoke_area)?;
     step("down", || down(up))?;
     let up = step("up again, with the VNIC", self::up)?;
     step("down again", || down(up))
@@ -98,8 +104,13 @@ fn prepare() -> Result<(), String> {
     for (kind, place) in places {
         done(&mut command("mount", &["-t", kind, kind, place]))?;
     }
-    done(&mut command("mount", &["-t", "tmpfs", "-o", "size=80%", "tmpfs", "/var/lib"]))?;
-    done(&mut command("insmod", &["/veth.ko"]))?;
+    let modules = std::fs::read_dir("/modules").map_err(|cause| format!("cannot list /modules: {cause}"))?;
+    let mut modules: Vec<_> = modules.flatten().map(|entry| entry.path()).collect();
+    modules.sort();
+    for module in modules {
+        done(&mut command("insmod", &[&module.display().to_string()]))?;
+    }
+    wait("the disk", || done(&mut command("mount", &["-t", "ext4", "/dev/vda", "/var/lib"])))?;
     done(&mut command("ip", &["link", "set", "lo", "up"]))?;
     std::fs::write(CONFIGURATION, TEXT).map_err(|cause| format!("cannot write {CONFIGURATION}: {cause}"))
 }
@@ -214,6 +225,14 @@ fn requests() -> Result<(), String> {
     Ok(())
 }
 
+/// Bytes that the kernel's loopback has carried.
+fn looped() -> Result<u64, String> {
+    let counters = text("/proc/net/dev");
+    let line = counters.lines().find_map(|line| line.trim().strip_prefix("lo:"));
+    let bytes = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    bytes.ok_or_else(|| format!("no bytes of lo in: {counters}"))
+}
+
 /// A server and a client of Debian's, both with the library: their bytes go through memory.
 fn programs() -> Result<(), String> {
     let server = ["run", "--", "/bin/redis-server", "--port", "7000", "--save", "", "--daemonize", "no"];
@@ -227,7 +246,12 @@ fn programs() -> Result<(), String> {
     })
     .and_then(|()| {
         let client = ["-p", "7000", "-n", "1000", "-c", "2", "-t", "get", "-q"];
+        let before = looped()?;
         let report = done(command("sietch", &["run", "--", "/bin/redis-benchmark"]).args(client))?;
+        let kernels = looped()? - before;
+        if kernels > MOST_LOOPED {
+            return Err(format!("{kernels} bytes went over the kernel's loopback"));
+        }
         println!("sietch run: {}", last(&report));
         let listeners = sietch(&["sockets"])?;
         holds(&report, "GET: ").and_then(|()| holds(&listeners, "7000"))
@@ -247,10 +271,14 @@ fn process(what: &str) -> Result<u32, String> {
 
 /// The store's process, as the daemon knows it.
 fn holder() -> Result<String, String> {
+    holder_of("VNIC kv")
+}
+
+fn holder_of(grant: &str) -> Result<String, String> {
     let status = sietch(&["status"])?;
-    let line = status.lines().find(|line| line.contains("VNIC kv") && line.contains("pid "));
+    let line = status.lines().find(|line| line.contains(grant) && line.contains("pid "));
     let number = line.and_then(|line| line.split_once("pid ")?.1.split(',').next());
-    number.map(str::to_owned).ok_or_else(|| format!("nobody holds the VNIC: {status}"))
+    number.map(str::to_owned).ok_or_else(|| format!("nobody holds {grant}: {status}"))
 }
 
 fn kill(pid: &str) -> Result<(), String> {
@@ -277,7 +305,26 @@ fn kill_store() -> Result<(), String> {
     ask(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
 }
 
-fn revoke() -> Result<(), String> {
+/// Its holder cannot write it any more, whatever it has open: the file system keeps that promise, which a real one must be asked for.
+fn revoke_area() -> Result<(), String> {
+    const STORE: &str = "127.0.0.1";
+    ask(STORE, &["set", "before", "yes"]).and_then(|answer| holds(&answer, "OK"))?;
+    let holder = holder_of("VSA store")?;
+    println!("{}", sietch(&["revoke", "store"])?);
+    let answer = ask(STORE, &["set", "after", "yes"])?;
+    println!("a write is answered: {answer}");
+    if answer.contains("OK") {
+        return Err("the store still writes".to_owned());
+    }
+    sietch(&["restore", "store"])?;
+    // It has said that it must be started again.
+    kill(&holder)?;
+    let again = |key: &str| ask(STORE, &["get", key]);
+    wait("the store", || again("before").and_then(|answer| holds(&answer, "yes")))?;
+    ask(STORE, &["set", "again", "yes"]).and_then(|answer| holds(&answer, "OK"))
+}
+
+fn revoke_vnic() -> Result<(), String> {
     println!("{}", sietch(&["revoke", "kv"])?);
     if ask(VNIC, &["ping"]).is_ok_and(|answer| answer.contains("PONG")) {
         return Err("it still answers".to_owned());
