@@ -16,6 +16,7 @@ const LENGTH: usize = 300;
 const WATCHED_SHARE: usize = 10;
 
 /// One command.
+#[derive(Clone)]
 pub struct Step {
     /// Its name and arguments.
     pub words: Vec<Vec<u8>>,
@@ -25,12 +26,14 @@ pub struct Step {
     pub settled: bool,
     /// Whether it makes sense without the commands before it.
     pub first: bool,
+    /// Whether a server with little room may refuse it.
+    pub huge: bool,
 }
 
 impl Step {
     fn exact(words: &[&[u8]]) -> Self {
         let words = words.iter().map(|word| word.to_vec()).collect();
-        Self { words, comparison: Comparison::Exact, settled: true, first: false }
+        Self { words, comparison: Comparison::Exact, settled: true, first: false, huge: false }
     }
 }
 
@@ -103,7 +106,7 @@ impl Generator {
         if comparison == Comparison::Exact && !line.contains('!') && self.below(25) == 0 {
             self.spoil(&mut words);
         }
-        Step { words, comparison, settled: true, first: false }
+        Step { words, comparison, settled: true, first: false, huge: false }
     }
 
     /// A command between the watch of one of its keys (or of any) and a transaction that runs if nothing has touched it.

@@ -16,7 +16,7 @@ const REACH: usize = 200 << 20;
 const ELEMENTS: usize = 60_000;
 
 /// More elements than a command of a million arguments has room for.
-const ALL: &str = "2000000";
+pub const ALL: &str = "2000000";
 
 /// A size up to `limit` whose order of magnitude is random.
 fn size(random: &mut Random, limit: usize) -> usize {
@@ -98,5 +98,5 @@ fn collection(random: &mut Random) -> (Comparison, Vec<Vec<u8>>) {
 pub fn step(random: &mut Random) -> Step {
     let (comparison, words) =
         if random.once_in(2) { (Comparison::Exact, string(random)) } else { collection(random) };
-    Step { words, comparison, settled: true, first: true }
+    Step { words, comparison, settled: true, first: true, huge: true }
 }
