@@ -167,19 +167,45 @@ pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
     }
 }
 
+/// Flags of `preadv2` and `pwritev2` that change nothing for a socket (`linux/fs.h`: RWF_HIPRI, RWF_DSYNC,
+/// RWF_SYNC, RWF_APPEND, RWF_NOAPPEND), and RWF_NOWAIT.
+const WITHOUT_EFFECT: c_int = 0x1 | 0x2 | 0x4 | 0x10 | 0x20;
+
+/// The same as a flag of `recv` and `send`.
+///
+/// # Errors
+/// `EOPNOTSUPP`: another flag.
+fn message_flags(flags: c_int) -> Result<c_int, c_int> {
+    match flags & !WITHOUT_EFFECT {
+        0 => Ok(0),
+        libc::RWF_NOWAIT => Ok(libc::MSG_DONTWAIT),
+        _ => Err(libc::EOPNOTSUPP),
+    }
+}
+
 /// `preadv2(2)` and `pwritev2(2)` with an offset of -1 are `readv` and `writev`; with another, a socket cannot seek.
 ///
 /// # Safety
 /// As `preadv2(2)`.
 pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
-    if offset == -1 && matches!(find(fd), Found::Stream(_)) {
+    match if offset == -1 { find(fd) } else { Found::Kernel } {
         // SAFETY: the caller's.
-        return unsafe { readv(fd, first, count) };
+        Found::Stream(_) if flags == 0 => unsafe { readv(fd, first, count) },
+        Found::Stream(held) => with(&held, |end| {
+            // SAFETY: the caller's.
+            if unsafe { of_nothing(first, count) }? {
+                return Ok(0);
+            }
+            let flags = message_flags(flags)?;
+            // SAFETY: the caller's.
+            unsafe { receive::receive(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, flags) }
+        }),
+        _ => {
+            let arguments = with_offset(fd, first, count, offset, flags);
+            // SAFETY: the caller's.
+            sys::give(unsafe { sys::ask(libc::SYS_preadv2, arguments) })
+        }
     }
-    let arguments =
-        [sys::signed(fd), sys::address(first), sys::signed(count), offset as usize, 0, sys::signed(flags)];
-    // SAFETY: the caller's.
-    sys::give(unsafe { sys::ask(libc::SYS_preadv2, arguments) })
 }
 
 /// See [`preadv2`].
@@ -187,14 +213,29 @@ pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64,
 /// # Safety
 /// As `pwritev2(2)`.
 pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
-    if offset == -1 && matches!(find(fd), Found::Stream(_)) {
+    match if offset == -1 { find(fd) } else { Found::Kernel } {
         // SAFETY: the caller's.
-        return unsafe { writev(fd, first, count) };
+        Found::Stream(_) if flags == 0 => unsafe { writev(fd, first, count) },
+        Found::Stream(held) => with(&held, |end| {
+            // SAFETY: the caller's.
+            if unsafe { of_nothing(first, count) }? {
+                return Ok(0);
+            }
+            let flags = message_flags(flags)?;
+            // SAFETY: the caller's.
+            unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, flags) }
+        }),
+        _ => {
+            let arguments = with_offset(fd, first, count, offset, flags);
+            // SAFETY: the caller's.
+            sys::give(unsafe { sys::ask(libc::SYS_pwritev2, arguments) })
+        }
     }
-    let arguments =
-        [sys::signed(fd), sys::address(first), sys::signed(count), offset as usize, 0, sys::signed(flags)];
-    // SAFETY: the caller's.
-    sys::give(unsafe { sys::ask(libc::SYS_pwritev2, arguments) })
+}
+
+fn with_offset(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> [usize; 6] {
+    // Where registers have 64 bits the fifth argument, the upper half of the offset, means nothing.
+    [sys::signed(fd), sys::address(first), sys::signed(count), offset as usize, 0, sys::signed(flags)]
 }
 
 /// `recvfrom(2)`, and `recv(2)` without a name. TCP gives no names.

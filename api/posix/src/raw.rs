@@ -5,7 +5,11 @@
 //! liburing makes its system calls itself and does not come here.
 
 use std::ffi::{c_int, c_long, c_uint};
+use std::ptr;
 
+use libc::timespec;
+
+use crate::wait::{calls, kernel};
 use crate::{
     accept, confined, context, data, descriptor, exec, file, message, options_of, process, socket, sys,
 };
@@ -30,6 +34,11 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_sendfile => file::sendfile(int(0), int(1), a[2] as _, a[3]),
             libc::SYS_splice => file::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
             libc::SYS_tee => file::tee(int(0), int(1), a[2], a[3] as c_uint),
+            // The fifth argument is the upper half of the offset where registers have 32 bits.
+            libc::SYS_preadv2 => data::preadv2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5)),
+            libc::SYS_pwritev2 => {
+                data::pwritev2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
+            }
             _ => return small(number, a),
         }
     };
@@ -72,8 +81,87 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
             libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
             libc::SYS_io_uring_setup if context::get().is_some() => sys::give_int(Err(libc::ENOSYS)),
+            _ => return waiting(number, a),
+        }
+    };
+    c_long::from(answer)
+}
+
+/// Those that wait, and all that are the kernel's alone.
+///
+/// # Safety
+/// As the system call.
+unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
+    let int = |index: usize| a[index] as c_int;
+    // The kernel refuses the size of a mask that it does not know, if there is a mask.
+    let fits = |mask: usize, size: usize| mask == 0 || size == kernel::SET;
+    // SAFETY: in all arms the caller's promise is that of the call with this number.
+    let answer = unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => calls::epoll_create(int(0)),
+            libc::SYS_epoll_create1 => calls::epoll_create1(int(0)),
+            libc::SYS_epoll_ctl => calls::epoll_ctl(int(0), int(1), int(2), a[3] as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => calls::epoll_pwait(int(0), a[1] as _, int(2), int(3), ptr::null()),
+            libc::SYS_epoll_pwait if fits(a[4], a[5]) => {
+                calls::epoll_pwait(int(0), a[1] as _, int(2), int(3), a[4] as _)
+            }
+            libc::SYS_epoll_pwait2 if fits(a[4], a[5]) => {
+                calls::epoll_pwait2(int(0), a[1] as _, int(2), a[3] as _, a[4] as _)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => calls::poll(a[0] as _, a[1] as _, int(2)),
+            libc::SYS_ppoll if fits(a[3], a[4]) => {
+                telling_what_is_left(a[2], |time| calls::ppoll(a[0] as _, a[1] as _, time, a[3] as _))
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => calls::select(int(0), a[1] as _, a[2] as _, a[3] as _, a[4] as _),
+            libc::SYS_pselect6 => match mask_and_size(a[5]) {
+                Some([mask, size]) if fits(mask, size) => telling_what_is_left(a[4], |time| {
+                    calls::pselect(int(0), a[1] as _, a[2] as _, a[3] as _, time, mask as _)
+                }),
+                _ => return sys::give(sys::ask(number, a)) as c_long,
+            },
             _ => return sys::give(sys::ask(number, a)) as c_long,
         }
     };
     c_long::from(answer)
+}
+
+/// The last argument of `pselect6`: where the mask is, and its size. None: no program has anything there.
+///
+/// # Safety
+/// A pair of numbers, or null, or for the kernel to refuse.
+unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
+    let pair = sys::pointer(pair).cast::<[usize; 2]>();
+    if pair.is_null() {
+        return Some([0, 0]);
+    }
+    // SAFETY: the caller's promise.
+    sys::is_address(pair, size_of::<[usize; 2]>()).then(|| unsafe { pair.read_unaligned() })
+}
+
+/// Calls what leaves a time as it is, and then writes what is left of it, as these system calls do.
+///
+/// # Safety
+/// `time` is that of a `timespec`, or null, or for the kernel to refuse.
+unsafe fn telling_what_is_left(time: usize, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    let place = sys::pointer(time).cast::<timespec>();
+    if place.is_null() || !sys::is_address(place, size_of::<timespec>()) {
+        return call(place);
+    }
+    // SAFETY: the caller's promise.
+    let given = unsafe { place.read_unaligned() };
+    let (Ok(seconds), Ok(rest)) = (u64::try_from(given.tv_sec), u64::try_from(given.tv_nsec)) else {
+        return call(place);
+    };
+    let whole = seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    let began = sys::now();
+    let answer = call(&raw const given);
+    if whole != 0 {
+        let left = kernel::timespec(whole.saturating_sub(sys::now().saturating_sub(began)));
+        sys::write_if_possible(place, &left);
+    }
+    answer
 }

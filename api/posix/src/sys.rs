@@ -5,6 +5,7 @@
 //! 3. [`give`] turns an outcome into what the C library answers: -1 and errno, or the value (errno untouched).
 
 use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
 
 use crate::confined;
 
@@ -244,6 +245,22 @@ pub fn raise_sigpipe() {
         let thread = call(libc::SYS_gettid, [0; 6]).cast_unsigned();
         call(libc::SYS_tgkill, [process, thread, signed(libc::SIGPIPE), 0, 0, 0]);
     }
+}
+
+/// Writes a value to the program, if it can be written there: the kernel tries. A process that gave up system
+/// calls goes without.
+pub fn write_if_possible<T>(to: *mut T, value: &T) {
+    if confined::is_confined() {
+        return;
+    }
+    let own = [address(ptr::from_ref(value)), size_of::<T>()];
+    let other = [address_mut(to), size_of::<T>()];
+    let process = process() as usize;
+    // SAFETY: the kernel reads the value, and writes where the program has let it.
+    let _ = unsafe {
+        let (own, other) = (address(own.as_ptr()), address(other.as_ptr()));
+        ask(libc::SYS_process_vm_writev, [process, own, 1, other, 1, 0])
+    };
 }
 
 /// An address as a register's value.

@@ -49,6 +49,16 @@ fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
 }
 
 #[test]
+fn calls_by_their_numbers_do_what_the_kernels_do() {
+    both(&["cc"], |place| {
+        let program = compile(place, "numbers", include_str!("scripts/numbers.c"), &[]);
+        let kernel = place.start(place.bystander(&program, &[]), "kernel's").succeed().text();
+        assert!(kernel.contains("epoll_wait 1") && kernel.ends_with("write -1 Broken pipe \n"), "{kernel}");
+        assert_eq!(ask(place, &program, &[]), kernel);
+    });
+}
+
+#[test]
 fn bytes_written_past_the_library_reset_the_connection() {
     both(&["cc"], |place| {
         let program = compile(place, "past", include_str!("scripts/past.c"), &["-pthread"]);

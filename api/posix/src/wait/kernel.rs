@@ -9,7 +9,7 @@ use crate::sys::{self, Outcome, address, address_mut, signed};
 use crate::{confined, renewal};
 
 /// Bytes of a signal set, as the kernel has it.
-const SET: usize = 8;
+pub const SET: usize = 8;
 
 /// Kernels before 5.11 know times in milliseconds only.
 static COARSE: AtomicBool = AtomicBool::new(false);
