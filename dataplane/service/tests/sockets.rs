@@ -2,6 +2,8 @@
 
 #[path = "sockets_place/everywhere.rs"]
 mod everywhere;
+#[path = "sockets_place/shared.rs"]
+mod shared;
 mod sockets_place;
 
 use std::io::{Read as _, Write as _};

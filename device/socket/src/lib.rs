@@ -19,6 +19,7 @@
 mod address;
 mod epoll;
 pub mod kernel;
+pub mod patience;
 mod slots;
 mod uring;
 

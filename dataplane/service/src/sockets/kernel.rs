@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sietch_socket::kernel::{accept_queue, bound_interface, namespace as namespace_of, namespace_cookie};
+use sietch_socket::patience::accept_waiting;
 
 /// A TCP socket of the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -126,16 +127,27 @@ pub(super) fn set_backlog(listening: BorrowedFd<'_>, backlog: u32) -> u32 {
     queue.map_or(backlog.min(super::limits::MOST_BACKLOG), |queue| queue.backlog)
 }
 
-/// Makes a socket return where it would wait. Its application can undo that.
+/// Makes a socket of this service return where it would wait.
 pub(super) fn do_not_wait(socket: impl AsFd) -> Result<(), Errno> {
     let flags = fcntl_getfl(&socket)?;
     if flags.contains(OFlags::NONBLOCK) { Ok(()) } else { fcntl_setfl(&socket, flags | OFlags::NONBLOCK) }
 }
 
-/// Accepts one connection, with nothing of the listener's flags.
+/// Accepts one connection, with nothing of the listener's flags, and without setting any of them:
+/// others may hold the socket, and wait in `accept`.
 pub(super) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
-    do_not_wait(&listener)?;
-    rustix::net::accept_with(&listener, SocketFlags::CLOEXEC)
+    accept_waiting(listener)
+        .map_err(|error| error.raw_os_error().map_or(Errno::INVAL, Errno::from_raw_os_error))
+}
+
+/// Gives a listening socket that others may go on with the backlog that its program wanted. One
+/// that was shut down stays so.
+pub(super) fn restore_backlog(listening: BorrowedFd<'_>, backlog: u32) {
+    if let Ok(Some(queue)) = accept_queue(listening)
+        && queue.backlog != backlog
+    {
+        let _ = rustix::net::listen(listening, backlog.cast_signed());
+    }
 }
 
 /// The other end's name, if it has one still.

@@ -443,7 +443,8 @@ impl Service {
     /// its group.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
         let mate = self.group(id).get(1).copied();
-        let uid = self.table.close(id).map_or(NOBODY, |listener| listener.application.uid);
+        let listener = self.table.close(id);
+        let uid = listener.as_ref().map_or(NOBODY, |listener| listener.application.uid);
         let Some(open) = self.open.remove(&id) else { return };
         self.counters.closed += 1;
         self.remove(&open.pair);
@@ -455,7 +456,14 @@ impl Service {
         match mate.and_then(|mate| self.open.get_mut(&mate)) {
             Some(mate) => mate.waiting.extend(open.waiting),
             None => {
-                self.left.remove(&open.group);
+                let left = self.left.remove(&open.group);
+                let backlog = listener.map_or(0, |listener| listener.backlog);
+                if let Some(kernel) =
+                    open.kernel.as_ref().filter(|_| left.is_some_and(|left| left != backlog))
+                {
+                    let restore = move |fd: BorrowedFd<'_>| kernel::restore_backlog(fd, backlog);
+                    let _ = self.expendable.ask(uid, kernel, restore);
+                }
                 open.waiting.into_iter().for_each(|waiting| self.reset_waiting(uid, waiting));
             }
         }

@@ -1,0 +1,69 @@
+//! A kernel's listening socket that somebody else has too, who is not under Sietch: a process that was refused, or a child that is
+//! linked statically.
+
+use std::io::ErrorKind;
+
+use super::*;
+
+#[test]
+fn who_shares_a_listening_socket_waits_in_accept_as_before() {
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = kernel.local_addr().unwrap();
+    // The same open socket, as a child has it.
+    let shared = kernel.try_clone().unwrap();
+    rustix::net::sockopt::set_socket_reuseaddr(&shared, true).unwrap();
+    let placeholder = place.listen_on(kernel, 64);
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let over = std::sync::Arc::clone(&stop);
+    let child = std::thread::spawn(move || {
+        let mut accepted = 0;
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            match shared.accept() {
+                Ok(_) => accepted += 1,
+                Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "it is a blocking socket"),
+            }
+        }
+        accepted
+    });
+    let (mut sent, mut taken) = (0, 0);
+    // Each of the two gets some.
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < std::time::Duration::from_millis(500) || taken == 0 {
+        let client = TcpStream::connect(address).unwrap();
+        sent += 1;
+        let mut descriptors = Descriptors::default();
+        while let Ok(Incoming::Arrived(_)) =
+            receive_arrival(placeholder.as_fd(), RecvFlags::DONTWAIT, &mut descriptors)
+        {
+            descriptors = Descriptors::default();
+            taken += 1;
+        }
+        drop(client);
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    drop(placeholder);
+    place.until(|shown| shown.listeners == 0);
+    // The service has let go of it: the other accepts what comes.
+    let _last = TcpStream::connect(address).unwrap();
+    let accepted = child.join().expect("it was told nothing else");
+    assert!(accepted >= 1 && accepted + taken <= sent + 1, "{accepted} and {taken} of {sent}");
+}
+
+#[test]
+fn the_kernels_socket_is_given_back_as_it_was() {
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = kernel.local_addr().unwrap();
+    rustix::net::listen(&kernel, 64).unwrap();
+    let shared = kernel.try_clone().unwrap();
+    let placeholder = place.listen_on(kernel, 64);
+    let _client = TcpStream::connect(address).unwrap();
+    arrival(&placeholder);
+    let flags = rustix::fs::fcntl_getfl(&shared).unwrap();
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
+    drop(placeholder);
+    place.until(|shown| shown.listeners == 0);
+    let queue = sietch_socket::kernel::accept_queue(&shared).unwrap().expect("it listens");
+    assert_eq!(queue.backlog, 64);
+}
