@@ -28,6 +28,10 @@ pub const LAST_PART: u8 = 5;
 pub const MOST_ARGUMENTS: usize = 1 << 20;
 /// Arguments in front of the elements of an effect that is split: the command and its key.
 const HEAD: usize = 2;
+/// Commands that apply one element, or one pair, after the other to their key: several of them do
+/// the same as one. The others have options or fields that a cut would tear.
+const SPLIT: [&str; 11] =
+    ["rpush", "lpush", "rpushx", "lpushx", "sadd", "srem", "hset", "hmset", "hdel", "zadd", "zrem"];
 
 /// Effects that are to be logged.
 #[derive(Debug, Default)]
@@ -78,13 +82,14 @@ impl Journal {
         self.bytes.shrink_to(1 << 20);
     }
 
-    /// Adds an effect. One with more than [`MOST_ARGUMENTS`] becomes several: all commands with so
-    /// many apply one element, or one pair, after the other to their key.
+    /// Adds an effect. One of [`SPLIT`] with more than [`MOST_ARGUMENTS`] becomes several. ZADD is
+    /// recorded without options.
     pub fn append(&mut self, database: usize, arguments: &[&[u8]]) {
         if self.bytes.is_empty() {
             self.bytes.push(EFFECTS);
         }
-        if arguments.len() <= MOST_ARGUMENTS {
+        let splits = || SPLIT.iter().any(|name| arguments[0].eq_ignore_ascii_case(name.as_bytes()));
+        if arguments.len() <= MOST_ARGUMENTS || !splits() {
             return encode(&mut self.bytes, database, arguments);
         }
         let (head, elements) = arguments.split_at(HEAD);
@@ -308,6 +313,21 @@ mod tests {
                 read.extend_from_slice(&arguments[2..]);
             }
             prop_assert!(read == effect[2..]);
+        }
+
+        #[test]
+        fn an_effect_whose_arguments_belong_together_is_one(count in MOST_ARGUMENTS..MOST_ARGUMENTS + 9) {
+            let mut effect: Vec<&[u8]> = vec![b"BITFIELD", b"key"];
+            effect.resize(count, b"GET");
+            let mut journal = Journal::default();
+            journal.enable(true);
+            journal.append(3, &effect);
+            let record = journal.take().expect("an effect was appended");
+            let mut reader = Reader::new(&record, EFFECTS, 1).expect("a record of effects");
+            let mut arguments = Vec::new();
+            prop_assert_eq!(reader.effect(&mut arguments), Ok(Some(3)));
+            prop_assert!(arguments == effect);
+            prop_assert_eq!(reader.effect(&mut arguments), Ok(None));
         }
 
         #[test]

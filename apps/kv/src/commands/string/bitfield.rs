@@ -3,12 +3,14 @@
 //! 1. All operations are read and checked before the first one runs.
 //! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string are zero.
 //! 3. What was changed is recorded as the command, which always does the same to the same string;
-//!    where it is longer than the new string, as that (SET with KEEPTTL). As in Redis, a field that
-//!    is written with what it held is no change to those who watch the key, nor is room that was
-//!    made for a field which then did not fit.
+//!    where it is longer than the new string, or has more arguments than an effect may have, as
+//!    that string (SET with KEEPTTL). As in Redis, a field that is written with what it held is no
+//!    change to those who watch the key, nor is room that was made for a field which then did not
+//!    fit.
 
 use super::{Context, Fault, Outcome, integer, string, string_mut};
 use crate::commands::is;
+use crate::journal::MOST_ARGUMENTS;
 use crate::value::{Digits, StringValue, Value};
 
 #[derive(Clone, Copy)]
@@ -204,7 +206,8 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation])
         return Ok(());
     }
     let given: usize = arguments.iter().map(|argument| argument.len() + 1).sum();
-    let value = (given > bytes.len()).then(|| bytes.clone());
+    let long = arguments.len() > MOST_ARGUMENTS || given > bytes.len();
+    let value = long.then(|| bytes.clone());
     if written {
         context.data.changed(key);
     } else {

@@ -68,6 +68,64 @@ fn pops_of_more_elements_than_an_effect_has_arguments_are_replayed() {
     assert_eq!(survives(&lists, &[&pops[0], &pops[1]]), 1);
 }
 
+/// Sends `words`, and replays what was recorded of that behind `prepare`: the same data set.
+fn replays(prepare: &str, words: &[&[u8]]) {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    bench.ask(client, prepare);
+    bench.shard.feed(client, &encode(words), bench.now);
+    let reply = bench.output(client);
+    assert!(!reply.starts_with('-') && !reply.is_empty(), "{}", &reply[..reply.len().min(100)]);
+    let record = bench.shard.journal().take().expect("there are effects");
+    let mut again = Bench::new();
+    again.shard.replay(1, &record, bench.now).expect("its own record");
+    again.shard.finish_recovery().expect("nothing was refused");
+    assert!(dump(&again.shard) == dump(&bench.shard), "the log gives another data set");
+}
+
+#[test]
+fn a_bitfield_of_more_arguments_than_an_effect_has_is_replayed() {
+    // The string is longer than the command, which is recorded in its place otherwise.
+    let mut words: Vec<&[u8]> = vec![b"BITFIELD", b"x"];
+    for _ in 0..MOST_ARGUMENTS / 4 + 1 {
+        words.extend([&b"SET"[..], b"u1", b"0", b"1"]);
+    }
+    words.extend([&b"SET"[..], b"u8", b"8", b"77"]);
+    replays("SETRANGE x 4000000 y", &words);
+    // Two operations behind 1,048,574 elements, of which the first sum is cut to the field.
+    let mut words: Vec<&[u8]> = vec![b"BITFIELD", b"x", b"OVERFLOW", b"SAT"];
+    for _ in 0..(MOST_ARGUMENTS - 4) / 4 {
+        words.extend([&b"SET"[..], b"u1", b"0", b"1"]);
+    }
+    assert_eq!(words.len(), MOST_ARGUMENTS);
+    words.extend([&b"INCRBY"[..], b"u8", b"16", b"200"]);
+    words.extend([&b"INCRBY"[..], b"u8", b"16", b"100"]);
+    replays("SETRANGE x 5000000 y", &words);
+}
+
+#[test]
+fn a_change_of_many_elements_is_replayed_whatever_its_command() {
+    let numbers: Vec<Vec<u8>> =
+        (0..MOST_ARGUMENTS as u32 + 8).map(|number| number.to_string().into_bytes()).collect();
+    let effect = |head: &[&'static [u8]]| {
+        let mut words = head.to_vec();
+        words.extend(numbers.iter().map(Vec::as_slice));
+        words
+    };
+    let prepare = "RPUSH l first";
+    for name in [&b"RPUSH"[..], b"lpush", b"RPUSHX", b"LPUSHX"] {
+        replays(prepare, &effect(&[name, b"l"]));
+    }
+    for name in [&b"SADD"[..], b"HSET", b"hmset", b"ZADD"] {
+        replays(prepare, &effect(&[name, b"k"]));
+    }
+    replays("SADD k 1 7 x", &effect(&[b"SREM", b"k"]));
+    replays("HSET k 1 a 7 b x c", &effect(&[b"HDEL", b"k"]));
+    replays("ZADD k 1 7 2 9 3 x", &effect(&[b"ZREM", b"k"]));
+    replays("ZADD k 1 7 2 9 3 x", &effect(&[b"ZADD", b"k", b"XX", b"CH"]));
+}
+
 #[test]
 fn an_effect_with_more_arguments_than_are_written_is_read() {
     let numbers: Vec<[u8; 4]> = (0..MOST_ARGUMENTS as u32 + 10).map(u32::to_be_bytes).collect();
