@@ -11,7 +11,7 @@ use libc::timespec;
 
 use crate::wait::{calls, kernel};
 use crate::{
-    accept, confined, context, data, descriptor, exec, file, message, options_of, process, socket, sys,
+    accept, confined, context, data, descriptor, exec, file, message, options_of, process, socket, sys, table,
 };
 
 /// `syscall(2)`.
@@ -93,6 +93,13 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
 /// As the system call.
 unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
     let int = |index: usize| a[index] as c_int;
+    let polls = number == libc::SYS_ppoll || number == libc::SYS_pselect6;
+    #[cfg(target_arch = "x86_64")]
+    let polls = polls || number == libc::SYS_poll || number == libc::SYS_select;
+    if polls && !table::has_sockets() {
+        // SAFETY: the caller's promise.
+        return sys::give(unsafe { sys::ask(number, a) }) as c_long;
+    }
     // The kernel refuses the size of a mask that it does not know, if there is a mask.
     let fits = |mask: usize, size: usize| mask == 0 || size == kernel::SET;
     // SAFETY: in all arms the caller's promise is that of the call with this number.

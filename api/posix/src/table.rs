@@ -49,6 +49,9 @@ static FREE: AtomicU64 = AtomicU64::new(0);
 /// One past the highest descriptor that ever was ours: how far scans go.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
+/// Streams and listeners that are there now. A child of fork may count some of its parent's for ever.
+static SOCKETS: AtomicU32 = AtomicU32::new(0);
+
 /// What a description is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -226,16 +229,25 @@ impl Description {
         // SAFETY: only who took the kind away from `Pending` gets here, so nobody else writes, and nobody reads an end
         // before the kind says so.
         unsafe { (*self.end.get()).write(end) };
+        SOCKETS.fetch_add(1, AcqRel);
         self.kind.store(Kind::Stream as u8, Release);
         Ok(())
     }
 
     /// Makes a listener of a pending socket; false if it is none.
     pub fn become_listener(&self) -> bool {
-        self.kind.compare_exchange(Kind::Pending as u8, Kind::Listener as u8, AcqRel, Acquire).is_ok()
+        let pending = Kind::Pending as u8;
+        let listens = self.kind.compare_exchange(pending, Kind::Listener as u8, AcqRel, Acquire).is_ok();
+        if listens {
+            SOCKETS.fetch_add(1, AcqRel);
+        }
+        listens
     }
 
     fn end_it(&self) {
+        if is_counted(self.kind()) {
+            SOCKETS.fetch_sub(1, AcqRel);
+        }
         match self.kind() {
             // SAFETY: this was the last reference, and nobody can take another: the count is 0.
             Kind::Stream => unsafe { (*self.end.get()).assume_init_drop() },
@@ -344,10 +356,23 @@ pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
         // SAFETY: the description was just taken from the free list: nobody else has it.
         unsafe { (*new.end.get()).write(end) };
     }
+    if is_counted(kind) {
+        SOCKETS.fetch_add(1, AcqRel);
+    }
     new.kind.store(kind as u8, Release);
     // Stale look-ups see the count 0 up to here. The generation stays: it was raised when the last life ended.
     new.state.fetch_add(1, AcqRel);
     Some(Held(new))
+}
+
+const fn is_counted(kind: Kind) -> bool {
+    matches!(kind, Kind::Stream | Kind::Listener)
+}
+
+/// Whether there is any stream or listener. Without one a call that names many descriptors is the kernel's, which also judges addresses.
+#[inline]
+pub fn has_sockets() -> bool {
+    SOCKETS.load(Acquire) != 0
 }
 
 fn hold(entry: u64) -> Option<Held> {

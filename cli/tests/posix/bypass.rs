@@ -43,7 +43,14 @@ fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
              no such call -1 Function not implemented\n\
              poll -1 Bad address\n\
              poll -1 Bad address\n\
-             select -1 Bad address\n";
+             select -1 Bad address\n\
+             pending: poll -1 Bad address\n\
+             pending: select -1 Bad address\n\
+             pending: ppoll -1 Bad address\n\
+             closed: poll -1 Bad address\n\
+             closed: select -1 Bad address\n\
+             closed: ppoll -1 Bad address\n\
+             epoll_wait -1 Bad address\n";
         assert_eq!(ask(place, &program, &[]), expected);
     });
 }

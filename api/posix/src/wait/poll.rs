@@ -142,9 +142,9 @@ impl Drop for Memory {
 /// # Safety
 /// `descriptors` is readable for `count` entries, or null.
 pub unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
-    // Without any descriptor of ours nothing is looked at: the kernel judges the address.
+    // Without any socket of ours nothing is looked at: the kernel judges the address.
     let bytes = count.saturating_mul(size_of::<libc::pollfd>());
-    if count == 0 || count > DESCRIPTORS || table::highest() == 0 || !sys::is_address(descriptors, bytes) {
+    if count == 0 || count > DESCRIPTORS || !table::has_sockets() || !sys::is_address(descriptors, bytes) {
         return false;
     }
     // SAFETY: the caller's promise.
