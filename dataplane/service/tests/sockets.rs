@@ -340,6 +340,28 @@ fn connect_from(place: &Place, from: Name, to: std::net::SocketAddr) -> ReplyKin
 }
 
 #[test]
+fn a_name_that_has_a_connection_is_refused_whatever_became_of_its_listener() {
+    let place = Place::new();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 2);
+    let (reply, _own) = connect(&place, address);
+    let _accepted = arrival(&placeholder);
+    let mut held = Vec::new();
+    loop {
+        let (reply, own) = connect(&place, address);
+        held.push(own);
+        if reply.kind() != ReplyKind::Connected {
+            break;
+        }
+    }
+    // The kernel's own connect would make a second connection of these two names.
+    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "its queue is full");
+    drop(placeholder);
+    place.until(|shown| shown.listeners == 0);
+    let _kernels = TcpListener::bind(address).unwrap();
+    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "another listens there");
+}
+
+#[test]
 fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     let mut place = Place::new();
     let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);

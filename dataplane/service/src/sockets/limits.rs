@@ -95,11 +95,8 @@ pub const SWEEP_AFTER: usize = 1024;
 /// changed it), so that no name means two connections.
 pub const FIRST_EPHEMERAL: u16 = 61_000;
 
-/// ... and then these.
+/// ... and when all of those are taken, these.
 pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
-
-/// Of the former so many are tried before the latter: a search through all of them would be felt.
-pub const PROBES: usize = 64;
 
 /// How long the loop waits for a call on a socket that an application holds too: the call itself
 /// takes microseconds, but the machine may be busy.

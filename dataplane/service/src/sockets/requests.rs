@@ -285,6 +285,11 @@ impl Service {
             self.counters.not_ours += 1;
             return Ok(Answer::not_ours());
         }
+        // Before anything else: the kernel's own connect would make a second connection of these two names.
+        let taken = |own: &Self| tcp.name.port() != 0 && own.table.is_taken(tcp.namespace, tcp.name, remote);
+        if taken(self) && !(self.bury() && !taken(self)) {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
         let Some(listener) = self.find_listening(tcp.namespace, remote) else {
             self.counters.not_ours += 1;
             return Ok(Answer::not_ours());
@@ -324,7 +329,7 @@ impl Service {
                     Ok(Answer::not_ours())
                 }
             },
-            // As the kernel says it; its own connect would make a second connection of these two names.
+            // As the kernel says it.
             Err(Full::Taken) => Err(Errno::ADDRNOTAVAIL),
             Err(full) => {
                 self.counters.limited += 1;

@@ -17,7 +17,10 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use self::ports::Ports;
 use super::limits;
+
+mod ports;
 
 /// An application: its user, and the id that groups its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -149,6 +152,8 @@ pub struct Table {
     ports: HashMap<(u64, u16), Vec<ListenerId>>,
     connections: BTreeMap<ConnectionId, Connection>,
     pairs: HashMap<Pair, ConnectionId>,
+    /// The ports in those.
+    taken: Ports,
     last: u64,
     /// Where the next ephemeral port is looked for: among our own, and among the kernel's.
     cursors: [u16; 2],
@@ -216,10 +221,7 @@ impl Table {
         let Some(target) = self.listeners.get(&listener) else { return Err(Full::Ports) };
         let (namespace, server, listening) = (target.namespace, target.application, target.name);
         let to = Place::of(remote);
-        let from = match local.map(Place::of) {
-            Some(from) if !from.ip.is_unspecified() => from,
-            from => Place { ip: source(to.ip), scope: to.scope, port: from.map_or(0, |from| from.port) },
-        };
+        let from = from(local, to);
         if from.ip.is_ipv4() != to.ip.is_ipv4()
             || (from.scope != to.scope && from.scope != 0 && to.scope != 0)
         {
@@ -241,8 +243,16 @@ impl Table {
         self.more(client, |holding| holding.connections += 1);
         self.more(server, |holding| holding.accepted += 1);
         self.pairs.insert(pair, id);
+        self.taken.take(namespace, from, to);
         self.connections.insert(id, Connection { client, server, namespace, names, accepted });
         Ok(id)
+    }
+
+    /// Whether a socket that is bound to a name has a connection to `remote` already: as for
+    /// [`Table::connect`], and whoever listens there now.
+    pub fn is_taken(&self, namespace: u64, local: SocketAddr, remote: SocketAddr) -> bool {
+        let to = Place::of(remote);
+        self.pairs.contains_key(&(namespace, from(Some(local), to), to))
     }
 
     /// Enters a listener that a predecessor had, with its number and without judging it.
@@ -258,7 +268,9 @@ impl Table {
         self.last = self.last.max(id);
         self.more(connection.client, |holding| holding.connections += 1);
         self.more(connection.server, |holding| holding.accepted += 1);
-        self.pairs.insert(pair(&connection), id);
+        let (namespace, from, to) = pair(&connection);
+        self.pairs.insert((namespace, from, to), id);
+        self.taken.take(namespace, from, to);
         self.connections.insert(id, connection);
     }
 
@@ -287,7 +299,12 @@ impl Table {
     /// Takes a connection out; its names are free.
     pub fn disconnect(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.connections.remove(&id)?;
-        self.pairs.remove(&pair(&connection));
+        let (namespace, from, to) = pair(&connection);
+        // Of two with the same names, the later one is entered here.
+        if self.pairs.get(&(namespace, from, to)) == Some(&id) {
+            self.pairs.remove(&(namespace, from, to));
+            self.taken.free(namespace, from, to);
+        }
         self.less(connection.client, |holding| holding.connections -= 1);
         self.less(connection.server, |holding| holding.accepted -= 1);
         Some(connection)
@@ -410,14 +427,10 @@ impl Table {
 
     /// A port that makes a pair of names that nobody has.
     fn ephemeral(&mut self, namespace: u64, from: Place, to: Place) -> Option<u16> {
-        let free = |&port: &u16| {
-            let from = Place { port, ..from };
-            // A connection from a name to itself is TCP's simultaneous open, which nobody asked for here.
-            from != to && !self.pairs.contains_key(&(namespace, from, to))
-        };
-        let own = ring(self.cursors[0], limits::FIRST_EPHEMERAL, u16::MAX);
-        let kernels = ring(self.cursors[1], limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
-        let port = own.clone().take(limits::PROBES).chain(kernels).chain(own).find(free)?;
+        let find = |range, start| self.taken.find(namespace, from, to, range, start);
+        let own = (limits::FIRST_EPHEMERAL, u16::MAX);
+        let kernels = (limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
+        let port = find(own, self.cursors[0]).or_else(|| find(kernels, self.cursors[1]))?;
         self.cursors[usize::from(port < limits::FIRST_EPHEMERAL)] = port.wrapping_add(1);
         Some(port)
     }
@@ -428,10 +441,13 @@ fn pair(connection: &Connection) -> Pair {
     (connection.namespace, Place::of(connection.names.local), Place::of(connection.names.peer))
 }
 
-/// All ports from `first` to `last`, beginning with `start` where it is one of them.
-fn ring(start: u16, first: u16, last: u16) -> impl Iterator<Item = u16> + Clone {
-    let start = if (first..=last).contains(&start) { start } else { first };
-    (start..=last).chain(first..start)
+/// Where a socket connects from to `to`. `local` is its name, if it is bound: its address may be
+/// unspecified and its port 0.
+fn from(local: Option<SocketAddr>, to: Place) -> Place {
+    match local.map(Place::of) {
+        Some(from) if !from.ip.is_unspecified() => from,
+        from => Place { ip: source(to.ip), scope: to.scope, port: from.map_or(0, |from| from.port) },
+    }
 }
 
 /// How well a listener fits a destination, if it does.

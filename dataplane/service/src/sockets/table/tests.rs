@@ -110,6 +110,25 @@ fn names_are_the_kernels_and_ports_run_out_for_one_pair_alone() {
 }
 
 #[test]
+fn ports_that_the_kernel_gives_as_well_are_the_last_ones() {
+    let mut table = Table::default();
+    let one = table.listen(listener(1, "0.0.0.0:80")).unwrap();
+    let to = address("127.0.0.9:80");
+    // Neighbours are taken, as by connections that stay.
+    for port in limits::FIRST_EPHEMERAL..limits::FIRST_EPHEMERAL + 1000 {
+        let from = Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        table.connect(application(2), one, from, to).unwrap();
+    }
+    for _ in 1000..u16::MAX - limits::FIRST_EPHEMERAL + 1 {
+        let id = table.connect(application(2), one, None, to).unwrap();
+        let port = table.connection(id).unwrap().names.local.port();
+        assert!(port >= limits::FIRST_EPHEMERAL, "{port} may be a connection of the kernel as well");
+    }
+    let id = table.connect(application(2), one, None, to).unwrap();
+    assert!(table.connection(id).unwrap().names.local.port() < limits::FIRST_EPHEMERAL);
+}
+
+#[test]
 fn what_one_application_may_have_ends_and_another_goes_on() {
     let mut table = Table::default();
     for _ in 0..limits::LISTENERS_PER_APPLICATION {
@@ -206,7 +225,7 @@ proptest! {
         listeners.iter().for_each(|(id, _)| { table.close(*id); });
         connections.iter().for_each(|(id, _)| { table.disconnect(*id); });
         prop_assert!(table.applications().next().is_none());
-        prop_assert!(table.ports.is_empty() && table.pairs.is_empty());
+        prop_assert!(table.ports.is_empty() && table.pairs.is_empty() && table.taken.is_empty());
     }
 }
 
