@@ -64,22 +64,31 @@ pub fn close(fd: c_int) -> c_int {
     }
     let held = take(fd);
     let outcome = sys::close(fd);
-    if let Some(held) = held.as_ref().filter(|held| held.kind() == Kind::Listener && held.descriptors() == 0)
-    {
+    if let Some(held) = held.as_ref().filter(|held| is_closed_listener(held)) {
         renewal::closed(held);
     }
     drop(held);
     sys::give_int(outcome)
 }
 
+/// A listener whose last descriptor of this process was closed: its name is free when the caller returns.
+fn is_closed_listener(held: &Held) -> bool {
+    held.kind() == Kind::Listener && held.descriptors() == 0
+}
+
 /// `close_range(2)`.
 pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let arguments = [first as usize, last as usize, signed(flags), 0, 0, 0];
-    if flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0 && first <= last {
-        for fd in table::highest_below(last).rev().take_while(|fd| fd.cast_unsigned() >= first) {
-            if table::is_ours(fd) {
-                drop(take(fd));
-            }
+    let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0 && first <= last;
+    let ours = || table::highest_below(last).rev().take_while(|fd| closes && fd.cast_unsigned() >= first);
+    for fd in ours() {
+        if table::is_ours(fd)
+            && let Some(held) = take(fd)
+            && is_closed_listener(&held)
+        {
+            // Closed by itself, for the service has to have seen that before the caller returns.
+            let _ = sys::close(fd);
+            renewal::closed(&held);
         }
     }
     // SAFETY: touches no memory.
@@ -145,7 +154,11 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     {
         table::put(new, held);
     }
-    sys::give_int(follow(old, outcome))
+    let answer = follow(old, outcome);
+    if let Some(held) = before.as_ref().filter(|held| is_closed_listener(held)) {
+        renewal::closed(held);
+    }
+    sys::give_int(answer)
 }
 
 /// `fcntl(2)`.

@@ -30,7 +30,7 @@ use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{confined, options, service};
 
-/// Attempts, a millisecond apart, to listen again on a name that was let go of just now.
+/// Attempts, a millisecond apart, to listen again on a name that was let go of just now, or to find such a name free.
 const RETRIES: u32 = 100;
 
 /// Nanoseconds between two attempts to give fallen listeners to a service: a supervisor has it back in a fifth of a second.
@@ -71,7 +71,13 @@ pub fn closed(held: &Held) {
         && !confined::is_confined()
         && let Some(context) = context::get().filter(|context| !service::is_of_vnic(context, &name))
     {
-        let _ = service::settle(context, name);
+        for _ in 0..RETRIES {
+            // The service closes sockets of this user still, and this listener's may be among them.
+            if service::settle(context, name) != Ok(true) {
+                break;
+            }
+            pause();
+        }
     }
 }
 

@@ -95,6 +95,16 @@ fn a_call_that_a_handler_jumps_out_of_leaves_nothing_behind() {
     });
 }
 
+#[test]
+fn a_listeners_name_is_free_whatever_call_closed_it() {
+    both(&["cc"], |place| {
+        let program = compile(place, "free", include_str!("scripts/free.c"), &[]);
+        let said = ask(place, &program, &[]);
+        let each = ["close", "close_range", "closefrom", "dup2", "dup3"];
+        assert_eq!(said, each.map(|way| format!("{way}: 0 not bound, 0 times taken\n")).concat());
+    });
+}
+
 /// Where the loader of this machine's programs is.
 fn loader() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
