@@ -241,9 +241,9 @@ pub enum OpenError {
     /// The area was never formatted, or a crash cut its first formatting short. It holds no records.
     #[error("log: the area is not formatted")]
     NotFormatted,
-    /// No copy of the superblock can be read.
+    /// No copy of the superblock can be read, and the area has held a log.
     #[error(
-        "log: all superblocks are corrupt (at offsets 0, 4096, 8192 and 12288); restore the area from a backup, or format it and lose its data"
+        "log: all superblocks are corrupt or erased (at offsets 0, 4096, 8192 and 12288); restore the area from a backup, or format it and lose its data"
     )]
     Superblocks,
     /// The superblocks that can be read are older than records in the area: newer ones were lost.

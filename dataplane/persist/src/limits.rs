@@ -46,6 +46,23 @@ pub(crate) const AIMED_SEGMENTS: u64 = 256;
 /// larger than a read-ahead buffer should be.
 pub(crate) const SEGMENT_RANGE: (u64, u64) = (16 << 10, 8 << 20);
 
+/// Bytes of a segment in an area of `capacity` bytes, unless its maker chooses otherwise.
+pub(crate) fn usual_segment(capacity: u64) -> u64 {
+    let (smallest, largest) = SEGMENT_RANGE;
+    (capacity / AIMED_SEGMENTS).next_power_of_two().clamp(smallest, largest)
+}
+
+/// Bytes behind the superblocks that are searched for records before an area is called unused: the
+/// first two of the largest segments. A log writes its segments in order, so a short one lies here.
+pub(crate) const SEARCHED_BYTES: u64 = 2 * SEGMENT_RANGE.1;
+
+/// Heads of segments that are looked at besides: so many in order, and as many over the rest of
+/// the area. All of them up to 16 GiB; more would take minutes on a disk that seeks.
+pub(crate) const SEARCHED_HEADS: u64 = 2048;
+
+/// Reads of that search in flight together: a few megabytes of buffers, and enough for any disk.
+pub(crate) const SEARCH_IN_FLIGHT: usize = 16;
+
 /// Smallest area, in bytes.
 pub const MIN_CAPACITY: u64 = DATA_START + MIN_SEGMENTS as u64 * SEGMENT_RANGE.0;
 

@@ -1,15 +1,21 @@
 //! Choosing the superblock of an area.
 //!
 //! 1. Of the copies that validate, the one with the highest generation counts ([`sietch_disk::copies`]).
-//! 2. It is cut to the area, if that is shorter and all that the superblock names lies before its end.
+//! 2. Where none validates and a copy is blank, the area was never used, or its beginning was
+//!    erased. Formatting leaves blank copies until it is done, and no records. So the area counts as
+//!    unused only if there is no record where a log has some ([`has_records`]).
+//! 3. It is cut to the area, if that is shorter and all that the superblock names lies before its end.
 
 use sietch_disk::copies::{self, Copies};
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use crate::error::OpenError;
-use crate::layout::{Superblock, VERSION, peek};
-use crate::limits::{DATA_START, MIN_SEGMENTS, SUPERBLOCK};
-use crate::scan::{execute, failure};
+use crate::error::{Failure, OpenError};
+use crate::layout::{ALIGN, Superblock, VERSION, peek};
+use crate::limits::{
+    BATCH, DATA_START, MIN_SEGMENTS, SEARCH_IN_FLIGHT, SEARCHED_BYTES, SEARCHED_HEADS, SUPERBLOCK,
+    usual_segment,
+};
+use crate::scan::{failure, refused, wait_for};
 
 const READING: &str = "reading the superblocks";
 
@@ -37,12 +43,8 @@ pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError>
         if let Some((offset, error)) = unreadable {
             return Err(failure(READING, offset, error).into());
         }
-        // Formatting leaves blank copies until it is done, and the first segment is the first to be written.
-        let first =
-            Operation::Read { offset: DATA_START, length: SUPERBLOCK, buffer: Buffer::new(SUPERBLOCK) };
-        let first = execute(disk, READING, DATA_START, first)?;
-        let unused = peek(first.as_deref().unwrap_or_default()).is_none();
-        return Err(if blank && unused { OpenError::NotFormatted } else { OpenError::Superblocks });
+        let unused = blank && !has_records(disk)?;
+        return Err(if unused { OpenError::NotFormatted } else { OpenError::Superblocks });
     };
     let block = disk.block_size() as u32;
     if superblock.block % block != 0 {
@@ -51,6 +53,48 @@ pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError>
     let formatted = superblock.capacity;
     fit(&mut superblock, disk.capacity())?;
     Ok(Found { superblock, damaged, formatted })
+}
+
+/// Whether records of a log lie in the first segments, or at the head of another one.
+fn has_records<D: DiskQueue>(disk: &mut D) -> Result<bool, Failure> {
+    let capacity = disk.capacity();
+    let closely = (DATA_START + SEARCHED_BYTES).min(capacity);
+    let first = (DATA_START..closely).step_by(BATCH).map(|offset| (offset, BATCH as u64));
+    let segment = usual_segment(capacity);
+    let count = (capacity - DATA_START) / segment;
+    let far = (count.saturating_sub(SEARCHED_HEADS) / SEARCHED_HEADS).max(1);
+    let spread = (SEARCHED_HEADS..count).step_by(far as usize);
+    let heads = (0..count.min(SEARCHED_HEADS)).chain(spread);
+    let heads = heads.map(|number| (DATA_START + number * segment, SUPERBLOCK as u64));
+    let mut reads = first.chain(heads.filter(|&(offset, _)| offset >= closely));
+    let most = disk.depth().min(SEARCH_IN_FLIGHT);
+    let (mut found, mut failed, mut completions) = (false, None, Vec::new());
+    loop {
+        while disk.in_flight() < most && !found && failed.is_none() {
+            let Some((offset, length)) = reads.next() else { break };
+            // Whole blocks of the largest kind: a log has no part of one at its end.
+            let length = length.min(capacity - offset) as usize / SUPERBLOCK * SUPERBLOCK;
+            if length > 0 {
+                let read = Operation::Read { offset, length, buffer: Buffer::new(length) };
+                disk.submit(offset, read).map_err(|e| refused(READING, offset, &e))?;
+            }
+        }
+        if disk.in_flight() == 0 {
+            return failed.map_or(Ok(found), Err);
+        }
+        wait_for(disk, READING, DATA_START, &mut completions)?;
+        for completion in completions.drain(..) {
+            match completion.result {
+                Ok(_) => found |= completion.buffer.is_some_and(|buffer| holds_record(&buffer)),
+                Err(error) => failed = Some(failure(READING, completion.token, error)),
+            }
+        }
+    }
+}
+
+/// Whether a record begins somewhere in `bytes`.
+fn holds_record(bytes: &[u8]) -> bool {
+    (0..bytes.len()).step_by(ALIGN).any(|at| peek(&bytes[at..]).is_some())
 }
 
 /// Cuts a superblock to an area of `capacity` bytes, if what it names lies there.

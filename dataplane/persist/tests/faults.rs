@@ -728,3 +728,35 @@ fn an_area_that_cannot_be_read_is_not_called_unused() {
     plan.borrow_mut().unreadable = None;
     assert!(matches!(sietch_persist::is_formatted(&mut disk), Ok(false)));
 }
+
+/// A log whose beginning was erased is no area that was never used: formatting it would lose the rest.
+#[test]
+fn an_area_whose_beginning_was_erased_is_not_called_unused() {
+    let image = |capacity: usize, count| {
+        let mut disk = MemoryQueue::new(capacity);
+        Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
+        let (disk, _) = FaultyDisk::new(disk.into_bytes());
+        let (log, served) = serve(disk, count);
+        assert_eq!(served, count);
+        log.into_disk().inner.into_bytes()
+    };
+    let judged = |bytes: &[u8]| sietch_persist::is_formatted(&mut MemoryQueue::from_bytes(bytes.to_vec()));
+    // Many small segments, and one that is larger than all of the log.
+    for (capacity, count) in [(CAPACITY, 40), (64 << 20, 40)] {
+        let mut erased = image(capacity, count);
+        for bytes in [16 << 10, 20 << 10] {
+            erased[..bytes].fill(0);
+            assert!(matches!(judged(&erased), Err(OpenError::Superblocks)), "{bytes} of {capacity} bytes");
+        }
+        erased.fill(0);
+        assert!(matches!(judged(&erased), Ok(false)));
+    }
+    // Of segments that lie farther off the heads are enough.
+    let mut erased = image(64 << 20, 40);
+    let record = erased[16 << 10..24 << 10].to_vec();
+    let far = (16 << 10) + 200 * (256 << 10);
+    erased[..1 << 20].fill(0);
+    assert!(matches!(judged(&erased), Ok(false)));
+    erased[far..far + record.len()].copy_from_slice(&record);
+    assert!(matches!(judged(&erased), Err(OpenError::Superblocks)));
+}

@@ -225,6 +225,17 @@ fn rotten_superblocks_are_good_while_one_of_the_newest_is_left() {
 }
 
 #[test]
+fn a_store_whose_first_blocks_were_erased_is_damaged_and_not_made_anew() {
+    let mut erased = image(true);
+    for bytes in [16 << 10, 20 << 10, 100 << 10] {
+        erased[..bytes].fill(0);
+        assert!(recovered(&erased).is_err(), "{bytes} bytes were erased, and the store began anew");
+        let Verdict::Damaged(finding) = checked(&erased) else { panic!("{:?}", checked(&erased)) };
+        assert_eq!(finding.loss, Loss::Acknowledged);
+    }
+}
+
+#[test]
 fn an_area_that_was_cut_is_not_called_good() {
     let whole = image(true);
     assert!(matches!(checked(&whole), Verdict::Good(_)));

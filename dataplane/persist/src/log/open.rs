@@ -20,8 +20,8 @@ use super::{Flush, Log, LogMetrics, Options};
 use crate::error::{Failure, FormatError, OpenError};
 use crate::layout::{Content, KIND_LOG, Run, Superblock, log_stream};
 use crate::limits::{
-    AIMED_SEGMENTS, DATA_START, MAX_RUNS, MIN_CAPACITY, MIN_SEGMENTS, RESERVED_REQUESTS, SEGMENT_RANGE,
-    SUPERBLOCK, SUPERBLOCKS,
+    DATA_START, MAX_RUNS, MIN_CAPACITY, MIN_SEGMENTS, RESERVED_REQUESTS, SEGMENT_RANGE, SUPERBLOCK,
+    SUPERBLOCKS, usual_segment,
 };
 use crate::scan::{self, Applied, Entry, RecoveryReport, Scan, execute};
 use crate::stream::{Pool, Stream, batch_bytes};
@@ -104,13 +104,11 @@ impl<D: DiskQueue> Log<D> {
         if capacity < MIN_CAPACITY {
             return Err(FormatError::TooSmall { capacity, minimum: MIN_CAPACITY });
         }
-        let (smallest, largest) = SEGMENT_RANGE;
-        let chosen = (capacity / AIMED_SEGMENTS).next_power_of_two().clamp(smallest, largest);
         // At most 8 MiB.
-        let segment_bytes = options.segment_bytes.unwrap_or(chosen as u32);
+        let segment_bytes = options.segment_bytes.unwrap_or(usual_segment(capacity) as u32);
         let segment = u64::from(segment_bytes);
         let count = (capacity - DATA_START).checked_div(segment).unwrap_or_default();
-        let sound = segment >= smallest
+        let sound = segment >= SEGMENT_RANGE.0
             && segment <= 1 << 30
             && segment.is_multiple_of(SUPERBLOCK as u64)
             && count >= u64::from(MIN_SEGMENTS);
