@@ -208,6 +208,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether nothing follows.
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
     fn truncated(&self) -> ReplayError {
         ReplayError::Truncated { sequence: self.sequence, at: self.at }
     }
@@ -243,7 +248,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Reader::effect`].
     pub fn effect_behind(&mut self, arguments: &mut Vec<&'a [u8]>) -> Result<Option<u64>, ReplayError> {
-        if self.at == self.bytes.len() {
+        if self.is_at_end() {
             return Ok(None);
         }
         let database = self.number()?;

@@ -318,6 +318,9 @@ fn records_that_are_whole_and_mean_nothing_are_named() {
     let Verdict::Damaged(finding) = verdict else { panic!("{verdict:?}") };
     assert_eq!((finding.loss, finding.sequence), (Loss::Acknowledged, Some(2)));
     assert!(finding.what.contains("RPUSH"), "{}", finding.what);
+    let verdict = foreign(&effect(0, &[b"LSET", b"absent", b"7", b"x"]));
+    let Verdict::Damaged(finding) = verdict else { panic!("{verdict:?}") };
+    assert_eq!((finding.loss, finding.offset), (Loss::Acknowledged, Some(16_384 + 64)));
     assert!(matches!(foreign(&effect(0, &[b"DEL", b"key"])), Verdict::Good(content) if content.effects == 2));
 }
 

@@ -11,8 +11,8 @@
 //! 3. An effect on a key that was deleted before the walk came by can meet another state than it
 //!    did at first (nothing instead of a list); whatever it makes is deleted again by an effect
 //!    that follows. So a fault of a key that is not in the snapshot is held against it until it is
-//!    deleted ([`Suspects`]). Every other fault, and one that stands when the log is at its end, is
-//!    damage.
+//!    deleted ([`Suspects`]). Only an effect up to the sequence at which the walk ended can be one
+//!    of these. Every other fault, and one that stands when the log is at its end, is damage.
 //! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
 //! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
 
@@ -36,6 +36,8 @@ use crate::resp::Reply;
 const KEYS_AT_ONCE: usize = 32;
 /// Effects that replay decodes before it applies them: enough accesses to memory at once, few enough for the first-level cache.
 const AHEAD: usize = 16;
+/// Sequence of the first record of a log.
+const FIRST_SEQUENCE: u64 = 1;
 /// A snapshot record is handed out when it has this many bytes.
 const RECORD_BYTES: usize = 64 << 10;
 
@@ -90,16 +92,37 @@ impl Guards {
     }
 }
 
-/// Effects that could not be applied to keys which the snapshot does not have, by key: the first of
-/// each.
+/// Effects that could not be applied to keys which the snapshot does not have.
 #[derive(Default)]
-pub(super) struct Suspects(HashMap<Place, ReplayError>);
+pub(super) struct Suspects {
+    /// By key: the first of each.
+    first: HashMap<Place, ReplayError>,
+    /// The sequence up to which the snapshot can explain one, once that is known.
+    explained: Option<u64>,
+}
 
 impl Suspects {
+    /// A snapshot record has been loaded, which is its last one if it is `empty`. A snapshot of an
+    /// earlier writer has no such record, and does not say where its walk ended.
+    fn loaded(&mut self, as_of: u64, empty: bool) {
+        self.explained = Some(if empty { as_of } else { u64::MAX });
+    }
+
+    /// A record of the log is replayed. Without a snapshot every effect meets the state that it met
+    /// at first; a log that begins later had one of an earlier writer, of no keys.
+    fn replayed(&mut self, sequence: u64) {
+        self.explained.get_or_insert(if sequence == FIRST_SEQUENCE { 0 } else { u64::MAX });
+    }
+
+    /// Whether an effect of this record may have failed because the snapshot lacks its key.
+    fn explains(&self, sequence: u64) -> bool {
+        self.explained.is_some_and(|last| sequence <= last)
+    }
+
     /// What was here is gone or replaced as a whole: no matter how it was made. Whether there was a
     /// suspect.
     fn acquit(&mut self, database: usize, key: &[u8]) -> bool {
-        !self.0.is_empty() && self.0.remove(&(database, key.into())).is_some()
+        !self.first.is_empty() && self.first.remove(&(database, key.into())).is_some()
     }
 }
 
@@ -152,6 +175,7 @@ impl Shard {
     pub fn replay(&mut self, sequence: u64, record: &[u8], now: Now) -> Result<(), ReplayError> {
         self.now = now;
         let reader = Reader::new(record, EFFECTS, sequence)?;
+        self.suspects.replayed(sequence);
         self.replay_effects(reader, sequence, true)
     }
 
@@ -178,6 +202,7 @@ impl Shard {
     fn replay_dumped(&mut self, record: &[u8]) -> Result<(), ReplayError> {
         let mut reader = Reader::new(record, SNAPSHOT, 0)?;
         let as_of = reader.number()?;
+        self.suspects.loaded(as_of, reader.is_at_end());
         self.replay_effects(reader, as_of, false)
     }
 
@@ -274,8 +299,12 @@ impl Shard {
         if let Err(fault) = outcome {
             let refused = refused(sequence, arguments, &fault);
             match key {
-                Some(key) if guarded && !self.guards.hold(database as u64, key) => {
-                    self.suspects.0.entry((database, key.into())).or_insert(refused);
+                Some(key)
+                    if guarded
+                        && self.suspects.explains(sequence)
+                        && !self.guards.hold(database as u64, key) =>
+                {
+                    self.suspects.first.entry((database, key.into())).or_insert(refused);
                 }
                 _ => return Err(refused),
             }
@@ -300,7 +329,7 @@ impl Shard {
         if !self.parts.is_empty() {
             return Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() });
         }
-        let suspects = std::mem::take(&mut self.suspects.0);
+        let suspects = std::mem::take(&mut self.suspects).first;
         self.store.metrics.replay_skipped += suspects.len() as u64;
         let here = |(database, key): &Place| self.store.databases()[*database].index().contains(key);
         let left = suspects.into_iter().filter(|(place, _)| here(place)).map(|(_, cause)| cause);
@@ -366,7 +395,7 @@ impl Shard {
                 return false;
             }
         }
-        record.flush();
+        record.end();
         true
     }
 
@@ -444,6 +473,14 @@ impl Dump<'_> {
         }
         self.total += self.bytes.len();
         self.bytes.clear();
+    }
+
+    /// The walk is over: a record without effects says as of when.
+    fn end(&mut self) {
+        self.flush();
+        self.bytes.push(SNAPSHOT);
+        journal::number(&mut self.bytes, self.as_of);
+        self.flush();
     }
 
     /// Hands a record out in parts: it holds an effect that is larger than a record may be.

@@ -218,6 +218,35 @@ fn an_effect_that_cannot_be_applied_is_damage_unless_its_key_is_deleted_later() 
 }
 
 #[test]
+fn an_effect_that_fails_although_nothing_is_missing_is_damage_at_once() {
+    let effects = |effects: &[&[&[u8]]]| {
+        let mut record = vec![EFFECTS];
+        effects.iter().for_each(|effect| journal::encode(&mut record, 0, effect));
+        record
+    };
+    let fails = effects(&[&[b"LSET", b"new", b"7", b"x"]]);
+    // The log is there from its first record on, and no snapshot lacks a key.
+    assert!(Bench::new().shard.replay(1, &fails, Now::default()).is_err());
+    let mut bench = Bench::new();
+    bench.shard.replay(1, &effects(&[&[b"SET", b"key", b"text"]]), bench.now).expect("it can be applied");
+    let said = bench.shard.replay(2, &fails, bench.now).expect_err("it was acknowledged").to_string();
+    assert!(said.contains("record 2") && said.contains("LSET") && said.contains("'new'"), "{said}");
+    // A snapshot explains what came before its walk had ended, of any key, and nothing that came later.
+    let mut walked = Bench::new();
+    walked.shard.begin_snapshot();
+    let mut snapshot = Vec::new();
+    assert!(walked.shard.snapshot_slice(5, 1000, &mut |record| snapshot.push(record.to_vec())));
+    for (sequence, harmless) in [(5, true), (6, false)] {
+        let mut bench = Bench::new();
+        for record in &snapshot {
+            bench.shard.replay_snapshot(record).expect("its own record");
+        }
+        assert_eq!(bench.shard.replay(sequence, &fails, bench.now).is_ok(), harmless, "record {sequence}");
+        assert_eq!(bench.shard.finish_recovery(), Ok(()));
+    }
+}
+
+#[test]
 fn an_effect_that_no_record_has_room_for_is_dumped_in_parts() {
     let mut bench = Bench::new();
     bench.shard.largest_record = 1000;
