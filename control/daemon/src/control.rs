@@ -38,10 +38,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::configuration::Configuration;
-use crate::device::{VnicDevices, VnicPlan};
+use crate::device::{UplinkBefore, VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::metrics::Counters;
-use crate::state::{Device, GrantRecord, Remembered, State};
+use crate::state::{Device, GrantRecord, Remembered, State, StateError};
 use crate::volume::{Handed, Place, Volumes, Work};
 use crate::{Error, VERSION};
 
@@ -156,6 +156,8 @@ pub(crate) struct Control<D> {
     volumes: Volumes,
     devices: D,
     uplink: Option<String>,
+    /// What it was like before a daemon changed it, as the state has it.
+    uplink_kept: Option<UplinkBefore>,
     counters: Rc<RefCell<Counters>>,
     events: mpsc::Sender<Event>,
     clients: BTreeMap<u64, Client>,
@@ -211,6 +213,7 @@ impl<D: VnicDevices> Control<D> {
             volumes,
             devices,
             uplink,
+            uplink_kept: None,
             counters,
             events,
             clients: BTreeMap::new(),
@@ -230,6 +233,9 @@ impl<D: VnicDevices> Control<D> {
     /// Adopts what an earlier daemon left and removes what belongs to nobody.
     pub(crate) async fn restore(&mut self, remembered: Remembered) -> Result<(), Error> {
         self.revoked = remembered.revoked;
+        self.uplink_kept = remembered.uplink;
+        // Before anything of it is changed: this daemon may not come to its end.
+        self.remember_uplink().await?;
         for (grant, record) in remembered.grants {
             let pidfd = record.process.open();
             let adopted = match (&record.device, &pidfd) {
@@ -262,6 +268,16 @@ impl<D: VnicDevices> Control<D> {
         match self.devices.remove_others(&plans.iter().collect::<Vec<_>>()).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
             Err(error) => self.warn(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Remembers what the uplink was like, as soon as there is one.
+    pub(super) async fn remember_uplink(&mut self) -> Result<(), StateError> {
+        let before = self.devices.uplink_before(self.uplink_kept.clone()).await;
+        if before.is_some() && before != self.uplink_kept {
+            self.state.keep_uplink(before.as_ref())?;
+            self.uplink_kept = before;
         }
         Ok(())
     }
@@ -591,6 +607,11 @@ impl<D: VnicDevices> Control<D> {
             self.end(grant, "the daemon ends").await;
         }
         self.devices.finish().await;
+        if self.uplink_kept.take().is_some()
+            && let Err(error) = self.state.keep_uplink(None)
+        {
+            tracing::warn!(%error, "what the uplink was like is remembered still");
+        }
     }
 
     /// Lets all clients go; what they were sent still reaches them.

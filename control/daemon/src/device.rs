@@ -150,6 +150,19 @@ pub struct DeviceError {
     pub mend: String,
 }
 
+/// What an uplink was like before a daemon changed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UplinkBefore {
+    /// Its number, in that boot: another interface, or another boot, has settings of its own.
+    pub ifindex: u32,
+    /// See above.
+    pub boot: String,
+    /// It took tags of 802.1Q off received frames.
+    pub customer_tags: bool,
+    /// The same of 802.1ad.
+    pub service_tags: bool,
+}
+
 /// Makes and unmakes VNICs.
 pub trait VnicDevices {
     /// One line on what enforces the filters here, or why VNICs cannot be had.
@@ -157,6 +170,15 @@ pub trait VnicDevices {
     /// # Errors
     /// Why there are none and what to do, for display.
     fn support(&self) -> Result<String, String>;
+
+    /// What the uplink is like before this daemon changes it, to be remembered before it does. `remembered` is what an earlier daemon, which
+    /// did not come to its clean end, found. `None`: there is no uplink, or not yet.
+    fn uplink_before(
+        &mut self,
+        _remembered: Option<UplinkBefore>,
+    ) -> impl Future<Output = Option<UplinkBefore>> {
+        std::future::ready(None)
+    }
 
     /// Makes the device of `plan`. What an earlier attempt left of it is replaced.
     fn open(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<OpenedVnic, DeviceError>>;

@@ -87,7 +87,7 @@ impl Process {
     }
 }
 
-fn boot() -> &'static str {
+pub(crate) fn boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! 1. One redb file. Each change is one transaction, durable before the daemon acts on it.
 //! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats), `starts`.
-//! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`.
+//! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`; `uplink`: what the uplink was like before, as JSON.
 //! 4. A file that cannot be read is never repaired by guessing: the daemon says which it is and what to do.
 //! 5. A change that fails (a full file system) is refused and leaves what was there. The database takes nothing more after that, so it is closed, and
 //!    opened anew for the next change: the daemon goes on as soon as there is room.
@@ -15,14 +15,17 @@ use std::sync::{Mutex, PoisonError};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
-use crate::device::VnicPlan;
 use crate::device::link::LinkPlan;
 use crate::device::port::PortPlan;
+use crate::device::{UplinkBefore, VnicPlan};
 use crate::identity::Process;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const GRANTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("grants");
 const REVOKED: TableDefinition<'_, &str, u64> = TableDefinition::new("revoked");
+const UPLINK: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("uplink");
+/// The only key of that: a daemon has one uplink.
+const BEFORE: &str = "before";
 
 /// The layout above.
 const FORMAT: u64 = 1;
@@ -103,6 +106,7 @@ pub(crate) struct State {
 pub(crate) struct Remembered {
     pub(crate) grants: BTreeMap<u64, GrantRecord>,
     pub(crate) revoked: BTreeSet<String>,
+    pub(crate) uplink: Option<UplinkBefore>,
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -169,6 +173,18 @@ impl State {
         })
     }
 
+    /// Remembers what the uplink was like, or that nothing of it is changed any more.
+    pub(crate) fn keep_uplink(&self, before: Option<&UplinkBefore>) -> Result<(), StateError> {
+        self.change(|transaction| {
+            let mut table = transaction.open_table(UPLINK)?;
+            match before {
+                Some(before) => table.insert(BEFORE, serde_json::to_vec(before)?.as_slice())?,
+                None => table.remove(BEFORE)?,
+            };
+            Ok(())
+        })
+    }
+
     fn change(
         &self,
         apply: impl FnOnce(&redb::WriteTransaction) -> Result<(), Failure>,
@@ -217,10 +233,11 @@ fn open(path: &Path) -> Result<(Database, u64, u64, Remembered), Failure> {
         meta.insert("starts", starts)?;
         transaction.open_table(GRANTS)?;
         transaction.open_table(REVOKED)?;
+        transaction.open_table(UPLINK)?;
         (sequence, starts)
     };
     transaction.commit()?;
-    let mut remembered = Remembered { grants: BTreeMap::new(), revoked: BTreeSet::new() };
+    let mut remembered = Remembered { grants: BTreeMap::new(), revoked: BTreeSet::new(), uplink: None };
     let transaction = database.begin_read()?;
     for entry in transaction.open_table(GRANTS)?.iter()? {
         let (grant, bytes) = entry?;
@@ -230,6 +247,9 @@ fn open(path: &Path) -> Result<(Database, u64, u64, Remembered), Failure> {
     }
     for entry in transaction.open_table(REVOKED)?.iter()? {
         remembered.revoked.insert(entry?.0.value().to_owned());
+    }
+    if let Some(before) = transaction.open_table(UPLINK)?.get(BEFORE)? {
+        remembered.uplink = Some(serde_json::from_slice(before.value())?);
     }
     drop(transaction);
     Ok((database, sequence, starts, remembered))

@@ -334,8 +334,26 @@ fn a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others() {
         assert_eq!(served(), ["10.83.0.2"], "it outlives both");
         let daemon = begin();
         assert_eq!(served(), [""; 0]);
+        let tags = || {
+            let all = offloads();
+            let of = |name: &str| all.lines().any(|line| line.trim() == format!("{name}: on"));
+            [of("rx-vlan-offload"), of("rx-vlan-stag-hw-parse")]
+        };
+        // Tags that the device takes off are not seen by XDP, nor those of 802.1ad.
+        assert_eq!(tags(), [false; 2]);
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();
+        assert_eq!(tags(), [true; 2], "as before the first of three daemons");
+        // What somebody else has switched off stays so.
+        ip(&["link", "del", "wire"]);
+        ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
+        let off = Command::new("ethtool").args(["-K", "wire", "rx-vlan-offload", "off"]).status();
+        assert!(off.unwrap().success());
+        let daemon = begin();
+        assert_eq!(tags(), [false; 2]);
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+        assert_eq!(tags(), [false, true]);
     });
 }
 

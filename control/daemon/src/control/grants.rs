@@ -117,6 +117,10 @@ impl<D: VnicDevices> Control<D> {
                 "retry",
             ));
         };
+        if let Err(error) = self.remember_uplink().await {
+            self.forget(record.grant);
+            return Err(refuse(ErrorKind::Failed, "state", error.cause, error.mend));
+        }
         match self.devices.open(plan).await {
             Ok(opened) => {
                 self.counters.borrow_mut().grants += 1;

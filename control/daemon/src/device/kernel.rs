@@ -13,7 +13,7 @@ use sietch_nic::namespace::Namespace;
 use sietch_protocol::metrics::Metric;
 
 use super::queue::{MAX_SINGLE_MTU, Programs, Uplink};
-use super::{DeviceError, Offence, OpenedVnic, VnicDevices, VnicPlan, queue, veth};
+use super::{DeviceError, Offence, OpenedVnic, UplinkBefore, VnicDevices, VnicPlan, queue, veth};
 
 /// The real devices.
 pub struct KernelDevices {
@@ -25,6 +25,7 @@ pub struct KernelDevices {
     programs: HashMap<String, Programs>,
     uplink_name: Option<String>,
     uplink: Option<Uplink>,
+    uplink_before: Option<UplinkBefore>,
 }
 
 impl KernelDevices {
@@ -36,7 +37,14 @@ impl KernelDevices {
             missing_capabilities().and_then(|()| connect())
         };
         let owner = format!("sietch/{instance}/");
-        Self { owner, netlink, programs: HashMap::new(), uplink_name: uplink, uplink: None }
+        Self {
+            owner,
+            netlink,
+            programs: HashMap::new(),
+            uplink_name: uplink,
+            uplink: None,
+            uplink_before: None,
+        }
     }
 
     fn handle(&self, plan: &VnicPlan) -> Result<Handle, DeviceError> {
@@ -58,7 +66,7 @@ impl KernelDevices {
                 mend: "choose one of those `ip link` shows".to_owned(),
             });
         };
-        self.uplink = Some(queue::join_uplink(name, index)?);
+        self.uplink = Some(queue::join_uplink(name, index, self.uplink_before.as_ref())?);
         Ok(())
     }
 
@@ -102,6 +110,15 @@ impl VnicDevices for KernelDevices {
             Ok(_) => Ok("AF_XDP on veth pairs, filters in XDP programs".to_owned()),
             Err(why) => Err(why.clone()),
         }
+    }
+
+    async fn uplink_before(&mut self, remembered: Option<UplinkBefore>) -> Option<UplinkBefore> {
+        let (Some(name), Ok(handle)) = (&self.uplink_name, &self.netlink) else { return None };
+        if self.uplink_before.is_none() {
+            let ifindex = veth::index_of(handle, name).await?;
+            self.uplink_before = queue::uplink_before(ifindex, remembered);
+        }
+        self.uplink_before.clone()
     }
 
     async fn open(&mut self, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {

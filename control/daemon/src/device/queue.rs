@@ -18,6 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use sietch_nic::af_xdp::{self, RingWatch};
 use sietch_nic::namespace::Namespace;
+use sietch_nic::xdp::offload::TagsTakenOff;
 use sietch_nic::xdp::{
     self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec, offload,
 };
@@ -25,7 +26,8 @@ use sietch_protocol::metrics::{Kind, Metric};
 use sietch_protocol::{Geometry, PortRange};
 
 use super::veth::Ends;
-use super::{DeviceError, OpenedVnic, VnicPlan};
+use super::{DeviceError, OpenedVnic, UplinkBefore, VnicPlan};
+use crate::identity::boot;
 
 /// A veth of one queue has this one.
 const QUEUE: u32 = 0;
@@ -50,8 +52,8 @@ pub(super) struct Programs {
 pub(super) struct Uplink {
     program: xdp::Uplink,
     ifindex: u32,
-    /// It took VLAN tags off received frames until this daemon said otherwise.
-    stripped: bool,
+    /// The VLAN tags that it took off received frames until a daemon said otherwise.
+    stripped: TagsTakenOff,
     /// In the groups of all VNICs with IPv6; none on a kernel without it.
     listener: Option<OwnedFd>,
 }
@@ -111,10 +113,32 @@ fn of(plan: &VnicPlan) -> String {
     format!("VNIC {}", plan.name)
 }
 
+/// What an uplink is like before this daemon changes it, or was before an earlier one did.
+pub(super) fn uplink_before(ifindex: u32, remembered: Option<UplinkBefore>) -> Option<UplinkBefore> {
+    let now = offload::tags_taken_off(ifindex).ok()?;
+    let same = |before: &UplinkBefore| (before.ifindex, before.boot.as_str()) == (ifindex, boot());
+    let before = remembered.filter(same);
+    let was = |of: fn(&UplinkBefore) -> bool| before.as_ref().is_some_and(of);
+    Some(UplinkBefore {
+        ifindex,
+        boot: boot().to_owned(),
+        customer_tags: now.customer || was(|before| before.customer_tags),
+        service_tags: now.service || was(|before| before.service_tags),
+    })
+}
+
 /// Takes the program that an earlier daemon left on `name`, or attaches one.
-pub(super) fn join_uplink(name: &str, ifindex: u32) -> Result<Uplink, DeviceError> {
-    let stripped = offload::keep_vlan_tags(ifindex)
+pub(super) fn join_uplink(
+    name: &str,
+    ifindex: u32,
+    before: Option<&UplinkBefore>,
+) -> Result<Uplink, DeviceError> {
+    let mut stripped = offload::keep_vlan_tags(ifindex)
         .map_err(|error| fail(format!("uplink {name}"), "see the VLAN tags of its frames", error))?;
+    if let Some(before) = before.filter(|before| before.ifindex == ifindex) {
+        stripped.customer |= before.customer_tags;
+        stripped.service |= before.service_tags;
+    }
     let program = xdp::Uplink::adopt(ifindex)
         .or_else(|_| xdp::Uplink::attach(ifindex))
         .map_err(|error| fail(format!("uplink {name}"), "attach its program", error))?;
@@ -124,8 +148,8 @@ pub(super) fn join_uplink(name: &str, ifindex: u32) -> Result<Uplink, DeviceErro
 }
 
 pub(super) fn leave_uplink(uplink: Uplink) {
-    if uplink.stripped
-        && let Err(error) = offload::strip_vlan_tags(uplink.ifindex)
+    if uplink.stripped != TagsTakenOff::default()
+        && let Err(error) = offload::strip_vlan_tags(uplink.ifindex, uplink.stripped)
     {
         tracing::warn!(%error, "the uplink keeps VLAN tags in its frames");
     }
