@@ -287,7 +287,7 @@ impl Service {
         }
         // Before anything else: the kernel's own connect would make a second connection of these two names.
         let taken = |own: &Self| tcp.name.port() != 0 && own.table.is_taken(tcp.namespace, tcp.name, remote);
-        if taken(self) && !(self.bury() && !taken(self)) {
+        if taken(self) && (!self.bury() || taken(self)) {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let Some(listener) = self.find_listening(tcp.namespace, remote) else {

@@ -101,7 +101,7 @@ mod tests {
             taken.iter().for_each(|&port| ports.take(1, place(1, port), to));
             given_back.iter().for_each(|&port| ports.free(1, place(1, port), to));
             let used: BTreeSet<u16> = taken.difference(&given_back).copied().collect();
-            let is_free = |port: &u16| !used.contains(port) && !(to_itself && *port == 61_150);
+            let is_free = |port: &u16| !used.contains(port) && (!to_itself || *port != 61_150);
             let (first, last) = range;
             let begin = if (first..=last).contains(&start) { start } else { first };
             let oracle = (begin..=last).chain(first..begin).find(is_free);
