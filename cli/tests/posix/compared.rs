@@ -34,6 +34,59 @@ fn a_listener_takes_as_many_connections_as_the_kernels() {
     });
 }
 
+#[test]
+fn zerocopy_cannot_be_switched_on_where_no_completion_would_come() {
+    compared(|place| {
+        place.has_no_measure();
+        let script = place.write("zerocopy.py", include_str!("scripts/zerocopy.py"));
+        let of_kernel = place.start(place.bystander("python3", &[&script]), "kernel").succeed().text();
+        let of_sietch = place.ask("python3", &[&script]);
+        let refused = ["fresh", "client", "server", "listener"];
+        for (kernel, sietch) in of_kernel.lines().zip(of_sietch.lines()) {
+            match refused.iter().find(|what| kernel == format!("{what} 1 ok 1")) {
+                Some(what) => assert_eq!(sietch, format!("{what} 1 ENOPROTOOPT 0")),
+                None => assert_eq!(sietch, kernel),
+            }
+        }
+        assert_eq!(of_sietch.lines().count(), of_kernel.lines().count());
+        assert_eq!(of_sietch.matches("ENOPROTOOPT").count(), refused.len(), "{of_sietch}");
+    });
+}
+
+#[test]
+fn without_a_service_a_program_with_the_library_has_the_kernels_sockets() {
+    compared(|place| {
+        place.has_no_measure();
+        let script = place.write("served.py", include_str!("scripts/served.py"));
+        let run = |service: Option<&str>| {
+            let mut command = place.bystander("python3", &[&script, "again"]);
+            command.env("LD_PRELOAD", place::library());
+            if let Some(service) = service {
+                command.env("SIETCH_SOCKETS", service);
+            }
+            place.start(command, "preloaded").succeed().text()
+        };
+        let kernels = "b'question'\nb'answer'\nends in the kernel's table: 2\n".repeat(2);
+        // As from LD_PRELOAD of a container image: nothing says where a service is.
+        assert_eq!(run(None), kernels);
+        assert_eq!(run(Some("")), kernels);
+        assert_eq!(run(Some(&place.path("run/nobody.sock"))), kernels);
+        assert_eq!(
+            place.ask("python3", &[&script]),
+            kernels.lines().take(2).map(|l| format!("{l}\n")).collect::<String>()
+                + "ends in the kernel's table: 0\n"
+        );
+    });
+}
+
+#[test]
+fn what_is_held_back_is_not_there_at_once() {
+    compared(|place| {
+        let said = same_as_on_the_kernel(place, "held.py", include_str!("scripts/compared/held.py"));
+        assert!(said.starts_with("more EAGAIN 30\nmessages False EAGAIN 30\ncorked EAGAIN 20\n"), "{said}");
+    });
+}
+
 /// Makes a pair of interfaces in the test's namespace.
 fn interfaces() {
     for words in ["link add one type veth peer name other", "link set one up", "link set other up"] {

@@ -123,6 +123,8 @@ named! {
     threads_accept_goes_on_when_its_descriptor_is_closed
     threads_send_is_woken_by_room
     threads_send_is_woken_by_a_reset
+    threads_send_is_woken_by_a_close
+    threads_send_is_woken_by_the_death_of_its_peer
     threads_both_directions_at_once
     threads_a_timeout_ends_a_call
     epoll_exclusive_listener_wakes_somebody
