@@ -69,7 +69,6 @@ impl Shard {
 
     /// Runs the complete commands in `input` as far as they may run; the bytes used.
     fn run_input(&mut self, client: &mut Client, parser: &mut Parser, input: &[u8]) -> usize {
-        let limits = self.limits(client);
         client.reading = input.len();
         let mut used = 0;
         while used < input.len() && self.may_run(client) {
@@ -80,7 +79,8 @@ impl Shard {
                     continue;
                 }
             }
-            match parser.next(&input[used..], limits) {
+            // The command before may have been AUTH.
+            match parser.next(&input[used..], self.limits(client)) {
                 Ok(Progress::More) => break,
                 Ok(Progress::Nothing(length)) => used += length,
                 Ok(Progress::Command(length)) => {

@@ -50,6 +50,27 @@ fn who_has_not_said_who_he_is_may_send_little() {
 }
 
 #[test]
+fn what_follows_auth_in_one_read_may_be_large() {
+    let mut bench = Bench::new();
+    bench.shard.require_password(b"abc");
+    let long = "x".repeat(20_000);
+    let many: Vec<&[u8]> = [&b"MSET"[..], b"a", b"1"].into_iter().chain([&b"b"[..]; 20]).collect();
+    for large in [encode(&[b"SET", b"k", long.as_bytes()]), encode(&many)] {
+        let client = bench.connect();
+        let sent = [encode(&[b"AUTH", b"abc"]), large.clone()].concat();
+        bench.shard.feed(client, &sent, bench.now);
+        let said = bench.output(client);
+        assert!(said.starts_with("+OK\r\n") && !said.contains("Protocol"), "{said}");
+        assert!(!bench.shard.wants_close(client));
+        // A client that has said who it is, and no longer is he.
+        let sent = [encode(&[b"RESET"]), large].concat();
+        bench.shard.feed(client, &sent, bench.now);
+        assert!(bench.output(client).contains("unauthenticated"));
+        assert!(bench.shard.wants_close(client));
+    }
+}
+
+#[test]
 fn users_may_do_what_their_rules_say() {
     let mut bench = Bench::new();
     let (admin, client) = (bench.connect(), bench.connect());
