@@ -152,6 +152,9 @@ fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 /// Asks for a compaction of the log, which stands for every way to save.
 fn request_compaction(context: &mut Context<'_>) -> Outcome {
+    if let Some(reason) = context.failed {
+        return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
+    }
     let store = context.data.store();
     if !store.settings.durability.keeps_log() {
         return Err(Fault::of("ERR nothing is saved: the store runs with --durability none"));

@@ -57,6 +57,26 @@ fn a_failed_log_closes_who_waits_and_refuses_writes() {
 }
 
 #[test]
+fn nothing_is_said_to_be_saved_once_the_log_has_failed() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    bench.shard.fail_writes("No space left on device", false);
+    for command in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE", "BGREWRITEAOF"] {
+        let client = bench.connect();
+        let said = bench.ask(client, command);
+        assert_eq!(said, "-MISCONF Errors writing to the AOF file: No space left on device\r\n", "{command}");
+        assert_eq!(bench.ask(client, "PING"), "+PONG\r\n", "{command} still waits");
+        if command == "SAVE" {
+            continue;
+        }
+        bench.ask(client, "MULTI");
+        assert_eq!(bench.ask(client, command), "+QUEUED\r\n");
+        assert!(bench.ask(client, "EXEC").contains("MISCONF Errors writing"), "{command} in a transaction");
+    }
+    assert!(!bench.shard.compaction_requested());
+}
+
+#[test]
 fn a_transaction_is_one_record() {
     let mut bench = Bench::new();
     bench.shard.enable_journal(true);
