@@ -380,6 +380,31 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
 }
 
 #[test]
+fn holes_that_the_other_makes_are_zeros_and_end_its_own_connection_only() {
+    use rustix::fs::FallocateFlags;
+    for whole in [false, true] {
+        let memory = Memory::create(SMALL, [Names::default(); 2]).expect("memfds");
+        let [mine, theirs] = [0, 1].map(|end: usize| {
+            End::attach(memory.common.as_fd(), memory.private[end].as_fd()).expect("its own memory")
+        });
+        assert_eq!(write(&theirs, &[7; 3000]), 3000);
+        assert_eq!(read(&mine, 100), [7; 100]);
+        let from = if whole { 0 } else { super::layout::HEADER as u64 };
+        let flags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+        rustix::fs::fallocate(&memory.common, flags, from, SMALL.common() as u64 - from).expect("no seal");
+        if whole {
+            // Its tail went back.
+            assert_eq!(read(&mine, 5000), []);
+            assert!(mine.private().has(flag::RESET));
+        } else {
+            assert_eq!(read(&mine, 5000), [0; 2900]);
+            assert_eq!(write(&theirs, &[8; 10]), 10);
+            assert_eq!(read(&mine, 5000), [8; 10]);
+        }
+    }
+}
+
+#[test]
 fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     use std::sync::atomic::AtomicBool;
     let [mine, theirs] = pair(SMALL);
