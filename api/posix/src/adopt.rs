@@ -81,13 +81,14 @@ pub fn adopt(fd: c_int) -> bool {
             }
             held
         }
-        Ok(Adopted::Listener(name, kernel)) => {
+        Ok(Adopted::Listener(name, backlog, kernel)) => {
             let held = table::describe(Kind::Listener, None);
             if let Some(held) = &held {
                 held.facts
                     .domain
                     .store(u32::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]])), Relaxed);
-                held.facts.backlog.store(libc::SOMAXCONN.cast_unsigned(), Relaxed);
+                let backlog = backlog.unwrap_or(libc::SOMAXCONN.cast_unsigned());
+                held.facts.backlog.store(backlog, Relaxed);
                 set_listener_name(held, &name);
                 if let Some(kernel) = &kernel {
                     renewal::keep(held, kernel.as_raw_fd());

@@ -42,8 +42,8 @@ pub enum Connected {
 pub enum Adopted {
     /// An end of a connection.
     Stream(End),
-    /// A listener with this name, and the kernel's listening socket behind it.
-    Listener(Name, Option<OwnedFd>),
+    /// A listener with this name and this backlog, if the service says which, and the kernel's listening socket behind it.
+    Listener(Name, Option<u32>, Option<OwnedFd>),
     /// None of ours.
     Unknown,
 }
@@ -260,7 +260,10 @@ pub fn adopt(context: &Context, fd: c_int) -> Result<Adopted, Errno> {
             let [common, private, ..] = received;
             Ok(Adopted::Stream(attach(common, private)?))
         }
-        ReplyKind::Listener => Ok(Adopted::Listener(reply.local, received[0].take())),
+        // One more than the backlog: services that do not say it leave the field 0.
+        ReplyKind::Listener => {
+            Ok(Adopted::Listener(reply.local, reply.limit.checked_sub(1), received[0].take()))
+        }
         _ => Ok(Adopted::Unknown),
     }
 }
