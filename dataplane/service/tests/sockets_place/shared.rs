@@ -12,7 +12,8 @@ fn who_shares_a_listening_socket_waits_in_accept_as_before() {
     let address = kernel.local_addr().unwrap();
     // The same open socket, as a child has it.
     let shared = kernel.try_clone().unwrap();
-    rustix::net::sockopt::set_socket_reuseaddr(&shared, true).unwrap();
+    // The child may end before the last client comes.
+    let _kept = kernel.try_clone().unwrap();
     let placeholder = place.listen_on(kernel, 64);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let over = std::sync::Arc::clone(&stop);
@@ -66,4 +67,46 @@ fn the_kernels_socket_is_given_back_as_it_was() {
     place.until(|shown| shown.listeners == 0);
     let queue = sietch_socket::kernel::accept_queue(&shared).unwrap().expect("it listens");
     assert_eq!(queue.backlog, 64);
+}
+
+/// The variable by which this program knows that it is the process that was refused.
+const REFUSED: &str = "SIETCH_TEST_REFUSED";
+
+#[test]
+fn a_process_that_was_refused_waits_in_accept_as_before() {
+    let name = "shared::a_process_that_was_refused_waits_in_accept_as_before";
+    if std::env::var_os(REFUSED).is_some() {
+        let listener = TcpListener::from(rustix::io::dup(std::io::stdin()).unwrap());
+        for _ in 0..10 {
+            listener.accept().expect("it waits until somebody connects");
+        }
+        return;
+    }
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = kernel.local_addr().unwrap();
+    // As many as one socket may have, and one more.
+    let placeholders: Vec<OwnedFd> = (0..limits::LISTENERS_OF_ONE_SOCKET)
+        .map(|_| place.listen_on(kernel.try_clone().unwrap(), 64))
+        .collect();
+    let mut asked = request(RequestKind::Listen);
+    asked.backlog = 64;
+    let (reply, _) = place.call(&asked, &[kernel.as_fd()]).unwrap();
+    assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::NOBUFS));
+    let mut refused = std::process::Command::new(std::env::current_exe().unwrap());
+    refused.args(["--exact", name]).env(REFUSED, "").stdin(OwnedFd::from(kernel));
+    let mut refused = refused.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // The others take most of what comes.
+    let ended = loop {
+        if let Some(ended) = refused.try_wait().unwrap() {
+            break ended;
+        }
+        let _client = TcpStream::connect(address).unwrap();
+        for placeholder in &placeholders {
+            let _ = receive_arrival(placeholder.as_fd(), RecvFlags::DONTWAIT, &mut Descriptors::default());
+        }
+    };
+    let mut said = String::new();
+    refused.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(ended.success() && said.contains("1 passed"), "{said}");
 }
