@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::commands::{Command, Fault, Flags, flag, full_name};
+use crate::commands::{Command, Fault, Flags, flag, full_name, subcommands};
 use crate::glob;
 
 /// The user that every client is at first.
@@ -66,6 +66,46 @@ pub fn belongs(command: &Command, category: &str) -> bool {
         "transaction" => command.group == "transactions",
         other => command.group == other,
     }
+}
+
+/// Subcommands that are an administrator's, of a command that is not.
+const ADMINISTRATIVE: &[&str] =
+    &["client|kill", "client|list", "client|no-evict", "client|pause", "client|unblock", "client|unpause"];
+
+/// Subcommands that are nobody's in particular, of a command that belongs to `admin` and
+/// `dangerous`, or to `read`, or to `pubsub`.
+const ORDINARY: &[&str] = &[
+    "acl|cat",
+    "acl|help",
+    "acl|whoami",
+    "config|help",
+    "latency|help",
+    "memory|doctor",
+    "memory|help",
+    "memory|malloc-stats",
+    "memory|purge",
+    "memory|stats",
+    "object|help",
+    "pubsub|help",
+    "slowlog|help",
+];
+
+/// Whether a subcommand belongs to a category, as in Redis 7.0, which sorts each by itself.
+pub fn subcommand_belongs(command: &Command, subcommand: &str, category: &str) -> bool {
+    let full = format!("{}|{subcommand}", command.name);
+    let named = |list: &[&str]| list.contains(&full.as_str());
+    match category {
+        "admin" | "dangerous" if named(ADMINISTRATIVE) => true,
+        "admin" | "dangerous" | "read" | "pubsub" if named(ORDINARY) => false,
+        _ => belongs(command, category),
+    }
+}
+
+/// The names of a command and its subcommands, of those that belong to a category.
+pub fn members(command: &'static Command, category: &str) -> Vec<String> {
+    let own = belongs(command, category).then(|| command.name.to_owned());
+    let of = subcommands(command).filter(|name| subcommand_belongs(command, name, category));
+    own.into_iter().chain(of.map(|name| format!("{}|{name}", command.name))).collect()
 }
 
 /// Why a user may not run a command.
@@ -258,11 +298,8 @@ impl User {
             if category != "all" && !CATEGORIES.contains(&category) {
                 return Err(UNKNOWN);
             }
-            for (number, command) in
-                table.iter().enumerate().filter(|(_, command)| belongs(command, category))
-            {
-                self.allowed[number] = sign;
-                self.forget_subcommands(command.name);
+            for (number, command) in table.iter().enumerate() {
+                self.category_rule(sign, category, number, command);
             }
         } else {
             let (name, subcommand) = lowered.split_once('|').map_or((&*lowered, None), |(a, b)| (a, Some(b)));
@@ -282,6 +319,30 @@ impl User {
         }
         self.note(sign, &lowered);
         Ok(())
+    }
+
+    /// Applies a rule about a category to one command: as a whole where all or none of it belongs
+    /// there, else to the subcommands that do.
+    fn category_rule(&mut self, sign: bool, category: &str, number: usize, command: &Command) {
+        let all: Vec<&str> = subcommands(command).collect();
+        let inside = |name: &&str| subcommand_belongs(command, name, category);
+        let some: Vec<&str> = all.iter().copied().filter(inside).collect();
+        if some.len() == all.len() {
+            if !all.is_empty() || belongs(command, category) {
+                self.allowed[number] = sign;
+                self.forget_subcommands(command.name);
+            }
+            return;
+        }
+        for name in some {
+            let full = format!("{}|{name}", command.name);
+            self.words.retain(|word| word[1..] != full);
+            self.subcommands.insert(full, sign);
+        }
+        // What is decided as the command is not decided apart.
+        let allowed = self.allowed[number];
+        let own = format!("{}|", command.name);
+        self.subcommands.retain(|name, &mut sign| !name.starts_with(&own) || sign != allowed);
     }
 
     fn forget_subcommands(&mut self, name: &str) {
@@ -337,6 +398,12 @@ impl User {
         let place = place.ok_or("The password you are trying to remove from the user does not exist")?;
         self.passwords.remove(place);
         Ok(())
+    }
+
+    /// Whether it may be subscribed to these.
+    pub fn may_keep(&self, channels: &BTreeSet<Box<[u8]>>, patterns: &BTreeSet<Box<[u8]>>) -> bool {
+        channels.iter().all(|name| self.channels.hold(name))
+            && patterns.iter().all(|pattern| self.channels.hold_pattern(pattern))
     }
 
     /// Whether it may run this.

@@ -1,6 +1,7 @@
 //! AUTH and ACL.
 
-use crate::acl::{CATEGORIES, DEFAULT, belongs};
+use crate::acl::{CATEGORIES, DEFAULT, members};
+use crate::client::{Client, Closing};
 use crate::commands::{Context, Fault, Outcome, refused_subcommand};
 
 const NO_PASSWORD: Fault = Fault::of(
@@ -75,8 +76,20 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     let table = context.table;
     context.data.store().users.set(name, &arguments[3..], table.commands())?;
+    close_listeners(context, name);
     context.reply.ok();
     Ok(())
+}
+
+/// Closes the clients of a user who listen where the user may not any more.
+fn close_listeners(context: &mut Context<'_>, name: &[u8]) {
+    let Some(user) = context.data.store_ref().users.get(name).cloned() else { return };
+    let listens = |client: &Client| client.user == name && !user.may_keep(&client.channels, &client.patterns);
+    let doomed: Vec<_> = context.peers.iter().filter(|client| listens(client)).map(Client::id).collect();
+    doomed.into_iter().for_each(|id| context.peers.close(id, Closing::Now));
+    if listens(context.client) {
+        context.client.closing = Closing::AfterOutput;
+    }
 }
 
 fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
@@ -84,13 +97,8 @@ fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
     if !CATEGORIES.contains(&&*name) {
         return Err(Fault::new(format!("ERR Unknown category '{name}'")));
     }
-    let names: Vec<&str> = context
-        .table
-        .commands()
-        .iter()
-        .filter(|command| belongs(command, &name))
-        .map(|command| command.name)
-        .collect();
+    let names: Vec<String> =
+        context.table.commands().iter().flat_map(|command| members(command, &name)).collect();
     context.reply.array(names.len());
     names.iter().for_each(|name| context.reply.bulk(name.as_bytes()));
     Ok(())

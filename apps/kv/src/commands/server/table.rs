@@ -1,7 +1,7 @@
 //! COMMAND: what the command table says.
 
 use super::help;
-use crate::acl::{CATEGORIES, belongs};
+use crate::acl::{CATEGORIES, belongs, members};
 use crate::commands::{Command, Context, Fault, Keys, Outcome, flag, is, refused_subcommand, subcommands};
 use crate::glob;
 
@@ -128,7 +128,7 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             .collect(),
         [by, what, value] if is(by, "filterby") && is(what, "aclcat") => {
             let category = String::from_utf8_lossy(value).to_ascii_lowercase();
-            names.filter(|command| belongs(command, &category)).flat_map(with_subcommands).collect()
+            names.flat_map(|command| members(command, &category)).collect()
         }
         [by, what, _] if is(by, "filterby") && is(what, "module") => Vec::new(),
         _ => return Err(Fault::SYNTAX),

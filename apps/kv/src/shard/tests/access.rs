@@ -113,6 +113,72 @@ fn users_may_do_what_their_rules_say() {
 }
 
 #[test]
+fn a_category_holds_the_subcommands_that_redis_sorts_into_it() {
+    let mut bench = Bench::new();
+    let admin = bench.connect();
+    let denied = |bench: &mut Bench, rules: &str, command: &str| {
+        assert_eq!(
+            bench.ask(admin, &format!("ACL SETUSER bob reset on nopass allkeys allchannels {rules}")),
+            "+OK\r\n"
+        );
+        let client = bench.connect();
+        assert_eq!(bench.ask(client, "AUTH bob x"), "+OK\r\n");
+        let said = bench.ask(client, command);
+        bench.shard.disconnect(client);
+        said.starts_with("-NOPERM")
+    };
+    for command in ["KILL TYPE pubsub", "LIST", "NO-EVICT on", "PAUSE 10", "UNPAUSE", "UNBLOCK 1"] {
+        let command = format!("CLIENT {command}");
+        for rules in ["+@all -@dangerous", "+@all -@admin", "-@all +@read", "+@all -@connection"] {
+            assert!(denied(&mut bench, rules, &command), "{rules}: {command}");
+        }
+        for rules in ["+@all", "-@all +@admin", "+@all -@admin +@dangerous", "+@all -@dangerous +client"] {
+            assert!(!denied(&mut bench, rules, &command), "{rules}: {command}");
+        }
+    }
+    for command in ["CLIENT ID", "ACL WHOAMI", "ACL CAT", "CONFIG HELP", "MEMORY DOCTOR", "PUBSUB HELP"] {
+        assert!(!denied(&mut bench, "+@all -@dangerous -@read -@admin", command), "{command}");
+        assert!(denied(&mut bench, "-@all +@dangerous +@read", command), "{command}");
+    }
+    assert!(denied(&mut bench, "+@all -@read", "MEMORY USAGE k"));
+    assert!(denied(&mut bench, "+@all -@dangerous", "ACL SETUSER bob on"));
+    // A later word wins, and what all may do is open again.
+    assert!(!denied(&mut bench, "+@all -@dangerous +client|list", "CLIENT LIST"));
+    assert!(denied(&mut bench, "+@all +client|list -@dangerous", "CLIENT LIST"));
+    let listed = bench.ask(admin, "ACL LIST");
+    assert!(listed.contains("+@all -@dangerous\r\n"), "{listed}");
+    let named = bench.ask(admin, "ACL CAT dangerous");
+    assert!(named.contains("\r\nclient|kill\r\n") && !named.contains("acl|whoami"), "{named}");
+    assert_eq!(bench.ask(admin, "COMMAND LIST FILTERBY ACLCAT dangerous"), named);
+}
+
+#[test]
+fn who_may_not_listen_any_more_is_closed() {
+    let mut bench = Bench::new();
+    let admin = bench.connect();
+    bench.ask(admin, "ACL SETUSER bob on nopass +@all allchannels");
+    let listeners: Vec<ClientId> = ["SUBSCRIBE news", "PSUBSCRIBE n*", "SUBSCRIBE weather", "PING"]
+        .iter()
+        .map(|command| {
+            let client = bench.connect();
+            bench.ask(client, "AUTH bob x");
+            bench.ask(client, command);
+            client
+        })
+        .collect();
+    let other = bench.connect();
+    bench.ask(other, "SUBSCRIBE news");
+    let closed = |bench: &Bench| listeners.iter().map(|&id| bench.shard.wants_close(id)).collect::<Vec<_>>();
+    bench.ask(admin, "ACL SETUSER bob resetchannels &n* &weather");
+    assert_eq!(closed(&bench), [false; 4], "what they do is allowed");
+    bench.ask(admin, "ACL SETUSER bob resetchannels &news");
+    assert_eq!(closed(&bench), [false, true, true, false]);
+    bench.ask(admin, "ACL SETUSER bob resetchannels");
+    assert_eq!(closed(&bench), [true, true, true, false]);
+    assert!(!bench.shard.wants_close(other));
+}
+
+#[test]
 fn rules_that_make_no_sense_change_nothing() {
     let mut bench = Bench::new();
     let admin = bench.connect();
