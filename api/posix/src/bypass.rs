@@ -25,7 +25,7 @@ pub const BELL: u8 = 0;
 const UNCOUNTED: usize = 8;
 
 /// Bytes that are looked at where they lie: more than the doorbells that the library leaves there.
-const LOOKED_AT: usize = 256;
+pub const LOOKED_AT: usize = 256;
 
 /// What was found on a placeholder.
 #[derive(Clone, Copy, Debug)]
