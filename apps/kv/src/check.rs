@@ -5,8 +5,8 @@
 //!    is refused here, for the same reason; nothing is written.
 //! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means for data that was acknowledged, and what to do.
 //! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on the disk says that it was acknowledged.
-//! 4. An area that is shorter than its log was laid out for is damaged, though nothing that the log
-//!    names may lie in what is missing.
+//! 4. An area that is shorter than its log was laid out for is damaged, though what is missing may
+//!    hold nothing that the log names.
 //! 5. An area that was written by a newer program, or holds something else, or cannot be read for
 //!    another reason than the medium, is neither good nor damaged: [`Verdict::Unknown`].
 
@@ -161,11 +161,12 @@ fn unreadable(cause: &OpenError) -> Verdict {
         OpenError::Rejected { sequence, offset, .. } => {
             damaged(Some(*offset), Some(*sequence), Loss::Unclear)
         }
+        OpenError::Cut { capacity, .. } => damaged(Some(*capacity), None, Loss::Acknowledged),
         OpenError::Failed(failure) => failed(failure, what),
         OpenError::NotFormatted => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Content { .. } => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Version { .. } | OpenError::ContentVersion { .. } => unknown(Loss::Nothing, SAME_PROGRAM),
-        // Of another device, cut short, or opened more often than its format can count: the message has the mend.
+        // Of another device, or opened more often than its format can count: the message has the mend.
         _ => unknown(Loss::Unclear, RESTORE),
     }
 }

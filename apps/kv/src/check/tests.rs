@@ -245,6 +245,18 @@ fn an_area_that_was_cut_is_not_called_good() {
     assert!(finding.what.contains(&AREA.to_string()), "{}", finding.what);
 }
 
+#[test]
+fn an_area_that_was_cut_within_its_log_is_damaged() {
+    let whole = image(true);
+    let (start, length, _) = *live(&whole).last().expect("records");
+    let cut = &whole[..(start + length).next_multiple_of(4096) - 16_384];
+    assert!(recovered(cut).is_err());
+    let verdict = checked(cut);
+    let Verdict::Damaged(finding) = &verdict else { panic!("{verdict:?}") };
+    assert_eq!((finding.offset, finding.loss), (Some(cut.len() as u64), Loss::Acknowledged));
+    assert!(finding.what.contains("cut short"), "{}", finding.what);
+}
+
 /// A store that was idle for a while has proven what it acknowledged, and damage to its last
 /// records is named.
 #[test]
