@@ -25,7 +25,7 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use crate::client::{Client, TimeoutReply};
+use crate::client::{Client, ReplyMode, TimeoutReply};
 use crate::keyspace::{Data, Random};
 use crate::resp::Reply;
 use crate::shard::Peers;
@@ -367,11 +367,23 @@ pub struct Context<'a> {
     pub command: &'static Command,
     /// Why the log failed, if it has: commands that write are refused.
     pub failed: Option<&'a str>,
+    /// Whether what was not acknowledged then can still be read: commands that read are refused, too.
+    pub undone: bool,
+    /// What is sent to the client even if its replies are turned off, and they are.
+    pub pushed: Vec<u8>,
     /// Whether the command runs inside EXEC (or a replay) and must not block.
     pub must_not_block: bool,
 }
 
 impl Context<'_> {
+    /// What was written from `start` on tells of subscriptions: it is no reply that could be turned
+    /// off.
+    pub fn push(&mut self, start: usize) {
+        if !matches!(self.client.reply_mode, ReplyMode::On) {
+            self.pushed.extend_from_slice(&self.reply.bytes[start..]);
+        }
+    }
+
     /// Blocks the client on `keys` for `timeout_ms` (0: for ever); see the module's account.
     ///
     /// # Errors

@@ -33,10 +33,12 @@ pub const COMMANDS: &[Command] = &[
 
 /// One confirmation of a (un)subscription.
 fn confirm(context: &mut Context<'_>, kind: &[u8], channel: Option<&[u8]>) {
+    let start = context.reply.bytes.len();
     context.reply.push(3);
     context.reply.bulk(kind);
     context.reply.bulk_or_nil(channel);
     context.reply.count(context.client.subscriptions());
+    context.push(start);
 }
 
 fn subscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
@@ -121,7 +123,9 @@ fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     for (id, pattern) in &receivers {
         if *id == context.client.id() {
+            let start = context.reply.bytes.len();
             write_message(&mut context.reply, pattern.as_deref(), channel, message);
+            context.push(start);
             continue;
         }
         context.peers.send(*id, limit, |resp3, bytes| {

@@ -150,7 +150,7 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     if let Some(reason) = context.failed
         && transaction.queue.iter().any(|queued| {
             context.table.find(&queued[0]).is_some_and(|(_, command)| {
-                command.flags.has(flag::WRITE) || command.flags.has(flag::READONLY)
+                command.flags.has(flag::WRITE) || context.undone && command.flags.has(flag::READONLY)
             })
         })
     {

@@ -391,24 +391,21 @@ impl Shard {
             table: &self.table,
             command,
             failed: self.failed.as_deref(),
+            undone: self.undone,
+            pushed: Vec::new(),
             must_not_block: false,
         };
         context.run(number, arguments);
-        let mut bytes = context.reply.bytes;
-        // What tells of subscriptions is pushed, and no reply that could be turned off.
-        let start = if pushes(command.name) { bytes.len() } else { start };
-        match client.reply_mode {
-            ReplyMode::On => {}
-            ReplyMode::Off => bytes.truncate(start),
-            ReplyMode::SkipThis => {
-                bytes.truncate(start);
-                client.reply_mode = ReplyMode::SkipNext;
-            }
-            ReplyMode::SkipNext => {
-                bytes.truncate(start);
-                client.reply_mode = ReplyMode::On;
-            }
+        let Context { reply: Reply { mut bytes, .. }, pushed, .. } = context;
+        if client.reply_mode != ReplyMode::On {
+            bytes.truncate(start);
+            bytes.extend_from_slice(&pushed);
         }
+        client.reply_mode = match client.reply_mode {
+            ReplyMode::SkipThis => ReplyMode::SkipNext,
+            ReplyMode::SkipNext => ReplyMode::On,
+            mode => mode,
+        };
         client.output.bytes = bytes;
     }
 }
@@ -444,10 +441,6 @@ impl Context<'_> {
 /// name. What follows must not run.
 fn is_of_the_web(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
-fn pushes(name: &str) -> bool {
-    name.ends_with("subscribe")
 }
 
 fn allowed_to_subscribers(name: &str) -> bool {

@@ -291,6 +291,8 @@ impl Shard {
             table: &self.table,
             command,
             failed: None,
+            undone: false,
+            pushed: Vec::new(),
             must_not_block: true,
         };
         let outcome = (command.handler)(&mut context, arguments);

@@ -231,6 +231,18 @@ fn subscriptions_are_confirmed_although_replies_are_off() {
     assert_eq!(bench.ask(client, "SUBSCRIBE a"), "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
     assert_eq!(bench.ask(client, "PUNSUBSCRIBE"), "*3\r\n$12\r\npunsubscribe\r\n$-1\r\n:1\r\n");
     assert_eq!(bench.ask(client, "PING"), "");
+    // In a transaction, too, of which nothing else is said; and a message that it sends to itself.
+    for command in ["UNSUBSCRIBE", "MULTI", "SUBSCRIBE b", "PSUBSCRIBE c*", "PING"] {
+        bench.ask(client, command);
+    }
+    let confirmed = "*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n*3\r\n$10\r\npsubscribe\r\n$2\r\nc*\r\n:2\r\n";
+    assert_eq!(bench.ask(client, "EXEC"), confirmed);
+    let client = bench.connect();
+    bench.ask(client, "HELLO 3");
+    bench.ask(client, "SUBSCRIBE a");
+    assert_eq!(bench.ask(client, "CLIENT REPLY OFF"), "");
+    assert_eq!(bench.ask(client, "PUBLISH a x"), ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
+    assert_eq!(bench.ask(client, "PUBLISH other x"), "");
 }
 
 #[test]

@@ -54,6 +54,21 @@ fn a_failed_log_closes_who_waits_and_refuses_writes() {
     bench.ask(reader, "SET a 1");
     bench.shard.fail_writes("No space left on device", false);
     assert_eq!(bench.ask(reader, "GET a"), "$1\r\n1\r\n");
+    bench.ask(reader, "MULTI");
+    bench.ask(reader, "GET a");
+    assert_eq!(bench.ask(reader, "EXEC"), "*1\r\n$1\r\n1\r\n");
+    // What was queued while all was well runs by the same rules.
+    for (queued, undone, refused) in
+        [("GET a", false, false), ("GET a", true, true), ("SET a 2", false, true)]
+    {
+        let mut bench = Bench::new();
+        let client = bench.connect();
+        bench.ask(client, "MULTI");
+        bench.ask(client, queued);
+        bench.shard.fail_writes("No space left on device", undone);
+        let said = bench.ask(client, "EXEC");
+        assert_eq!(said.starts_with("-EXECABORT"), refused, "{queued}, undone {undone}: {said}");
+    }
 }
 
 #[test]
