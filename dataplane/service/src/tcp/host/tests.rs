@@ -213,6 +213,26 @@ fn what_nobody_reads_after_a_reset_is_let_go_after_a_while() {
 }
 
 #[test]
+fn what_is_kept_of_connections_that_are_reset_is_bounded() {
+    use crate::tcp::limits::{UNREAD, UNREAD_BYTES_OF_APPLICATION};
+    let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
+    let plans = (0..500).map(|number| Plan { at: number * 10_000_000, ..plan }).collect();
+    let mut world = World::new(LinkConfig::perfect(), plans, Random::new(11));
+    world.asleep = true;
+    world.run(60 * SECOND);
+    let kept = world.host.unread_bytes;
+    assert!(kept <= UNREAD_BYTES_OF_APPLICATION && kept > UNREAD_BYTES_OF_APPLICATION / 2, "{kept} bytes");
+    let broken = (0..500).filter(|case| world.pipe(*case).broken.is_some()).count();
+    assert!((1..500).contains(&broken), "{broken} connections heard of it at once");
+    world.run(60 * SECOND + 2 * UNREAD);
+    assert_eq!(world.host.unread_bytes, 0);
+    // A few peers had everything acknowledged before they could reset it.
+    let reset = world.host.counters().reset as usize;
+    let broken = (0..500).filter(|case| world.pipe(*case).broken == Some(Errno::CONNRESET)).count();
+    assert!(broken == reset && reset > 450, "{broken} heard of {reset} resets");
+}
+
+#[test]
 fn what_came_before_a_reset_is_read_first() {
     let plan = Plan { application: 0, peer: 5000, peer_ends: Ending::ResetBehind, ..Plan::polite(true) };
     let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(9));
