@@ -144,7 +144,11 @@ impl Pair {
 
     /// Waits until a store that was killed serves again; at times it is killed in the course of its recovery.
     fn recover(&mut self) {
-        while self.random.once_in(5) {
+        // Fewer times than `sietch up` tries.
+        for _ in 0..2 {
+            if !self.random.once_in(4) {
+                break;
+            }
             wait_for("a store to be started", || store_of(self.up));
             std::thread::sleep(Duration::from_millis(self.random.below(60) as u64));
             self.kill();
