@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | instructions | generate`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | instructions | generate | suites`.
 #![forbid(unsafe_code)]
 
 mod ci;
@@ -8,6 +8,7 @@ mod instructions;
 mod mutations;
 mod ordinary;
 mod soak;
+mod suites;
 mod tidy;
 
 use std::path::PathBuf;
@@ -23,7 +24,8 @@ usage: cargo xtask COMMAND
   instructions     count the instructions of the network's fast path (needs valgrind)
   ordinary         the tests of what depends on privileges, as an ordinary user (root)
   mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
-  soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, posix, or all of them";
+  soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, posix, or all of them
+  suites [MODULE]  CPython's own tests of sockets, on the kernel's and under `sietch run` (root)";
 
 fn main() -> ExitCode {
     if guest::inside::is_this() {
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         ["mutations"] => mutations::run(&root(), ""),
         ["mutations", filter] => mutations::run(&root(), filter),
         ["ordinary"] => ordinary::run(&root()),
+        ["suites"] => suites::run(&root(), None),
+        ["suites", module] => suites::run(&root(), Some(module)),
         ["soak"] => soak::run(&root(), "all"),
         ["soak", suite] => soak::run(&root(), suite),
         _ => Err(USAGE.to_owned()),
