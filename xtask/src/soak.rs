@@ -33,14 +33,14 @@ struct Suite {
 /// store on them, and processes that are killed.
 const SUITES: [Suite; 17] = [
     // One test has the whole matrix of the network.
-    Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "tcp") },
+    Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "crash") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "structures") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "resize") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "stored") },
-    Suite { seconds: "3600", ..Suite::of("storage", "sietch-sim", "nvm") },
-    Suite::of("storage", "sietch-sim", "durability"),
+    Suite { filter: "nvm::", seconds: "3600", ..Suite::of("storage", "sietch-sim", "it") },
+    Suite { filter: "durability::", ..Suite::of("storage", "sietch-sim", "it") },
     // Each seed is a process that is killed.
     Suite { filter: "kill_9", seeds: "1000", ..Suite::of("storage", "sietch-persist", "kill") },
     Suite {
@@ -48,7 +48,7 @@ const SUITES: [Suite; 17] = [
         seeds: "1000",
         ..Suite::of("storage", "sietch-cli", "acceptance")
     },
-    Suite::of("kv", "sietch-sim", "system"),
+    Suite { filter: "system::", ..Suite::of("kv", "sietch-sim", "it") },
     // An hour of random programs beside redis-server, the store killed again and again.
     Suite {
         filter: "wherever_the_store_is_killed",

@@ -152,7 +152,7 @@ fn memory_that_ignores_fences_is_caught() {
 /// The queue over persistent memory has one fence, the one that the test above takes away. Another one needs a mutation of its own.
 #[test]
 fn every_fence_of_the_queue_is_taken_away_somewhere() {
-    let source = include_str!("../../device/disk/src/nvm.rs");
+    let source = include_str!("../../../device/disk/src/nvm.rs");
     let fences: Vec<&str> = source.lines().filter(|line| line.contains(".fence()")).map(str::trim).collect();
     assert_eq!(fences, ["self.medium.fence();"]);
 }

@@ -479,7 +479,7 @@ fn every_fault_has_its_outcome_in_every_structure() {
 /// The page promises what is tested here, cell by cell.
 #[test]
 fn the_page_says_what_is_tested() {
-    let page = include_str!("../../docs/spec/storage-faults.md");
+    let page = include_str!("../../../docs/spec/storage-faults.md");
     for (_, name, outcomes) in MATRIX {
         let cells: Vec<&str> = outcomes.iter().map(|outcome| outcome.words()).collect();
         let row = format!("| {name} | {} |", cells.join(" | "));
@@ -491,7 +491,7 @@ fn the_page_says_what_is_tested() {
 #[test]
 fn the_promises_name_tests_that_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = include_str!("../../docs/spec/storage-promises.md");
+    let page = include_str!("../../../docs/spec/storage-promises.md");
     let mut rows = 0;
     for row in page.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
         let columns: Vec<&str> = row.split(" | ").collect();

@@ -13,7 +13,7 @@
 //!
 //! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit other paths than those within one
 //! cluster. That makes fairness depend on what is taken for the bare round trip. Measured by each flow for itself (1 Gbit/s, 100
-//! microseconds, `sim/tests/tcp.rs`), a flow that came while others queued took their queue for the way and bore more of it: of 64 callers
+//! microseconds, `sim/tests/it/tcp.rs`), a flow that came while others queued took their queue for the way and bore more of it: of 64 callers
 //! with 4 KB requests, which never let the queue drain, the least got 1.5 % of a fair share for good. Shared among flows, with small steps
 //! and small cuts, the least of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the least had 12 % after a quarter of
 //! a second: a flow with so little hears of the queue once in several round trips. Where flows are that many, use DCTCP or CUBIC.

@@ -16,7 +16,7 @@ use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::{Link, LinkConfig, Random, Referee};
 
-use crate::violator::{self, Violator};
+use super::violator::{self, Violator};
 
 mod script;
 

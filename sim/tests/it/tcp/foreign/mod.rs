@@ -10,7 +10,7 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 
-use crate::conversation::piece;
+use super::conversation::piece;
 
 /// A queue as smoltcp sees a device.
 struct Port {

@@ -19,7 +19,7 @@ use sietch_sim::segment::{
 };
 use sietch_sim::{Link, Random};
 
-use crate::conversation::{GUEST_PORT, MILLISECOND};
+use super::conversation::{GUEST_PORT, MILLISECOND};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
@@ -215,7 +215,7 @@ impl Violator {
                 let source = Ipv4Addr::new(10, 0, 0, self.random.between(100, 250) as u8);
                 let from = SocketAddr::from((source, self.random.between(1, 65_535) as u16));
                 let seq = self.random.word() as u32;
-                let port = *self.random.pick(&[GUEST_PORT, crate::conversation::PORT]);
+                let port = *self.random.pick(&[GUEST_PORT, super::conversation::PORT]);
                 Segment { window: 5000, ..Segment::bare(from, Self::endpoint(port), SYN, seq, 0) }
                     .encode(Macs { from: MAC, to: VICTIM_MAC })
             })
