@@ -12,6 +12,7 @@
 //!
 //! [`Engine::poll`] is 1 and 3 in one call, for who has nothing to do in between.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -227,7 +228,8 @@ pub struct Engine {
     pub(crate) ahead: Ahead,
     pub(crate) embryos: Slab<Embryo>,
     pub(crate) time_waits: Slab<TimeWait>,
-    pub(crate) listeners: Vec<Listener>,
+    /// By port: each connection that is accepted looks for its own, among up to [`limits::LISTENERS`].
+    pub(crate) listeners: BTreeMap<u16, Listener>,
     /// Their ports.
     pub(crate) listening: PortSet,
     pub(crate) flow_timers: Timers,
@@ -321,7 +323,7 @@ impl Engine {
             ahead: Ahead::default(),
             embryos: Slab::new(config.embryos.max(1)),
             time_waits: Slab::new(config.time_waits.max(1)),
-            listeners: Vec::new(),
+            listeners: BTreeMap::new(),
             listening: PortSet::default(),
             flow_timers: Timers::default(),
             embryo_timers: Timers::default(),

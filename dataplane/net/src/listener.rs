@@ -15,7 +15,6 @@ use crate::sequence::Seq;
 /// A listening port.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub port: u16,
     pub backlog: u32,
     /// Connections whose Accepted event was not taken.
     pub waiting: u32,

@@ -61,20 +61,20 @@ impl Engine {
             return Err(ListenError::Full);
         }
         self.listening.insert(port);
-        self.listeners.push(Listener { port, backlog: backlog.max(1), waiting: 0 });
+        self.listeners.insert(port, Listener { backlog: backlog.max(1), waiting: 0 });
         Ok(())
     }
 
     /// Accepts no more connections to `port`. Those that exist go on.
     pub fn unlisten(&mut self, port: u16) {
         self.listening.remove(port);
-        self.listeners.retain(|listener| listener.port != port);
+        self.listeners.remove(&port);
     }
 
     /// Changes how many connections to `port` may wait for the application to take their events. With zero no handshake is completed: for who has a
     /// queue of accepted connections beside the engine's, and finds it full. Peers ask again, and are let in when there is room.
     pub fn set_backlog(&mut self, port: u16, backlog: u32) {
-        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+        if let Some(listener) = self.listeners.get_mut(&port) {
             listener.backlog = backlog;
         }
     }
@@ -300,7 +300,7 @@ impl Engine {
     pub(crate) fn settle_accept(&mut self, index: usize) {
         if std::mem::take(&mut self.flows.cold[index].pending_accept) {
             let port = self.flows.path[index].local_port();
-            if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+            if let Some(listener) = self.listeners.get_mut(&port) {
                 listener.waiting = listener.waiting.saturating_sub(1);
             }
         }

@@ -216,9 +216,9 @@ impl Engine {
 
     /// Every socket there is: listeners, half-open connections, flows, connections in TIME-WAIT, UDP ports.
     pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> + '_ {
-        let listeners = self.listeners.iter().map(|listener| SocketInfo {
+        let listeners = self.listeners.iter().map(|(port, listener)| SocketInfo {
             kind: SocketKind::Listener { waiting: listener.waiting, backlog: listener.backlog },
-            local: self.own_end(listener.port),
+            local: self.own_end(*port),
             remote: None,
             flow: None,
         });

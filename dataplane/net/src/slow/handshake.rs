@@ -184,9 +184,7 @@ impl Engine {
         origin: &Origin,
         segment: &Segment<'_>,
     ) {
-        let Some(listener) =
-            self.listeners.iter_mut().find(|listener| listener.port == embryo.name.local_port)
-        else {
+        let Some(listener) = self.listeners.get_mut(&embryo.name.local_port) else {
             // Nobody listens any more.
             place.map(|index| self.forget_embryo(index));
             self.reset_stranger(origin, segment);

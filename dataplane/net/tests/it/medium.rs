@@ -146,6 +146,36 @@ fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
 
 /// A queue with few buffers for large frames and enough for small ones: bulk transfers wait for buffers, requests do not wait for
 /// bulk transfers.
+/// A turn is so many bytes, not so many segments: of the largest, two or three.
+#[test]
+fn a_request_waits_for_three_of_the_largest_segments_and_not_for_more() {
+    const MTU: usize = 65_000;
+    let [mut client, mut server] = sides(MTU, Medium::default());
+    server.engine.listen(7, 4).expect("the port is free");
+    let remote = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7);
+    let [bulk, request] = [(); 2].map(|()| client.engine.connect(remote, 1).expect("there is a route"));
+    let mut now = 0;
+    // Until the window is many segments.
+    for _ in 0..300 {
+        now += 100_000;
+        client.engine.send(bulk, &[1; 100_000]);
+        client.turn(now);
+        server.turn(now);
+        for (flow, _) in server.engine.flows().collect::<Vec<_>>() {
+            server.engine.consume(flow, server.engine.received(flow).0.len());
+        }
+    }
+    assert!(client.engine.send(bulk, &[1; 500_000]) > 6 * MTU);
+    client.engine.send(request, b"request");
+    client.engine.emit(&mut client.queue, now + 100_000).expect("a wire does not break");
+    let mut frames = Vec::new();
+    server.queue.receive(&mut frames, 64);
+    let lengths: Vec<usize> = frames.iter().map(|frame| server.queue.bytes(frame).len()).collect();
+    let before = lengths.iter().position(|length| *length < 1000).expect("the request is among them");
+    assert!(before <= 3, "{lengths:?}");
+    assert!(lengths.len() > 4, "{lengths:?}");
+}
+
 mod classes {
     use std::io;
 
