@@ -11,6 +11,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sietch::Ready;
 use sietch_protocol::{CallError, Connection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -316,9 +317,14 @@ async fn daemon_ended(daemon: &mut Daemon) -> String {
     }
 }
 
-/// A line for whoever watches, on standard error.
+/// A line for whoever watches, on standard error. Whoever reads no more does not keep what is supervised from being started again: a
+/// line for which there is no room is left out.
 fn say(what: &str) {
-    use std::io::Write as _;
-    // Nobody may be there to read it.
-    let _ = writeln!(std::io::stderr(), "sietch: {what}");
+    let error = std::io::stderr();
+    let line = format!("sietch: {what}\n");
+    // A pipe that is ready takes a page at least (pipe(7)).
+    let mut ready = [PollFd::new(&error, PollFlags::OUT)];
+    if poll(&mut ready, Some(&Timespec::default())) == Ok(1) {
+        let _ = rustix::io::write(&error, line.as_bytes());
+    }
 }
