@@ -2,8 +2,8 @@
 //!
 //! A byte beyond a gap needs a ring that reaches up to it, and the gap stands as long as its sender likes. So:
 //!
-//! 1. A flow with bytes out of order is charged with the capacity of its ring, and is listed by when its gap last
-//!    became smaller.
+//! 1. A flow with bytes out of order is charged with the capacity of its ring, and is listed by when its gap came about, or
+//!    last became smaller by a part of that ([`RENEWED_SHARE`]). Who fills it a byte at a time does not stay young.
 //! 2. All of them together have a quota, a part ([`AHEAD_SHARE`]) of the engine's memory. Past it, the gaps that have stood
 //!    longest are *pruned*: what lies beyond them is dropped, the ring shrinks to the bytes in order. A gap of an
 //!    honest sender is filled within a few round trips, so it is seldom among them.
@@ -14,7 +14,8 @@
 use std::collections::VecDeque;
 
 use crate::engine::Engine;
-use crate::limits::AHEAD_SHARE;
+use crate::limits::{AHEAD_SHARE, RENEWED_SHARE};
+use crate::sequence::Seq;
 
 /// Stale entries of the list that are kept besides as many as there are gaps.
 const STALE: usize = 64;
@@ -35,6 +36,8 @@ pub(crate) struct Ahead {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charge {
     pub bytes: u32,
+    /// Where the gap began when it was renewed.
+    since: Seq,
     /// Zero if there is none.
     number: u64,
 }
@@ -74,11 +77,22 @@ impl Engine {
         true
     }
 
-    /// The gap of a flow has become smaller, or is new: it is the youngest of all.
-    pub(crate) fn renew_gap(&mut self, index: usize) {
+    /// The gap of a flow has become smaller.
+    pub(crate) fn narrow_gap(&mut self, index: usize) {
+        let charge = &self.flows.cold[index].charge;
+        let filled = self.flows.hot[index].rcv_nxt.since(charge.since);
+        if filled >= charge.bytes / RENEWED_SHARE {
+            self.renew_gap(index);
+        }
+    }
+
+    /// The gap of a flow is the youngest of all.
+    fn renew_gap(&mut self, index: usize) {
         self.ahead.last += 1;
         let number = self.ahead.last;
-        self.flows.cold[index].charge.number = number;
+        let charge = &mut self.flows.cold[index].charge;
+        charge.number = number;
+        charge.since = self.flows.hot[index].rcv_nxt;
         self.ahead.order.push_back((index as u32, number));
         if self.ahead.order.len() > STALE + 2 * self.ahead.gaps {
             let cold = &self.flows.cold;

@@ -58,6 +58,9 @@ pub const RUNS: usize = 256;
 /// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With the fourth that is
 /// kept for receiving, half is left for sending, whatever peers do.
 pub const AHEAD_SHARE: usize = 4;
+/// The part of its ring by which a gap has to become smaller to count as young: what an honest sender fills at once, and more than
+/// one who wants to keep the memory would care to send again and again.
+pub const RENEWED_SHARE: u32 = 16;
 /// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new windows begin to be
 /// smaller when an eighth of the default memory is left.
 pub const FIRST_WINDOW_SHARE: usize = 64;

@@ -332,7 +332,7 @@ impl Engine {
             if cold.reassembly.as_ref().is_some_and(|reassembly| reassembly.is_empty()) {
                 self.settle_ahead(index);
             } else {
-                self.renew_gap(index);
+                self.narrow_gap(index);
             }
             self.touch(index);
         }

@@ -554,6 +554,26 @@ mod gaps {
     }
 
     #[test]
+    fn a_gap_that_is_filled_a_byte_at_a_time_grows_old() {
+        let mut wire = wire(MEMORY);
+        let mut held = Vec::new();
+        for port in 1000..1060 {
+            wire.stretch(port, 1);
+            held.push((port, wire.irs));
+        }
+        let (honest, _) = wire.enter(999);
+        wire.say(1000, 0, ACK, &[2; 1000]);
+        for (port, irs) in held {
+            wire.peer.set_port(port);
+            wire.irs = irs;
+            wire.say(0, 0, ACK, &[1]);
+        }
+        wire.stretch(2000, 100);
+        assert!(wire.host.engine.metrics().gaps_pruned > 20);
+        assert_eq!(wire.host.engine.flow_info(honest).map(|info| info.out_of_order), Some(1000));
+    }
+
+    #[test]
     fn bytes_in_order_have_what_bytes_out_of_order_hold() {
         let mut wire = wire(1 << 20);
         let window = wire.enter(998).1;
