@@ -75,6 +75,8 @@ fn bytes_written_past_the_library_reset_the_connection() {
         for how in ["recv", "poll", "select", "epoll"] {
             for payload in ["text", "zeros"] {
                 assert_eq!(ask(place, &program, &[how, payload]), expected, "{how} {payload}");
+                let mixed = ask(place, &program, &[how, payload, "mixed"]);
+                assert_eq!(mixed, expected, "{how} {payload} beside the library");
             }
         }
         for payload in ["text", "zeros"] {

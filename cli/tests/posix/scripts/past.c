@@ -15,6 +15,7 @@
 
 static int client, server;
 static char payload[100];
+static int mixed;
 
 static long raw_write(int fd, const void *bytes, long count) {
 #if defined(__x86_64__)
@@ -30,9 +31,12 @@ static long raw_write(int fd, const void *bytes, long count) {
 }
 
 static void wait_in_epoll(void) {
+    static int epoll;
     struct epoll_event event = {.events = EPOLLIN}, got;
-    int epoll = epoll_create1(0);
-    epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event);
+    if (!epoll) {
+        epoll = epoll_create1(0);
+        epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event);
+    }
     epoll_wait(epoll, &got, 1, -1);
 }
 
@@ -58,6 +62,7 @@ static void *other(void *how) {
 static void *writer(void *unused) {
     // Before or after the client sleeps: both have to end.
     usleep(50000);
+    if (mixed) send(server, "h", 1, 0);
     raw_write(server, payload, sizeof payload);
     return 0;
 }
@@ -65,6 +70,8 @@ static void *writer(void *unused) {
 int main(int count, char **arguments) {
     const char *how = arguments[1];
     memset(payload, strcmp(arguments[2], "zeros") ? 'x' : 0, sizeof payload);
+    // Beside what the library writes.
+    mixed = count > 3;
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof name;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -85,16 +92,19 @@ int main(int count, char **arguments) {
         pthread_create(&third, 0, other, "poll");
     }
     pthread_create(&thread, 0, writer, 0);
-    if (!strcmp(how, "epoll")) wait_in_epoll();
-    if (!strcmp(how, "poll")) wait_in_poll();
-    if (!strcmp(how, "select")) wait_in_select();
     if (!strcmp(how, "crowd")) {
         pthread_join(beside, 0);
         pthread_join(third, 0);
         printf("all have heard of it\n");
         return 0;
     }
-    long received = recv(client, bytes, sizeof bytes, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
+    long received;
+    do {
+        if (!strcmp(how, "epoll")) wait_in_epoll();
+        if (!strcmp(how, "poll")) wait_in_poll();
+        if (!strcmp(how, "select")) wait_in_select();
+        received = recv(client, bytes, 1, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
+    } while (received > 0);
     printf("client %ld %s\n", received, received < 0 ? strerror(errno) : "");
     pthread_join(thread, 0);
     received = recv(server, bytes, sizeof bytes, 0);
