@@ -23,10 +23,12 @@ use crate::settings::Settings;
 use crate::value::{StringValue, Value};
 
 mod data;
+mod dumping;
 mod eviction;
 mod key;
 
 pub use data::Data;
+pub use dumping::Dumping;
 
 use key::Key;
 
@@ -204,8 +206,8 @@ pub struct Store {
     /// Whether a value is being built that is recorded as a whole when it is there: nothing is
     /// recorded meanwhile.
     pub building: bool,
-    /// The key that a snapshot is in the midst of, and whether it was changed meanwhile.
-    pub dumping: Option<(Place, bool)>,
+    /// The key that a snapshot is in the midst of.
+    pub dumping: Option<Dumping>,
     /// What all entries take.
     pub weight: Weight,
     /// Bytes that all entries may take in a snapshot: what the log's area has room for.
@@ -334,11 +336,12 @@ impl Store {
     /// A key is about to change: a snapshot that is in the midst of it must begin with it again.
     #[inline]
     fn disturb(&mut self, database: usize, key: &[u8]) {
-        if let Some((place, disturbed)) = &mut self.dumping
-            && place.0 == database
-            && *place.1 == *key
+        let records = self.records();
+        if let Some(dumping) = &mut self.dumping
+            && dumping.is(database, key)
+            && !(dumping.string && records)
         {
-            *disturbed = true;
+            dumping.disturbed = true;
         }
     }
 
@@ -488,6 +491,9 @@ impl Store {
             self.metrics.effects += 1;
             self.persistence.changes += 1;
             self.journal.append(database, arguments);
+            if let Some(dumping) = &mut self.dumping {
+                dumping.follow(database, arguments);
+            }
         }
     }
 

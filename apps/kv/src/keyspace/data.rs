@@ -256,8 +256,11 @@ impl<'a> Data<'a> {
         if !self.store.records() {
             return;
         }
-        let Store { databases, journal, metrics, .. } = &mut *self.store;
+        let Store { databases, journal, metrics, dumping, .. } = &mut *self.store;
         journal.append(self.database, &[b"DEL", key]);
+        if let Some(dumping) = dumping {
+            dumping.follow(self.database, &[b"DEL", key]);
+        }
         metrics.effects += 1;
         if let Some(entry) = databases[self.database].index.get(key) {
             entry.rebuild(&mut |arguments| {

@@ -2,9 +2,10 @@
 //!
 //! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of
 //!    the index, in which no key ever changes its place. A key is dumped whole, together with the
-//!    sequence of the log at that moment. A large value is dumped in several slices; if it is
-//!    changed meanwhile, its dump begins again behind a DEL. A key that is made behind the walk is
-//!    not dumped: its effects are in the log after the snapshot's begin.
+//!    sequence of the log at that moment. A large value is dumped in several slices. A collection
+//!    that is changed meanwhile, and a string that is replaced, begin again behind a DEL; what
+//!    changes a string in place goes into the dump ([`Dumping`]). A key that is made behind the walk
+//!    is not dumped: its effects are in the log after the snapshot's begin.
 //! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot began. An effect on a
 //!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
 //!    effects concern one key.
@@ -19,6 +20,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -28,8 +30,9 @@ use crate::client::{Client, ClientId};
 use crate::commands::{Command, Context, Fault, Table, flag};
 use crate::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::journal::{self, EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
-use crate::keyspace::{Data, Entry, Now, Place, Store};
+use crate::keyspace::{Data, Dumping, Entry, Now, Place, Store};
 use crate::resp::Reply;
+use crate::value::{Digits, Value};
 
 /// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
 /// whole: to cut it in pieces is to look at all its keys for each of them.
@@ -159,10 +162,14 @@ pub(super) struct Snapshot {
     large: VecDeque<Place>,
     /// How far the first of them is dumped.
     inside: Option<u64>,
+    /// Of a string the end of what is dumped from its beginning on.
+    end: usize,
     /// How often that was begun again because it had changed.
     repeated: u32,
 }
 
+/// Bytes of a string's piece for each byte of its key, which every piece repeats.
+const PIECE_KEYS: usize = 16;
 /// How often a large value is begun again before it is dumped at once: it changes too often to be
 /// dumped piece by piece.
 const REPETITIONS: u32 = 3;
@@ -348,6 +355,7 @@ impl Shard {
             generation: self.store.generation,
             large: VecDeque::new(),
             inside: None,
+            end: 0,
             repeated: 0,
         });
     }
@@ -374,7 +382,8 @@ impl Shard {
                 let index = self.store.databases()[database].index();
                 let large = &mut snapshot.large;
                 let mut dump = |entry: &Entry| {
-                    if entry.dumped() > most && entry.value.free_effort() > 1 {
+                    let divisible = entry.value.free_effort() > 1 || matches!(entry.value, Value::String(_));
+                    if entry.dumped() > most && divisible {
                         large.push_back((database, entry.key().into()));
                     } else {
                         entry.rebuild(&mut |arguments| record.effect(database, arguments));
@@ -417,31 +426,92 @@ impl Shard {
 /// Dumps a piece of the large value that is first in the queue.
 fn dump_large(store: &mut Store, snapshot: &mut Snapshot, record: &mut Dump<'_>, budget: usize) {
     let Some((database, key)) = snapshot.large.front().cloned() else { return };
-    let disturbed = store.dumping.take().is_some_and(|(_, disturbed)| disturbed);
-    if disturbed && snapshot.inside.is_some() {
+    let dumping = store.dumping.take();
+    if dumping.as_ref().is_some_and(|dumping| dumping.disturbed) && snapshot.inside.is_some() {
         // What there is of it in the snapshot is as it never was.
         record.effect(database, &[b"DEL", &key]);
         snapshot.inside = None;
         snapshot.repeated += 1;
     }
-    let mut next = None;
+    let (mut next, mut string) = (None, false);
     if let Some(entry) = store.databases()[database].index().get(&key) {
-        let average = entry.dumped() / entry.value.free_effort().max(1);
-        let fitting = (budget / average.max(1)).max(1);
-        let count = if snapshot.repeated < REPETITIONS { fitting } else { usize::MAX / 2 };
-        let position = snapshot.inside.unwrap_or(0);
-        let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
-        next = entry.value.commands_from(&key, position, count, &mut emit);
+        let once = snapshot.repeated >= REPETITIONS;
+        if let Value::String(value) = &entry.value {
+            string = true;
+            let piece =
+                if once { usize::MAX } else { budget.max(key.len().saturating_mul(PIECE_KEYS)).max(1) };
+            let mut digits = Digits::default();
+            let bytes = value.bytes(&mut digits);
+            let mut cut = StringCut { database, key: &key, bytes, end: &mut snapshot.end, piece };
+            if let (Some(dumping), Some(at)) = (dumping, snapshot.inside) {
+                cut.repeat(dumping, at, record);
+            }
+            next = cut.dump(snapshot.inside, record);
+        } else {
+            let average = entry.dumped() / entry.value.free_effort().max(1);
+            let fitting = (budget / average.max(1)).max(1);
+            let count = if once { usize::MAX / 2 } else { fitting };
+            let position = snapshot.inside.unwrap_or(0);
+            let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
+            next = entry.value.commands_from(&key, position, count, &mut emit);
+        }
         if next.is_none() {
-            entry.rebuild_expiry(&mut emit);
+            entry.rebuild_expiry(&mut |arguments| record.effect(database, arguments));
         }
     }
     snapshot.inside = next;
     if next.is_some() {
-        store.dumping = Some(((database, key), false));
+        store.dumping = Some(Dumping::new((database, key), string));
     } else {
         snapshot.large.pop_front();
         snapshot.repeated = 0;
+    }
+}
+
+/// A string that is dumped in pieces: first its end, so that it has its length at once, and then
+/// the rest from the beginning, up to `end`.
+struct StringCut<'a> {
+    database: usize,
+    key: &'a [u8],
+    bytes: &'a [u8],
+    end: &'a mut usize,
+    /// Bytes of a piece.
+    piece: usize,
+}
+
+impl StringCut<'_> {
+    fn range(&self, range: Range<usize>, record: &mut Dump<'_>) {
+        if !range.is_empty() {
+            let mut digits = Digits::default();
+            let offset = digits.write(range.start as i64);
+            record.effect(self.database, &[b"SETRANGE", self.key, offset, &self.bytes[range]]);
+        }
+    }
+
+    /// What has changed the string since the last piece, `at` bytes from its beginning, and the
+    /// bytes that this may have spoilt.
+    fn repeat(&self, dumping: Dumping, at: u64, record: &mut Dump<'_>) {
+        record.encoded(&dumping.effects);
+        let (at, end, margin) = (at as usize, *self.end, dumping.margin);
+        self.range(at.saturating_sub(margin)..at, record);
+        self.range(end..end.saturating_add(margin).min(self.bytes.len()), record);
+    }
+
+    /// The next piece; where to go on.
+    fn dump(&mut self, inside: Option<u64>, record: &mut Dump<'_>) -> Option<u64> {
+        let Some(at) = inside else {
+            if self.bytes.len() <= self.piece {
+                record.effect(self.database, &[b"SET", self.key, self.bytes]);
+                return None;
+            }
+            *self.end = self.bytes.len() - self.piece;
+            self.range(*self.end..self.bytes.len(), record);
+            return Some(0);
+        };
+        let at = at as usize;
+        let next = at.saturating_add(self.piece).min(*self.end);
+        self.range(at..next, record);
+        (next < *self.end).then_some(next as u64)
     }
 }
 
@@ -456,11 +526,23 @@ struct Dump<'a> {
 }
 
 impl Dump<'_> {
-    fn effect(&mut self, database: usize, arguments: &[&[u8]]) {
+    fn begin(&mut self) {
         if self.bytes.is_empty() {
             self.bytes.push(SNAPSHOT);
             journal::number(&mut self.bytes, self.as_of);
         }
+    }
+
+    /// Effects as the journal encodes them.
+    fn encoded(&mut self, effects: &[u8]) {
+        if !effects.is_empty() {
+            self.begin();
+            self.bytes.extend_from_slice(effects);
+        }
+    }
+
+    fn effect(&mut self, database: usize, arguments: &[&[u8]]) {
+        self.begin();
         journal::encode(&mut self.bytes, database, arguments);
         if self.bytes.len() >= RECORD_BYTES {
             self.flush();
@@ -480,8 +562,7 @@ impl Dump<'_> {
     /// The walk is over: a record without effects says as of when.
     fn end(&mut self) {
         self.flush();
-        self.bytes.push(SNAPSHOT);
-        journal::number(&mut self.bytes, self.as_of);
+        self.begin();
         self.flush();
     }
 

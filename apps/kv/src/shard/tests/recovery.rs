@@ -273,3 +273,101 @@ fn a_large_value_is_dumped_in_slices_also_if_it_changes_meanwhile() {
     again.shard.finish_recovery().expect("nothing was refused");
     assert!(dump(&again.shard) == dump(&logged.bench.shard), "the snapshot gives another data set");
 }
+
+/// Takes a snapshot in slices and runs what `between` says after each; then what snapshot and log give is
+/// what is there. The bytes of the largest slice, and the slices.
+fn sliced(
+    logged: &mut Logged,
+    budget: usize,
+    between: &mut dyn FnMut(usize) -> Vec<String>,
+) -> (usize, usize) {
+    let start = logged.sequence;
+    let mut snapshot: Vec<Vec<u8>> = Vec::new();
+    logged.bench.shard.begin_snapshot();
+    let (mut slices, mut most) = (0, 0);
+    loop {
+        let (as_of, mut bytes) = (logged.sequence, 0);
+        let done = logged.bench.shard.snapshot_slice(as_of, budget, &mut |record| {
+            bytes += record.len();
+            snapshot.push(record.to_vec());
+        });
+        (slices, most) = (slices + 1, most.max(bytes));
+        if done {
+            break;
+        }
+        between(slices).iter().for_each(|command| logged.run(command));
+    }
+    let mut again = Bench::new();
+    for record in &snapshot {
+        again.shard.replay_snapshot(record).expect("its own record");
+    }
+    for (sequence, record) in logged.log.iter().filter(|(sequence, _)| *sequence > start) {
+        again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
+    }
+    again.shard.finish_recovery().expect("nothing was refused");
+    assert!(dump(&again.shard) == dump(&logged.bench.shard), "the snapshot gives another data set");
+    (most, slices)
+}
+
+#[test]
+fn a_huge_string_is_dumped_in_slices_whatever_changes_it() {
+    let mut logged = Logged::new();
+    logged.run("SETRANGE text 100000000 end");
+    logged.run("PEXPIREAT text 1800000000000");
+    let budget = 256 << 10;
+    let (most, slices) = sliced(&mut logged, budget, &mut |_| Vec::new());
+    assert!(most < budget + 1000 && slices > 380, "{most} bytes in one of {slices} slices");
+    let (most, slices) = sliced(&mut logged, budget, &mut |slice| {
+        let here = slice * budget - 4;
+        vec![
+            format!("SETRANGE text {here} changed{slice}"),
+            format!("SETBIT text {} 1", 800_000_000 - slice * 1_000_000),
+            format!("BITFIELD text INCRBY u32 {} 77777777 INCRBY u16 {} -3", here * 8, here * 8 + 20),
+            format!("APPEND text more{slice}"),
+        ]
+    });
+    assert!(most < budget + 2000 && slices > 380, "{most} bytes in one of {slices} slices");
+}
+
+fn change_of_a_string() -> impl Strategy<Value = String> {
+    let at = || 0..1200u32;
+    prop_oneof![
+        (at(), "[a-z]{1,40}").prop_map(|(at, text)| format!("SETRANGE s {at} {text}")),
+        "[a-z]{1,40}".prop_map(|text| format!("APPEND s {text}")),
+        (0..9600u32, 0..2u8).prop_map(|(at, bit)| format!("SETBIT s {at} {bit}")),
+        (prop::collection::vec((1..64u8, 0..9600u32, any::<i32>()), 1..6), 0..3usize).prop_map(
+            |(fields, overflow)| {
+                let fields = fields.iter().map(|(width, at, by)| format!(" INCRBY u{width} {at} {by}"));
+                let overflow = ["WRAP", "SAT", "FAIL"][overflow];
+                format!("BITFIELD s OVERFLOW {overflow}{}", fields.collect::<String>())
+            }
+        ),
+        (1..64u8, 0..9600u32, any::<u32>())
+            .prop_map(|(width, at, to)| format!("BITFIELD s SET i{width} {at} {to}")),
+        Just("PEXPIREAT s 1800000000000".to_owned()),
+        Just("PERSIST s".to_owned()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_string_that_changes_while_it_is_dumped_is_the_same_again(
+        changes in prop::collection::vec(prop::collection::vec(
+            prop_oneof![
+                30 => change_of_a_string(),
+                1 => "[a-z]{300,600}".prop_map(|text| format!("SET s {text}")),
+                1 => "[a-z]{300,600}".prop_map(|text| format!("SET s {text} KEEPTTL")),
+                1 => Just("DEL s".to_owned()),
+                1 => Just("RENAME other s".to_owned()),
+                1 => Just("RPUSH other element".to_owned()),
+            ], 0..5), 0..60),
+    ) {
+        let mut logged = Logged::new();
+        logged.bench.shard.large_value = 100;
+        logged.run(&format!("SET s {}", "0123456789".repeat(100)));
+        logged.run(&format!("SET other {}", "abcdefghij".repeat(70)));
+        sliced(&mut logged, 40, &mut |slice| changes.get(slice).cloned().unwrap_or_default());
+    }
+}
