@@ -291,7 +291,7 @@ pub struct Reply {
     pub kind: u16,
     /// With [`ReplyKind::Refused`]: the error number for the program.
     pub errno: u32,
-    /// With [`ReplyKind::Here`]: how many connections an application may have.
+    /// With [`ReplyKind::Here`]: how many connections an application may have. With [`ReplyKind::Listener`]: one more than its backlog, or 0.
     pub limit: u32,
     /// The caller's name.
     pub local: Name,

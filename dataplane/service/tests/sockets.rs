@@ -92,6 +92,7 @@ fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
     }
     let (reply, _) = place.call(&request(RequestKind::Adopt), &[placeholder.as_fd()]).unwrap();
     assert_eq!((reply.kind(), reply.local.address()), (ReplyKind::Listener, Some(address)));
+    assert_eq!(reply.limit, 17, "its backlog, and one");
     let (foreign, _) = std::os::unix::net::UnixStream::pair().unwrap();
     let (reply, _) = place.call(&request(RequestKind::Adopt), &[foreign.as_fd()]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Unknown);

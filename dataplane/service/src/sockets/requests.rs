@@ -406,8 +406,12 @@ impl Service {
                 Answer { memory: Some((id, end)), ..Answer::from(reply) }
             }
             Some(Placeholder::Listener(id)) => {
-                let local = self.table.listener(id).map_or(Name::NONE, |listener| listener.name.into());
-                let mut answer = Answer::from(Reply { local, ..Reply::new(ReplyKind::Listener) });
+                let mut reply = Reply::new(ReplyKind::Listener);
+                if let Some(listener) = self.table.listener(id) {
+                    reply.local = listener.name.into();
+                    reply.limit = listener.backlog.saturating_add(1);
+                }
+                let mut answer = Answer::from(reply);
                 // What its program keeps over the death of this service; short of descriptors it makes a new one then.
                 let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
                 answer.own[0] = kernel.and_then(|kernel| kernel.try_clone().ok());

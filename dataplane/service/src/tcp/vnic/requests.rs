@@ -232,8 +232,7 @@ impl<Q: Device> Vnic<Q> {
         if !self.host.may_connect(application) {
             return Err(Errno::NOBUFS);
         }
-        let backlog =
-            self.host.ports().get(claim).and_then(|claim| claim.listening).map_or(0, |it| it.backlog);
+        let backlog = self.backlog_of(claim);
         let pair = self.pairs.get(&claim).filter(|pair| pair.within.len() <= backlog as usize);
         let server = self.host.application_of(pair.ok_or(Errno::CONNREFUSED)?.application);
         let server = server.map_or(client, |share| Application { uid: share.uid, id: share.id });
@@ -284,6 +283,10 @@ impl<Q: Device> Vnic<Q> {
         Ok((reply, Vec::new()))
     }
 
+    fn backlog_of(&self, claim: u64) -> u32 {
+        self.host.ports().get(claim).and_then(|claim| claim.listening).map_or(0, |it| it.backlog)
+    }
+
     fn adopt(&mut self, sent: &OwnedFd) -> Result<Answer, Errno> {
         let cookie = sockopt::socket_cookie(sent).map_err(|_| Errno::NOTSOCK)?;
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|_| Errno::MFILE);
@@ -296,7 +299,9 @@ impl<Q: Device> Vnic<Q> {
                 Ok((Reply::new(ReplyKind::Stream), vec![copy(common)?, copy(page)?]))
             }
             Some(Placeholder::Listener(claim)) => {
-                Ok((Reply { local: self.local_name(claim), ..Reply::new(ReplyKind::Listener) }, Vec::new()))
+                let limit = self.backlog_of(claim).saturating_add(1);
+                let local = self.local_name(claim);
+                Ok((Reply { local, limit, ..Reply::new(ReplyKind::Listener) }, Vec::new()))
             }
             Some(Placeholder::Reservation(_)) | None => Ok((Reply::new(ReplyKind::Unknown), Vec::new())),
         }

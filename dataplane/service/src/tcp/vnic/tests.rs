@@ -363,6 +363,7 @@ fn a_reservation_holds_a_port_until_it_is_closed_or_listened_on() {
     assert_eq!(adopted.kind(), ReplyKind::Stream);
     let (adopted, _) = place.ask(1000, RequestKind::Adopt, |_| {}, Some(&listener));
     assert_eq!((adopted.kind(), adopted.local.address()), (ReplyKind::Listener, Some(name)));
+    assert_eq!(adopted.limit, 6, "its backlog, and one");
     let (_, [second, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7001), None);
     drop(second);
     place.run();
