@@ -108,6 +108,13 @@ pub fn members(command: &'static Command, category: &str) -> Vec<String> {
     own.into_iter().chain(of.map(|name| format!("{}|{name}", command.name))).collect()
 }
 
+/// Says in the log that what a command has set is gone after a restart, which may come by itself.
+pub fn warn_of_restart(command: &str) {
+    tracing::warn!(
+        "{command}: users and passwords that are set at run time are forgotten when the store starts anew, also after a crash; the password of the default user that stays is in the file that SIETCH_KV_PASSWORD_FILE names"
+    );
+}
+
 /// Why a user may not run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {

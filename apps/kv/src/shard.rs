@@ -174,6 +174,11 @@ impl Shard {
             && !peer.to_canonical().is_loopback()
     }
 
+    /// Whether the default user has a password, or cannot be used.
+    pub fn is_protected(&self) -> bool {
+        self.store.users.is_protected()
+    }
+
     /// Requires this password of the default user; none if it is empty.
     pub fn require_password(&mut self, password: &[u8]) {
         self.store.users.require(password);

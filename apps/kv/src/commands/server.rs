@@ -274,6 +274,7 @@ fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
     store.settings = settings;
     if let Some(at) = named.iter().position(|name| name == "requirepass") {
         store.users.require(pairs[2 * at + 1]);
+        crate::acl::warn_of_restart("CONFIG SET requirepass");
     }
     context.reply.ok();
     Ok(())

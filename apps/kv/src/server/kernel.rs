@@ -6,7 +6,7 @@ use sietch_socket::{Appetite, ConnectionId, Handler, Verdict};
 
 use super::routes::{Place, Routes, client, word};
 use crate::client::ClientId;
-use crate::shard::{Now, PROTECTED, Shard};
+use crate::shard::{Now, PROTECTED, Refused, Shard};
 
 /// What a batch of socket events needs from the loop.
 pub(super) struct Listener<'a> {
@@ -21,21 +21,28 @@ pub(super) struct Listener<'a> {
     pub ending: bool,
 }
 
-impl Handler for Listener<'_> {
-    fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
+impl Listener<'_> {
+    /// The client of a new connection, or what is said to a peer that is refused.
+    fn admit(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<ClientId, &'static [u8]> {
         if self.ending {
-            return Verdict::Refuse(b"");
+            return Err(b"");
         }
         // A VNIC has filters of its own, for addresses and peers; kernel sockets have none.
         if self.shard.refuses(peer.ip()) {
-            return Verdict::Refuse(PROTECTED);
+            return Err(PROTECTED);
         }
-        match self.shard.connect(peer, local, self.now) {
+        self.shard.connect(peer, local, self.now).map_err(Refused::reply)
+    }
+}
+
+impl Handler for Listener<'_> {
+    fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
+        match self.admit(peer, local) {
             Ok(client) => {
                 self.routes.insert(client, Place::Socket(id));
                 Verdict::Accept(word(client))
             }
-            Err(refused) => Verdict::Refuse(refused.reply()),
+            Err(last_words) => Verdict::Refuse(last_words),
         }
     }
 
@@ -66,5 +73,36 @@ impl Handler for Listener<'_> {
 
     fn doorbell(&mut self, token: u64) {
         self.doorbells.push(token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_peer_from_elsewhere_is_told_of_protected_mode_until_there_is_a_password() {
+        let mut shard = Shard::new(Settings::default(), 42);
+        let local = SocketAddr::from(([10, 0, 0, 1], 6379));
+        let (here, there) = (SocketAddr::from(([127, 0, 0, 1], 9)), SocketAddr::from(([10, 0, 0, 7], 9)));
+        let admit = |shard: &mut Shard, peer: SocketAddr, ending: bool| {
+            let (mut routes, mut writable, mut doorbells) = (Routes::default(), Vec::new(), Vec::new());
+            let now = Now { monotonic_ns: 1, unix_ms: 1 };
+            Listener {
+                shard,
+                routes: &mut routes,
+                now,
+                writable: &mut writable,
+                doorbells: &mut doorbells,
+                ending,
+            }
+            .admit(peer, local)
+        };
+        assert!(admit(&mut shard, here, false).is_ok());
+        assert_eq!(admit(&mut shard, there, false), Err(PROTECTED));
+        shard.require_password(b"abc");
+        assert!(admit(&mut shard, there, false).is_ok());
+        assert_eq!(admit(&mut shard, here, true), Err(&b""[..]));
     }
 }

@@ -137,6 +137,9 @@ struct Server {
 /// `requirepass` is at the start.
 const PASSWORD_FILE: &str = "SIETCH_KV_PASSWORD_FILE";
 
+/// A VNIC serves, and anybody is let in.
+const OPEN_VNIC: &str = "the VNIC serves without a password, and protected mode is for kernel sockets alone: every host that the VNIC's filters let through may read and write everything; set one in the file that SIETCH_KV_PASSWORD_FILE names";
+
 fn require_password(shard: &mut Shard) -> Result<(), Error> {
     let Some(path) = std::env::var_os(PASSWORD_FILE) else { return Ok(()) };
     let path = PathBuf::from(path);
@@ -189,6 +192,9 @@ impl Server {
         let window = log.as_ref().map(|log| Window::new(log.grant.clone()));
         let (ledger, storage) = log.map(|log| (log.ledger, log.description)).unzip();
         let network = open_network(&options, &mut client)?;
+        if network.door.is_some() && !shard.is_protected() {
+            tracing::warn!("{OPEN_VNIC}");
+        }
         let (mut sockets, kernel) = open_sockets(&options)?;
         if network.door.is_none() && kernel.is_none() {
             return Err(Error::NoWayIn);
@@ -595,8 +601,59 @@ fn open_door(vnic: Vnic, name: &str, port: u16) -> Result<(Door<VnicQueue>, siet
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::process::Command;
 
     use super::*;
+
+    /// The environment is a process's: this test runs itself again with the variable.
+    #[test]
+    fn the_password_file_is_what_requirepass_is_at_the_start() {
+        const AGAIN: &str = "SIETCH_KV_TEST_PASSWORD";
+        if let Ok(expected) = std::env::var(AGAIN) {
+            let mut shard = Shard::new(Settings::default(), 42);
+            let read = require_password(&mut shard);
+            assert_eq!(read.is_ok(), expected != "none", "{read:?}");
+            assert_eq!(shard.is_protected(), !matches!(&*expected, "none" | "unset"));
+            if shard.is_protected() {
+                let address = SocketAddr::from(([127, 0, 0, 1], 9));
+                let client = shard.connect(address, address, clock()).expect("the first client");
+                let commands = format!("GET a\r\nAUTH wrong\r\nAUTH {expected}\r\nGET a\r\n");
+                shard.feed(client, commands.as_bytes(), clock());
+                shard.seal(0);
+                let said = String::from_utf8_lossy(shard.output(client)).into_owned();
+                let lines: Vec<&str> = said.lines().collect();
+                assert!(lines[0].starts_with("-NOAUTH") && lines[1].starts_with("-WRONGPASS"), "{said}");
+                assert_eq!(lines[2..], ["+OK", "$-1"]);
+            }
+            return;
+        }
+        let directory = std::env::temp_dir();
+        let path = directory.join(format!("sietch-kv-password-{}", std::process::id()));
+        let again = |content: Option<&str>, expected: &str| {
+            let mut command = Command::new(std::env::current_exe().expect("this test"));
+            command.args([
+                "--exact",
+                "server::run::tests::the_password_file_is_what_requirepass_is_at_the_start",
+            ]);
+            command.env(AGAIN, expected).env_remove(PASSWORD_FILE);
+            if let Some(content) = content {
+                std::fs::write(&path, content).expect("a temporary file");
+                command.env(PASSWORD_FILE, &path);
+            }
+            let output = command.output().expect("it starts");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && text.contains("1 passed"), "{expected}: {text}");
+        };
+        again(Some("secret\n"), "secret");
+        again(Some("\n"), "none");
+        again(None, "unset");
+        std::fs::remove_file(&path).expect("it was written");
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command
+            .args(["--exact", "server::run::tests::the_password_file_is_what_requirepass_is_at_the_start"]);
+        command.env(AGAIN, "none").env(PASSWORD_FILE, &path);
+        assert!(command.output().expect("it starts").status.success(), "a file that is not there");
+    }
 
     #[test]
     fn a_signal_is_seen_as_long_as_nobody_has_taken_it() {

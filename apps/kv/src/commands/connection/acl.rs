@@ -77,6 +77,7 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let table = context.table;
     context.data.store().users.set(name, &arguments[3..], table.commands())?;
     close_listeners(context, name);
+    crate::acl::warn_of_restart("ACL SETUSER");
     context.reply.ok();
     Ok(())
 }

@@ -178,6 +178,66 @@ fn who_may_not_listen_any_more_is_closed() {
     assert!(!bench.shard.wants_close(other));
 }
 
+/// Keeps what is written to the log.
+#[derive(Clone, Default)]
+struct Written(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Written {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            text = format!("{value:?}");
+        });
+        self.0.lock().expect("one thread").push(text);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_password_that_a_restart_forgets_is_warned_of() {
+    let written = Written::default();
+    tracing::subscriber::with_default(written.clone(), || {
+        let mut bench = Bench::new();
+        let client = bench.connect();
+        for command in ["CONFIG SET maxmemory 0", "CONFIG SET requirepass abc", "ACL SETUSER bob on >pw"] {
+            assert_eq!(bench.ask(client, command), "+OK\r\n");
+        }
+    });
+    let lines = written.0.lock().expect("one thread").clone();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, command) in lines.iter().zip(["CONFIG SET requirepass", "ACL SETUSER"]) {
+        assert!(line.contains(command) && line.contains("SIETCH_KV_PASSWORD_FILE"), "{line}");
+        assert!(!line.contains("abc") && !line.contains("pw"), "{line}");
+    }
+}
+
+#[test]
+fn info_shows_what_the_process_takes() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let usage = crate::persistence::Usage { resident: 987_654_321, system_ticks: 123, user_ticks: 4567 };
+    bench.shard.persistence_mut().usage = usage;
+    let said = bench.ask(client, "INFO cpu");
+    assert!(said.contains("used_cpu_sys:1.230000\r\nused_cpu_user:45.670000\r\n"), "{said}");
+    let said = bench.ask(client, "INFO memory");
+    assert!(said.contains("used_memory_rss:987654321\r\n"), "{said}");
+}
+
 #[test]
 fn rules_that_make_no_sense_change_nothing() {
     let mut bench = Bench::new();
