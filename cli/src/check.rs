@@ -5,11 +5,13 @@
 //! 2. Root becomes the area's user first: the daemon gives an area to its user alone, and reading needs no more.
 //! 3. Nothing is written. The exit status says what was found: 0 good, 1 damaged, 2 it cannot be told.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
+use sietch::disk::area::{self, AreaError};
 use sietch::disk::{AreaQueue, BLOCK, DiskQueue as _};
 use sietch_kv::check::{Content, Finding, Loss, Verdict};
 
@@ -114,7 +116,15 @@ fn open(socket: &Path, area: &str) -> Result<AreaQueue, Error> {
 
 fn open_file(path: &Path, size: u64) -> Result<AreaQueue, Error> {
     let failed = |cause: Box<dyn std::error::Error + Send + Sync>| Error::Store(cause);
-    let file = sietch::disk::area::open(path, size).map_err(|cause| failed(Box::new(cause)))?;
+    let file = match area::open(path, size) {
+        Err(AreaError::Io { source, .. })
+            if matches!(source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
+        {
+            area::open_to_read(path, size)
+        }
+        outcome => outcome,
+    };
+    let file = file.map_err(|cause| failed(Box::new(cause)))?;
     // A copy that was cut short need not end with a whole block.
     let whole = size - size % BLOCK as u64;
     sietch::disk::open_area(file, whole).map_err(|cause| failed(Box::new(cause)))

@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::client::{Client, Reply};
-use crate::place::{Place, has, in_own_network, signal, text, wait_for};
+use crate::place::{Place, STORE_USER, has, in_own_network, signal, text, wait_for};
 
 /// Bytes of one copy of the superblock, and how many there are (docs/spec/log.md).
 const COPY: usize = 4096;
@@ -156,5 +156,27 @@ fn an_area_is_checked_by_its_name_while_no_store_holds_it() {
         let bad = place.run(&["kv", "check", &place.area().display().to_string()]);
         assert_eq!(bad.status.code(), Some(1), "{bad:?}");
         contains_all(&text(&bad.stdout), &["damaged", "superblocks", "acknowledged", "backup"]);
+    });
+}
+
+#[test]
+fn a_backup_that_may_only_be_read_is_checked() {
+    in_own_network("a_backup_that_may_only_be_read_is_checked", || {
+        let place = Place::of("backup", Some(STORE_USER));
+        if place.sietch(&["--version"]).output().is_err() {
+            eprintln!("SKIPPED: needs a target folder that an ordinary user can read");
+            return;
+        }
+        let up = Place::new("backed-up");
+        let running = up.up(&["--net", "linux"]);
+        let mut client = Client::connect(up.kernel()).unwrap();
+        assert_eq!(client.ask("SET a 1").unwrap(), Reply::Status("OK".into()));
+        running.stop();
+        let backup = place.folder.join("store.backup");
+        std::fs::copy(up.area(), &backup).unwrap();
+        std::fs::set_permissions(&backup, std::fs::Permissions::from_mode(0o444)).unwrap();
+        // As its reader, an ordinary user.
+        let checked = place.run(&["kv", "check", &backup.display().to_string()]);
+        assert_eq!(checked.status.code(), Some(0), "{}{}", text(&checked.stdout), text(&checked.stderr));
     });
 }

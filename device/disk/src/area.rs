@@ -288,8 +288,20 @@ fn publish(path: &Path, partial: &Path) -> Result<(), AreaError> {
 /// # Errors
 /// See [`AreaError`].
 pub fn open(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
+    open_as(path, size, OFlags::RDWR)
+}
+
+/// As [`open`], for who may read the file and not write it: a backup, or a file system that is mounted read-only.
+///
+/// # Errors
+/// See [`AreaError`].
+pub fn open_to_read(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
+    open_as(path, size, OFlags::RDONLY)
+}
+
+fn open_as(path: &Path, size: u64, access: OFlags) -> Result<OwnedFd, AreaError> {
     let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
         // NOFOLLOW on a symbolic link.
         rustix::io::Errno::LOOP => AreaError::NotAFile { path: path.into() },
