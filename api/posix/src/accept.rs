@@ -90,6 +90,8 @@ unsafe fn accept(
         match incoming {
             Incoming::Arrived(arrival) => {
                 let new = settle(held, &arrival, (&mut received, end), flags, waiting.reserved.take())?;
+                // The program's memory may be none, and its handler of that may jump.
+                drop((room, section));
                 if !name.is_null() {
                     // SAFETY: the caller's.
                     let named = unsafe { give_name(&arrival.peer, name, length) };

@@ -20,12 +20,13 @@ use crate::{confined, context, sleep};
 /// What a doorbell consists of.
 pub const BELL: u8 = 0;
 
-/// Doorbells that may lie on a placeholder without being counted: each is of a writer that has not
-/// come to count it, or was killed before, or of the service that set the connection up.
-const UNCOUNTED: usize = 8;
+/// Doorbells that may lie on a placeholder without being counted: each is of a writer that has lost
+/// its processor before it came to count it, or was killed, or of the service that set the
+/// connection up. More than a placeholder holds of messages of one byte.
+const UNCOUNTED: usize = 512;
 
-/// Bytes that are looked at where they lie: more than the doorbells that the library leaves there.
-pub const LOOKED_AT: usize = 256;
+/// Bytes that are looked at where they lie: more than may be there uncounted.
+pub const LOOKED_AT: usize = 2 * UNCOUNTED;
 
 /// What was found on a placeholder.
 #[derive(Clone, Copy, Debug)]

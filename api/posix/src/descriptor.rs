@@ -81,9 +81,12 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let arguments = [first as usize, last as usize, signed(flags), 0, 0, 0];
     let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0 && first <= last;
     let ours = || table::highest_below(last).rev().take_while(|fd| closes && fd.cast_unsigned() >= first);
+    // A process may share its descriptors with another until this call: the other's stay open.
+    let alone = flags & libc::CLOSE_RANGE_UNSHARE.cast_signed() == 0;
     for fd in ours() {
         if table::is_ours(fd)
             && let Some(held) = take(fd)
+            && alone
             && is_closed_listener(&held)
         {
             // Closed by itself, for the service has to have seen that before the caller returns.

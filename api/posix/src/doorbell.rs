@@ -70,10 +70,11 @@ fn take(fd: c_int, end: &End, leave: bool) -> bool {
     }
     let drained = end.drained();
     let mut bytes = [0_u8; 256];
-    let mut left = match leave {
-        false => usize::MAX,
-        true => lying(fd).saturating_sub(1),
-    };
+    let mut left = usize::MAX;
+    if leave {
+        let Some(lying) = lying(fd) else { return false };
+        left = lying.saturating_sub(1);
+    }
     let mut all = 0_usize;
     while left != 0 {
         let wanted = left.min(bytes.len());
@@ -89,13 +90,13 @@ fn take(fd: c_int, end: &End, leave: bool) -> bool {
     true
 }
 
-/// Bytes that lie in a placeholder.
-fn lying(fd: c_int) -> usize {
+/// Bytes that lie in a placeholder, if the program may ask.
+fn lying(fd: c_int) -> Option<usize> {
     let mut count: c_int = 0;
     let to = sys::address_mut(&raw mut count);
     // SAFETY: the kernel writes a number there.
     let asked = unsafe { sys::ask(libc::SYS_ioctl, [sys::signed(fd), libc::FIONREAD as usize, to, 0, 0, 0]) };
-    if asked.is_ok() { usize::try_from(count).unwrap_or(0) } else { 0 }
+    asked.ok().and_then(|_| usize::try_from(count).ok())
 }
 
 /// An epoll of the library that watches placeholders for new bytes and for hang-ups.

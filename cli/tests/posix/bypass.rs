@@ -78,6 +78,8 @@ fn bytes_written_past_the_library_reset_the_connection() {
                 let mixed = ask(place, &program, &[how, payload, "mixed"]);
                 assert_eq!(mixed, expected, "{how} {payload} beside the library");
             }
+            let said = ask(place, &program, &[how, "bells"]);
+            assert!(said.starts_with("client 1 \n"), "{how}: doorbells were taken for data: {said}");
         }
         for payload in ["text", "zeros"] {
             assert_eq!(ask(place, &program, &["crowd", payload]), "all have heard of it\n", "{payload}");

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 static int client, server;
-static char payload[100];
+// More zeros than doorbells that may lie there uncounted.
+static char payload[1000];
 static int mixed;
 
 static long raw_write(int fd, const void *bytes, long count) {
@@ -59,9 +60,18 @@ static void *other(void *how) {
     return 0;
 }
 
-static void *writer(void *unused) {
+static void *writer(void *bells) {
     // Before or after the client sleeps: both have to end.
     usleep(50000);
+    if (bells) {
+        // As doorbells of as many threads that have lost the processor before they counted them.
+        for (int bell = 0; bell < 60; bell++) {
+            raw_write(server, "", 1);
+            usleep(1000);
+        }
+        send(server, "h", 1, 0);
+        return 0;
+    }
     if (mixed) send(server, "h", 1, 0);
     raw_write(server, payload, sizeof payload);
     return 0;
@@ -91,7 +101,8 @@ int main(int count, char **arguments) {
         pthread_create(&beside, 0, other, 0);
         pthread_create(&third, 0, other, "poll");
     }
-    pthread_create(&thread, 0, writer, 0);
+    int bells = !strcmp(arguments[2], "bells");
+    pthread_create(&thread, 0, writer, bells ? "bells" : 0);
     if (!strcmp(how, "crowd")) {
         pthread_join(beside, 0);
         pthread_join(third, 0);
@@ -104,8 +115,9 @@ int main(int count, char **arguments) {
         if (!strcmp(how, "poll")) wait_in_poll();
         if (!strcmp(how, "select")) wait_in_select();
         received = recv(client, bytes, 1, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
-    } while (received > 0);
+    } while ((received > 0 && !bells) || (bells && received < 0 && errno == EAGAIN));
     printf("client %ld %s\n", received, received < 0 ? strerror(errno) : "");
+    if (bells) return 0;
     pthread_join(thread, 0);
     received = recv(server, bytes, sizeof bytes, 0);
     printf("server %ld %s\n", received, received < 0 ? strerror(errno) : "");

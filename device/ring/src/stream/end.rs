@@ -16,8 +16,8 @@ const DRAINS: u32 = 64;
 /// Nanoseconds of a sleep while somebody drains the doorbell and does not come to an end.
 const UNSURE: u64 = 20_000_000;
 
-/// Sleeps of that length, all beside the same drainer, after which it counts as dead: some twenty seconds.
-const STUCK: u64 = 1024;
+/// Milliseconds beside the same drainer after which it counts as dead.
+const STUCK: u32 = 20_000;
 
 /// Times that who closes tries to say so beside somebody who publishes: that takes a copy each time.
 const PUBLICATIONS: u32 = 64;
@@ -89,8 +89,8 @@ pub struct End {
     private: Mapped,
     index: usize,
     pub(super) geometry: Geometry,
-    /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits how often; 0 for none.
-    stuck: std::sync::atomic::AtomicU64,
+    /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits the millisecond since when; 0 for none.
+    pub(super) stuck: std::sync::atomic::AtomicU64,
 }
 
 // SAFETY: the two mappings are this value's own, and everything in them that is not bytes of a ring is accessed through atomics; the bytes
@@ -558,18 +558,20 @@ impl End {
     }
 
     /// A thread is at the doorbell for longer than draining takes: it is stopped, dead in another PID namespace, or there is none. `before` is what
-    /// was noted last. After [`STUCK`] calls that found the same one the word is taken from it.
+    /// was noted last. From one that is there for [`STUCK`] the word is taken.
     fn note_stuck(&self, before: u64) {
-        let thread = waiters::is_draining(&self.private().doorbell.draining);
-        let (last, times) = (before as u32, before >> 32);
-        let times = if last == thread { times + 1 } else { 1 };
-        if times > STUCK {
-            let word = &self.private().doorbell.draining;
+        let word = &self.private().doorbell.draining;
+        let thread = waiters::is_draining(word);
+        let now = super::held::now() as u32;
+        let since = if before as u32 == thread { (before >> 32) as u32 } else { now };
+        let mut noted = u64::from(since) << 32 | u64::from(thread);
+        if now.wrapping_sub(since) > STUCK {
             let _ = word.compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Relaxed);
+            noted = 0;
         } else {
-            lock::free_of_dead(&self.private().doorbell.draining);
+            lock::free_of_dead(word);
         }
-        self.stuck.store(times.min(STUCK) << 32 | u64::from(thread), Relaxed);
+        self.stuck.store(noted, Relaxed);
     }
 
     /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other holds bytes back ([`End::held_for`]), or somebody

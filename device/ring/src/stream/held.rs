@@ -39,7 +39,7 @@ const fn left(word: u64, now: u64) -> Option<u64> {
 }
 
 /// Milliseconds of the monotonic clock, some behind; two processes agree unless they are in different time namespaces, and then what is held is due.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     if cfg!(miri) {
         return 0;
     }

@@ -436,10 +436,20 @@ fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     assert!(theirs.ring_for_data().is_due());
     theirs.rang(theirs.ring_for_data());
     assert!(mine.is_answered(Want::Data, request));
-    // One that is stopped for good does not keep the doorbell.
     for _ in 0..2000 {
         mine.arm_again(Want::Data);
     }
+    assert!(mine.is_draining(), "it may be stopped for a moment");
+    // One that is stopped for good does not keep the doorbell; the next one has its time again.
+    let long_ago = |since: u64| (since >> 32).wrapping_sub(30_000) << 32 | since & u64::from(u32::MAX);
+    mine.stuck.store(long_ago(mine.stuck.load(Ordering::Relaxed)), Ordering::Relaxed);
+    mine.arm_again(Want::Data);
+    assert!(!mine.is_draining());
+    word.store(foreign, Ordering::Relaxed);
+    mine.arm_again(Want::Data);
+    assert!(mine.is_draining());
+    word.store(0, Ordering::Relaxed);
+    mine.arm_again(Want::Data);
     assert!(!mine.is_draining());
     assert_eq!(mine.longest_sleep(), None);
 }

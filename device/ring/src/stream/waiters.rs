@@ -195,7 +195,10 @@ pub fn is_answered(answered: &AtomicU64, request: u32) -> bool {
 
 /// Somebody takes bytes from the doorbell, and nobody else does, until this is dropped.
 #[derive(Debug)]
-pub struct Drain<'a>(&'a AtomicU32);
+pub struct Drain<'a> {
+    word: &'a AtomicU32,
+    thread: u32,
+}
 
 impl<'a> Drain<'a> {
     /// Begins; `thread` is not 0. None: somebody else is at it. Who waits is to be counted afterwards.
@@ -203,14 +206,15 @@ impl<'a> Drain<'a> {
     pub fn begin(word: &'a AtomicU32, thread: u32) -> Option<Self> {
         word.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         fence(Ordering::SeqCst);
-        Some(Self(word))
+        Some(Self { word, thread })
     }
 }
 
 impl Drop for Drain<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        // Another may have taken the word from a thread that was away for too long.
+        let _ = self.word.compare_exchange(self.thread, 0, Ordering::Release, Ordering::Relaxed);
     }
 }
 
