@@ -142,6 +142,8 @@ struct Keeper {
     lines: BTreeMap<String, Line>,
     /// Whom VNICs tell of connections between their programs.
     registrar: Registrar,
+    /// Refuses applications that were revoked.
+    gate: gather::Gate,
 }
 
 /// The thread that keeps the VNICs.
@@ -163,7 +165,8 @@ pub(super) fn start(socket: &Path, registrar: Registrar) -> io::Result<(Sender<A
     let (sender, asked) = channel();
     let pool = Pool::start(Options::default())?;
     let board = pool.board();
-    let mut keeper = Keeper { socket: socket.to_owned(), pool, board, lines: BTreeMap::new(), registrar };
+    let (socket, lines, gate) = (socket.to_owned(), BTreeMap::new(), gather::Gate::default());
+    let mut keeper = Keeper { socket, pool, board, lines, registrar, gate };
     let name = "sietch-vnics".to_owned();
     let thread = std::thread::Builder::new().name(name).spawn(move || keeper.run(&asked))?;
     Ok((sender, Vnics(thread)))
@@ -185,7 +188,7 @@ impl Keeper {
                 Ok(asked) if asked.request.vnic().is_none() => {
                     let lines = self.lines.values();
                     let lines = lines.map(|Line { orders, bell, .. }| gather::Line { orders, bell });
-                    gather::gather(asked, lines, Some(&self.registrar));
+                    gather::gather(asked, lines, Some(&self.registrar), &mut self.gate);
                 }
                 Ok(asked) => self.pass_on(asked),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -196,6 +199,7 @@ impl Keeper {
     }
 
     fn pass_on(&mut self, asked: Asked) {
+        let Some(asked) = self.gate.admit(asked) else { return };
         let Some(name) = asked.request.vnic().map(str::to_owned) else { return asked.refuse(Errno::INVAL) };
         if !self.lines.contains_key(&name) {
             match self.acquire(&name) {

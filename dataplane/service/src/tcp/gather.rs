@@ -6,6 +6,9 @@
 //! 4. The end of an application is asked for twice. An id is what a program says of itself, and another user may have taken it: first
 //!    everybody says whose application it is, and nothing is ended if those are several users. Then it is ended as that user's alone, on VNICs first;
 //!    the socket service ends what it has, and answers.
+//! 5. The [`Gate`] refuses what the application asks of VNICs from the first round on. Its requests
+//!    may wait behind the revocation already. A VNIC on which it has nothing, or that is acquired
+//!    later, does not know of the revocation.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,6 +26,8 @@ use zerocopy::IntoBytes as _;
 
 use super::vnic::Asked;
 use crate::sockets::administration::{Cut, Listing, sealed};
+use crate::sockets::revoked::{By, Revoked};
+use crate::sockets::table::Application;
 use crate::sockets::{Command, Registrar, Sent};
 
 /// How long a VNIC may take to answer: a turn of it takes a millisecond at most.
@@ -39,8 +44,29 @@ pub struct Line<'a> {
     pub bell: &'a OwnedFd,
 }
 
+/// What requests of programs pass on their way to a VNIC. See the module.
+#[derive(Debug, Default)]
+pub struct Gate(Revoked);
+
+impl Gate {
+    /// Returns a request that may go on to its VNIC, and refuses one of a revoked application.
+    pub fn admit(&self, asked: Asked) -> Option<Asked> {
+        let wants = matches!(asked.kind, RequestKind::Listen | RequestKind::Connect | RequestKind::Bind);
+        if wants && self.0.contains(Application { uid: asked.uid, id: asked.request.application }) {
+            asked.refuse(Errno::ACCESS);
+            return None;
+        }
+        Some(asked)
+    }
+}
+
 /// Puts a question to all VNICs and answers it.
-pub fn gather<'a>(mut asked: Asked, lines: impl Iterator<Item = Line<'a>>, registrar: Option<&Registrar>) {
+pub fn gather<'a>(
+    mut asked: Asked,
+    lines: impl Iterator<Item = Line<'a>>,
+    registrar: Option<&Registrar>,
+    gate: &mut Gate,
+) {
     let own = asked.sent.first();
     let answer = match asked.kind {
         RequestKind::List => {
@@ -56,7 +82,7 @@ pub fn gather<'a>(mut asked: Asked, lines: impl Iterator<Item = Line<'a>>, regis
         RequestKind::Revoke => {
             let whose: Cut = own.and_then(read).unwrap_or_default();
             let lines: Vec<_> = lines.collect();
-            match revoke(&mut asked, whose.users, &lines) {
+            match revoke(&mut asked, whose.users, &lines, gate) {
                 Ok(cut) => match registrar {
                     Some(registrar) => return registrar.tell(Command::Cut(Box::new(asked), cut)),
                     None => sealed(&cut),
@@ -78,7 +104,12 @@ pub fn gather<'a>(mut asked: Asked, lines: impl Iterator<Item = Line<'a>>, regis
 }
 
 /// Ends an application on all VNICs, if it is one user's. `users` has it on the host's addresses.
-fn revoke(asked: &mut Asked, mut users: BTreeSet<u32>, lines: &[Line<'_>]) -> Result<Cut, Errno> {
+fn revoke(
+    asked: &mut Asked,
+    mut users: BTreeSet<u32>,
+    lines: &[Line<'_>],
+    gate: &mut Gate,
+) -> Result<Cut, Errno> {
     asked.rehearsal = true;
     let on_vnics = lines.iter().filter_map(|line| ask::<Cut>(asked, *line));
     users.extend(on_vnics.flat_map(|found| found.users));
@@ -89,11 +120,13 @@ fn revoke(asked: &mut Asked, mut users: BTreeSet<u32>, lines: &[Line<'_>]) -> Re
     }
     // Another that takes the id now is not meant.
     asked.request.set_user(user);
-    let mut all = Cut::default();
+    let by = if asked.administers { By::Administrator } else { By::ItsUser };
+    gate.0.insert(Application { uid: user, id: asked.request.application }, by);
+    // It is remembered also if it has closed everything since the first round.
+    let mut all = Cut { users, ..Cut::default() };
     for found in lines.iter().filter_map(|line| ask::<Cut>(asked, *line)) {
         all.listeners += found.listeners;
         all.connections.extend(found.connections);
-        all.users.extend(found.users);
     }
     Ok(all)
 }

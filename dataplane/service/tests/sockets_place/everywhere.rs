@@ -11,7 +11,7 @@ use sietch_service::sockets::administration::Cut;
 use sietch_service::sockets::table::{Application, Connection, Names};
 use sietch_service::sockets::{Command, Paired};
 use sietch_service::tcp::Asked;
-use sietch_service::tcp::gather::{Line, gather};
+use sietch_service::tcp::gather::{Gate, Line, gather};
 use sietch_service::tcp::link::names as bytes;
 
 use super::*;
@@ -50,7 +50,8 @@ fn revoke(place: &Place, vnic: &mut Pretended, asked: &Request) -> Result<Cut, E
             let asked: Asked = questions.recv().expect("the service asks");
             // When it is dropped the VNIC hears no more.
             let orders = orders;
-            gather(asked, std::iter::once(Line { orders: &orders, bell: &bell }), Some(&registrar));
+            let line = Line { orders: &orders, bell: &bell };
+            gather(asked, std::iter::once(line), Some(&registrar), &mut Gate::default());
         });
         scope.spawn(move || received.into_iter().for_each(|asked| vnic.answer(asked)));
         let (reply, descriptors) = place.administer(asked).expect("an answer");
@@ -104,6 +105,64 @@ fn an_application_in_two_places_ends_in_both() {
     // It has nothing on the host any more, and something on the VNIC still, says that.
     let cut = revoke(&place, &mut vnic, &asked).expect("one user's");
     assert_eq!((cut.listeners, vnic.ended), (0, 2));
+}
+
+#[test]
+fn what_waits_behind_the_revocation_of_its_program_is_refused() {
+    let place = Place::new();
+    let _placeholder = listen(&place, "127.0.0.1:0", 16);
+    let (vnics, questions) = channel::<Asked>();
+    place.tell(Command::Vnics(vnics));
+    let mut of_vnic = request(RequestKind::Connect);
+    of_vnic.set_vnic("v0");
+    of_vnic.remote = std::net::SocketAddr::from(([10, 0, 0, 3], 80)).into();
+    let mut of_another = of_vnic;
+    of_another.application = [8; 16];
+    std::thread::scope(|scope| {
+        let revoked = scope.spawn(|| place.administer(&request(RequestKind::Revoke)).expect("an answer").0);
+        let revocation = questions.recv().expect("the service asks");
+        let connected = [of_vnic, of_another].map(|asked| {
+            let place = &place;
+            let connected = scope.spawn(move || place.call(&asked, &[]).expect("an answer").0);
+            (connected, questions.recv().expect("the service passes it on: nothing is revoked yet"))
+        });
+        // Nothing of the application is on a VNIC, and this VNIC is not even there.
+        let mut gate = Gate::default();
+        gather(revocation, std::iter::empty(), Some(&place.registrar()), &mut gate);
+        let answers = connected.map(|(connected, asked)| {
+            if let Some(admitted) = gate.admit(asked) {
+                admitted.refuse(Errno::NODEV);
+            }
+            connected.join().expect("no panic").error()
+        });
+        assert_eq!(answers, [Errno::ACCESS, Errno::NODEV], "another application's is admitted");
+        place.tell(Command::Sweep);
+        assert_eq!(revoked.join().expect("no panic").kind(), ReplyKind::Listed);
+    });
+    // From now on the service itself refuses it.
+    assert_eq!(place.call(&of_vnic, &[]).expect("an answer").0.error(), Errno::ACCESS);
+}
+
+#[test]
+fn a_program_that_closes_everything_meanwhile_is_revoked_as_well() {
+    let place = Place::new();
+    let (placeholder, _) = listen(&place, "127.0.0.1:0", 16);
+    let (vnics, questions) = channel::<Asked>();
+    place.tell(Command::Vnics(vnics));
+    std::thread::scope(|scope| {
+        let revoked = scope.spawn(|| place.administer(&request(RequestKind::Revoke)).expect("an answer").0);
+        let revocation = questions.recv().expect("the service asks");
+        drop(placeholder);
+        place.until(|shown| shown.listeners == 0);
+        gather(revocation, std::iter::empty(), Some(&place.registrar()), &mut Gate::default());
+        place.tell(Command::Sweep);
+        assert_eq!(revoked.join().expect("no panic").kind(), ReplyKind::Listed);
+    });
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut again = request(RequestKind::Listen);
+    again.backlog = 1;
+    let (reply, _) = place.call(&again, &[kernel.as_fd()]).expect("an answer");
+    assert_eq!(reply.error(), Errno::ACCESS);
 }
 
 /// A connection that was made on a VNIC: the kernel does not tell of its end. What is returned holds it.
