@@ -43,7 +43,9 @@ use sietch_nic::NicQueue;
 use sietch_ring::stream::waiters::Rung;
 
 use super::channel::{Channel, Departure, Wanted};
-use super::limits::{BACKLOG, CLAIMS_OF_APPLICATION, CONNECTIONS_OF_APPLICATION, LAST_BYTES, LAST_TURNS};
+use super::limits::{
+    BACKLOG, CLAIMS_OF_APPLICATION, CONNECTIONS_OF_APPLICATION, ENDED_ARRIVALS, LAST_BYTES, LAST_TURNS,
+};
 use super::metrics::Counters;
 use super::ports::{Name, Ports, Refused};
 use super::settings::Settings;
@@ -54,7 +56,7 @@ mod pump;
 mod tests;
 mod unread;
 
-use unread::Unread;
+use unread::{Kept, Unread};
 
 /// The number of a host's first sleep. A process may use several hosts, and remembers of all together for which it has rung: so they count from places of their own.
 fn first_sleep() -> u64 {
@@ -170,12 +172,18 @@ pub struct Host<C> {
     leaving: VecDeque<(u64, u64)>,
     /// Those that hold something back under a cork, and until when; in the order of that.
     corked: VecDeque<(u64, u64)>,
-    /// Those that are over and not read, and until when; in the order of that.
-    unread: VecDeque<(u64, u64)>,
+    /// Where unread bytes are kept, and until when; in the order of that.
+    unread: VecDeque<(u64, Kept)>,
     /// Bytes that are kept of all those.
     unread_bytes: usize,
+    /// How many of those have bytes.
+    unread_count: usize,
+    /// The claims at which arrivals wait.
+    arrived_at: HashMap<FlowId, u64>,
     /// What is left of arrivals that ended before they were accepted.
     ended: HashMap<FlowId, Unread>,
+    /// How many those may be.
+    most_ended: usize,
     events: Vec<Event>,
     /// Connections that are over, until somebody takes note.
     removed: Vec<u64>,
@@ -202,7 +210,10 @@ impl<C: Channel> Host<C> {
             corked: VecDeque::new(),
             unread: VecDeque::new(),
             unread_bytes: 0,
+            unread_count: 0,
+            arrived_at: HashMap::new(),
             ended: HashMap::new(),
+            most_ended: ENDED_ARRIVALS,
             events: Vec::new(),
             removed: Vec::new(),
             now: 0,
@@ -313,6 +324,7 @@ impl<C: Channel> Host<C> {
     /// Gives a name back. Connections that wait there are reset; those that were handed over go on.
     pub fn release(&mut self, claim: u64) {
         for arrival in self.arrivals.remove(&claim).unwrap_or_default() {
+            self.arrived_at.remove(&arrival.flow);
             self.abandon(arrival.flow);
         }
         let Some((released, last)) = self.ports.release(claim) else { return };
@@ -330,7 +342,9 @@ impl<C: Channel> Host<C> {
 
     /// The next connection that waits at a listener. It counts against the backlog until [`Host::taken`].
     pub fn next_arrival(&mut self, claim: u64) -> Option<Arrival> {
-        self.arrivals.get_mut(&claim)?.pop_front()
+        let arrival = self.arrivals.get_mut(&claim)?.pop_front()?;
+        self.arrived_at.remove(&arrival.flow);
+        Some(arrival)
     }
 
     /// A connection that is over since the last look: whoever keeps something under its key forgets it.
@@ -346,7 +360,10 @@ impl<C: Channel> Host<C> {
     /// Puts an arrival back, as the next one.
     pub fn put_back(&mut self, claim: u64, arrival: Arrival) {
         match self.arrivals.get_mut(&claim) {
-            Some(waiting) => waiting.push_front(arrival),
+            Some(waiting) => {
+                self.arrived_at.insert(arrival.flow, claim);
+                waiting.push_front(arrival);
+            }
             None => self.abandon(arrival.flow),
         }
     }
@@ -571,6 +588,7 @@ impl<C: Channel> Host<C> {
         self.set_backlog(local.port());
         let waiting = self.arrivals.entry(claim).or_default();
         waiting.push_back(Arrival { flow, local, remote });
+        self.arrived_at.insert(flow, claim);
         if !self.news.contains(&claim) {
             self.news.push_back(claim);
         }

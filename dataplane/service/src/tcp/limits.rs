@@ -31,6 +31,8 @@ pub const LAST_BYTES: u64 = 60 * SECOND;
 /// How long what came before a reset is kept for an application that reads nothing of it: an application that stops for a
 /// debugger or a long collection of garbage finds it still.
 pub const UNREAD: u64 = 600 * SECOND;
+/// Arrivals of a VNIC that ended before they were accepted and wait on: as many as the longest queue.
+pub const ENDED_ARRIVALS: usize = BACKLOG as usize;
 /// What a VNIC keeps of that, for all its applications: ten connections with the largest windows.
 pub const UNREAD_BYTES: usize = 64 << 20;
 /// The same for one application, so that one alone cannot take it all.

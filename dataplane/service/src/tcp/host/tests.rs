@@ -213,6 +213,47 @@ fn what_nobody_reads_after_a_reset_is_let_go_after_a_while() {
 }
 
 #[test]
+fn what_an_arrival_brought_that_nobody_accepts_is_let_go_and_its_error_stays() {
+    let plan = Plan { application: 0, peer: 5000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
+    let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(10));
+    world.accepting = false;
+    world.run(20 * SECOND);
+    assert_eq!(world.host.unread_bytes, 5000);
+    world.run(30 * SECOND + crate::tcp::limits::UNREAD);
+    assert_eq!(world.host.unread_bytes, 0);
+    world.accepting = true;
+    world.run(60 * SECOND + crate::tcp::limits::UNREAD);
+    let pipe = world.pipe(0);
+    assert_eq!((pipe.received, pipe.broken), (0, Some(Errno::CONNRESET)));
+}
+
+#[test]
+fn arrivals_that_ended_are_bounded_and_those_beyond_leave_the_queue() {
+    let plan = Plan { application: 0, peer: 5, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
+    let mut world = World::new(LinkConfig::perfect(), vec![plan; 3], Random::new(10));
+    world.accepting = false;
+    world.host.most_ended = 2;
+    world.run(20 * SECOND);
+    assert_eq!((world.host.ended.len(), world.host.arrived_at.len()), (2, 2));
+    world.accepting = true;
+    world.run(40 * SECOND);
+    assert_eq!((world.arrived.len(), world.host.arrived_at.len()), (2, 0));
+}
+
+#[test]
+fn deadlines_of_what_was_read_do_not_pile_up() {
+    let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
+    let plans = (0..500).map(|number| Plan { at: number * 10_000_000, ..plan }).collect();
+    let mut world = World::new(LinkConfig::perfect(), plans, Random::new(11));
+    // One that is never read stands before all others.
+    world.stop(0);
+    world.run(100 * SECOND);
+    assert!((1..250).contains(&world.host.unread_count), "most were read, and one was not");
+    let (entries, kept) = (world.host.unread.len(), world.host.unread_count);
+    assert!(entries <= 64 + 2 * kept, "{entries} deadlines for {kept}");
+}
+
+#[test]
 fn what_is_kept_of_connections_that_are_reset_is_bounded() {
     use crate::tcp::limits::{UNREAD, UNREAD_BYTES_OF_APPLICATION};
     let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };

@@ -6,7 +6,9 @@
 //!    sends is thrown away, as by a peer that is gone.
 //! 3. A connection that is reset before it is accepted waits on at its listener. Who accepts it reads what it brought, then hears of the reset.
 //! 4. The bytes of an application, and of a VNIC, are bounded ([`UNREAD_BYTES`]): beyond that the error comes at once. So is the time in which an
-//!    application reads nothing ([`UNREAD`]).
+//!    application reads nothing ([`UNREAD`]). An arrival that nobody accepts for so long loses its
+//!    bytes, and keeps its error.
+//! 5. [`ENDED_ARRIVALS`](crate::tcp::limits::ENDED_ARRIVALS) bounds the arrivals that wait on. Beyond it an arrival that ends leaves its queue.
 
 use rustix::io::Errno;
 use sietch_net::{CloseReason, FlowId};
@@ -26,6 +28,18 @@ pub(super) struct Unread {
     /// For whom they are counted.
     application: u64,
 }
+
+/// Where unread bytes are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// At a connection, by its key.
+    Connection(u64),
+    /// At an arrival, by its flow.
+    Arrival(FlowId),
+}
+
+/// Deadlines beyond two for each place with bytes, before stale ones are removed.
+const STALE: usize = 64;
 
 /// What an application is told of an end.
 pub(super) fn error_of(reason: CloseReason) -> Errno {
@@ -49,6 +63,7 @@ impl<C: Channel> Host<C> {
             unread.bytes = [first, second].concat();
             owner.unread += count;
             self.unread_bytes += count;
+            self.unread_count += usize::from(count > 0);
         }
         unread
     }
@@ -57,6 +72,7 @@ impl<C: Channel> Host<C> {
     pub(super) fn drop_unread(&mut self, unread: &Unread) {
         let count = unread.bytes.len();
         self.unread_bytes = self.unread_bytes.saturating_sub(count);
+        self.unread_count = self.unread_count.saturating_sub(usize::from(count > 0));
         if let Some(owner) = self.applications.get_mut(unread.application) {
             owner.unread = owner.unread.saturating_sub(count);
         }
@@ -77,18 +93,50 @@ impl<C: Channel> Host<C> {
         connection.blocked = false;
         connection.full = true;
         connection.unread = Some(Box::new(unread));
-        self.unread.push_back((self.now.saturating_add(UNREAD), key));
+        self.limit_time(Kept::Connection(key), self.now.saturating_add(UNREAD));
         self.activate(key);
+    }
+
+    fn is_kept(&self, kept: Kept) -> bool {
+        let unread = match kept {
+            Kept::Connection(key) => self.connections.get(key).and_then(|found| found.unread.as_deref()),
+            Kept::Arrival(flow) => self.ended.get(&flow),
+        };
+        unread.is_some_and(|unread| !unread.bytes.is_empty())
+    }
+
+    /// Sets a deadline for unread bytes, if there are any.
+    fn limit_time(&mut self, kept: Kept, until: u64) {
+        if !self.is_kept(kept) {
+            return;
+        }
+        self.unread.push_back((until, kept));
+        if self.unread.len() > STALE + 2 * self.unread_count {
+            let mut all = std::mem::take(&mut self.unread);
+            all.retain(|(_, kept)| self.is_kept(*kept));
+            self.unread = all;
+        }
     }
 
     /// A connection that waits at a listener has ended: it waits on, with what it brought.
     pub(super) fn keep_arrival(&mut self, flow: FlowId, reason: CloseReason) {
-        let mut all = self.arrivals.iter();
-        let claim = all.find(|(_, waiting)| waiting.iter().any(|arrival| arrival.flow == flow));
-        let claim = claim.and_then(|(claim, _)| self.ports.get(*claim));
-        let Some(application) = claim.map(|claim| claim.name.application) else { return };
+        let Some(&key) = self.arrived_at.get(&flow) else { return };
+        if self.ended.len() >= self.most_ended {
+            return self.forget_arrival(flow, key);
+        }
+        let Some(application) = self.ports.get(key).map(|claim| claim.name.application) else { return };
         let unread = self.keep_unread(flow, application, error_of(reason));
         self.ended.insert(flow, unread);
+        self.limit_time(Kept::Arrival(flow), self.now.saturating_add(UNREAD));
+    }
+
+    /// Takes a connection that has ended out of the queue of its listener.
+    fn forget_arrival(&mut self, flow: FlowId, claim: u64) {
+        self.arrived_at.remove(&flow);
+        if let Some(waiting) = self.arrivals.get_mut(&claim) {
+            waiting.retain(|arrival| arrival.flow != flow);
+        }
+        self.taken(claim);
     }
 
     /// Forgets a connection that ended while it waited at a listener.
@@ -110,23 +158,37 @@ impl<C: Channel> Host<C> {
             ..Connection::new(channel, FlowId::NONE, application, Phase::Unread, self.now)
         };
         let key = self.attached(connection);
-        self.unread.push_back((self.now.saturating_add(UNREAD), key));
+        self.limit_time(Kept::Connection(key), self.now.saturating_add(UNREAD));
         Ok(key)
     }
 
     /// Those of which nothing is read do not stay for ever.
     pub(super) fn end_those_unread(&mut self) {
-        while let Some(&(until, key)) = self.unread.front()
-            && (until <= self.now || self.connections.get(key).is_none())
+        while let Some(&(until, kept)) = self.unread.front()
+            && (until <= self.now || !self.is_kept(kept))
         {
             self.unread.pop_front();
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            let patient = connection.moved_at.saturating_add(UNREAD);
-            if patient > self.now {
-                self.unread.push_back((patient, key));
-                continue;
+            match kept {
+                Kept::Connection(key) => self.end_if_nothing_is_read(key),
+                Kept::Arrival(flow) => self.clear_arrival(flow),
             }
-            self.end_unread(key);
+        }
+    }
+
+    fn end_if_nothing_is_read(&mut self, key: u64) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let patient = connection.moved_at.saturating_add(UNREAD);
+        if patient > self.now {
+            return self.limit_time(Kept::Connection(key), patient);
+        }
+        self.end_unread(key);
+    }
+
+    /// Drops the bytes of an arrival; its error stays.
+    fn clear_arrival(&mut self, flow: FlowId) {
+        if let Some(unread) = self.ended.remove(&flow) {
+            self.drop_unread(&unread);
+            self.ended.insert(flow, Unread { bytes: Vec::new(), ..unread });
         }
     }
 
