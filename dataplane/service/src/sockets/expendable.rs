@@ -216,6 +216,20 @@ mod tests {
     }
 
     #[test]
+    fn an_accept_for_which_another_was_faster_is_charged() {
+        let (asked, listener) = (Expendable::default(), socket());
+        // As long as such a call takes, and no longer.
+        let lost = |_: BorrowedFd<'_>| {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(100) {
+                std::hint::spin_loop();
+            }
+        };
+        assert_eq!(asked.ask(1, &listener, lost), Ok(()));
+        assert_eq!(lock(&asked.accounts).0.len(), 1);
+    }
+
+    #[test]
     fn a_user_that_holds_calls_up_is_not_asked_for_and_another_is_until_they_come_back() {
         let (asked, socket) = (Expendable::default(), socket());
         let (release, held) = channel::<()>();
