@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sietch_nic::af_xdp::{self, Geometry, Granted, Queue};
+use sietch_nic::af_xdp::{self, CreateError, Geometry, Granted, Queue};
 use sietch_nic::{Frame, NicQueue};
 
 use crate::namespace::{self, KERNEL_ADDRESS, KERNEL_MAC, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC};
@@ -40,8 +40,16 @@ pub fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::E
     let socket = granted.socket.try_clone()?;
     let geometry = granted.geometry;
     let queue = Queue::open(granted, QUEUE_MAC, mtu)?;
-    af_xdp::bind_queue(socket.as_fd(), &geometry)?;
-    Ok(queue)
+    // The kernel lets go of the queue of a socket that was closed in its own time, by a work queue.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match af_xdp::bind_queue(socket.as_fd(), &geometry) {
+            Err(CreateError::Busy { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome => return Ok(outcome.map(|()| queue)?),
+        }
+    }
 }
 
 /// A granted queue for frames of `mtu` bytes.
