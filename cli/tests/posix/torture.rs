@@ -17,6 +17,8 @@ fn seed() -> String {
 
 fn load(place: &Place) {
     let script = place.write("torture.py", include_str!("scripts/torture.py"));
-    let said = place.ask("python3", &[&script, &seed(), place.size("30", "500")]);
+    // A second without progress is a stall; where tests run side by side a process may not have the processor for longer.
+    let stall = place.size("5", "1");
+    let said = place.ask("python3", &[&script, &seed(), place.size("30", "500"), stall]);
     assert!(said.contains("all right"), "{said}");
 }

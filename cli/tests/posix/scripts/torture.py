@@ -1,4 +1,4 @@
-"""Threads and processes that share connections and wait for them in every way, from a seed: torture.py SEED SECONDS
+"""Threads and processes that share connections and wait for them in every way, from a seed: torture.py SEED SECONDS STALL
 
 Each round makes connections to itself, forks processes, and gives each end of each connection a sender and a receiver, which are threads of any of the
 processes. Each actor waits as the seed says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within another), or several receivers share one
@@ -7,7 +7,7 @@ processor was to be had; a poke (a look at the connections without waiting) then
 """
 import errno, mmap, os, random, select, signal, socket, struct, sys, threading, time
 
-STALL = 20.0  # seconds without any progress, on a machine that gives this process the processor
+STALL = float(sys.argv[3])  # seconds without any progress, on a machine that gives this process the processor
 WAYS = ["blocking", "timeout", "poll", "select", "level", "edge", "once", "nested", "shared"]
 PATTERN = bytes((i * 31 + (i >> 8)) & 255 for i in range(1 << 16)) * 5
 
