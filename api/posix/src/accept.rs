@@ -134,7 +134,7 @@ impl Waiting<'_> {
 
 impl jump::Leave for Waiting<'_> {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the caller's promise: nobody else uses or drops it.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
         let waiting = unsafe { this.read() };
         // SAFETY: as above; the reference that the call had goes with it.
         drop(unsafe { std::ptr::from_ref(waiting.held).read() });

@@ -63,7 +63,7 @@ fn thin_now(fd: c_int, end: &End) {
     end.drain(0, |_| take(fd, end, true));
 }
 
-/// False: nobody may ask how many bytes lie there, so none was taken.
+/// Returns false if the process may not ask how many bytes are there. No byte is taken then.
 fn take(fd: c_int, end: &End, leave: bool) -> bool {
     if leave && confined::is_confined() {
         return false;

@@ -30,7 +30,7 @@ use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{confined, options, service};
 
-/// Attempts, a millisecond apart, to listen again on a name that was let go of just now, or to find such a name free.
+/// Attempts to listen on a name that was just released, or to see it free. They are a millisecond apart.
 const RETRIES: u32 = 100;
 
 /// Nanoseconds between two attempts to give fallen listeners to a service: a supervisor has it back in a fifth of a second.

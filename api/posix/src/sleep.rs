@@ -275,7 +275,7 @@ impl<'a> Stay<'a> {
 
 impl jump::Leave for Stay<'_> {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the caller's promise: nobody else drops it.
+        // SAFETY: the jump abandons the frame that owns this value, so nothing else drops it.
         let stay = unsafe { this.read() };
         // SAFETY: as above; the reference that the call had to its description goes with it.
         let held = unsafe { std::ptr::from_ref(stay.held).read() };

@@ -72,8 +72,8 @@ pub fn belongs(command: &Command, category: &str) -> bool {
 const ADMINISTRATIVE: &[&str] =
     &["client|kill", "client|list", "client|no-evict", "client|pause", "client|unblock", "client|unpause"];
 
-/// Subcommands that are nobody's in particular, of a command that belongs to `admin` and
-/// `dangerous`, or to `read`, or to `pubsub`.
+/// Subcommands without the categories of their command (`admin` and `dangerous`, `read`, or
+/// `pubsub`).
 const ORDINARY: &[&str] = &[
     "acl|cat",
     "acl|help",

@@ -317,8 +317,8 @@ async fn daemon_ended(daemon: &mut Daemon) -> String {
     }
 }
 
-/// A line for whoever watches, on standard error. Whoever reads no more does not keep what is supervised from being started again: a
-/// line for which there is no room is left out.
+/// Writes a line to standard error, or drops it if standard error is a full pipe. A reader that has
+/// stopped reading must not keep `up` from restarting the store.
 fn say(what: &str) {
     let error = std::io::stderr();
     let line = format!("sietch: {what}\n");

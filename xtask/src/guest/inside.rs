@@ -278,7 +278,7 @@ fn holder_of(grant: &str) -> Result<String, String> {
     let status = sietch(&["status"])?;
     let line = status.lines().find(|line| line.contains(grant) && line.contains("pid "));
     let number = line.and_then(|line| line.split_once("pid ")?.1.split(',').next());
-    number.map(str::to_owned).ok_or_else(|| format!("nobody holds {grant}: {status}"))
+    number.map(str::to_owned).ok_or_else(|| format!("{grant} has no holder: {status}"))
 }
 
 fn kill(pid: &str) -> Result<(), String> {

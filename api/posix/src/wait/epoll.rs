@@ -367,7 +367,7 @@ struct Call {
 
 impl jump::Leave for Call {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the caller's promise: nobody else uses or drops it.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
         let Self { held, counted, interest, .. } = unsafe { this.read() };
         if counted.get() {
             interest.missed();
@@ -664,7 +664,7 @@ impl Outsider {
 
 impl jump::Leave for Outsider {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the caller's promise: nobody else uses or drops it.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
         let outsider = unsafe { this.read() };
         outsider.leave();
     }

@@ -125,7 +125,7 @@ impl Memory {
 
 impl jump::Leave for Memory {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the caller's promise: nobody else drops it.
+        // SAFETY: the jump abandons the frame that owns this value, so nothing else drops it.
         drop(unsafe { this.read() });
     }
 }
@@ -190,7 +190,7 @@ fn all(
 
 impl jump::Leave for Set<'_> {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the caller's promise: nobody else uses or drops it, and the arrays lie in the same frames.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop. The arrays lie in the same frames.
         let mut set = unsafe { this.read() };
         set.disarm();
         set.ours.iter_mut().for_each(|our| our.held = None);
