@@ -359,7 +359,7 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(6), "{output:?}");
         assert_eq!(text(&output.stdout).trim(), "", "{output:?}");
-        for words in [expected, "SIETCHS4", "the kernel's", place.path("sockets.sock").as_str()] {
+        for words in [expected, "SIETCHS5", "the kernel's", place.path("sockets.sock").as_str()] {
             assert_eq!(said.matches(words).count(), 1, "{words} in {said}");
         }
         assert!(said.contains("same version"), "{said}");

@@ -2,14 +2,17 @@
 //!
 //! 1. A consumer that was busy finds several streams ready, and has to serve first what came first. So a producer notes beside its tail from which
 //!    position on something came, and when, by the processor's clock, which all processors of a host share.
-//! 2. There are [`KEPT`] notes, on the line of the tail. The oldest gives way to the newest once it concerns nothing that is unread. While it does, nothing more
-//!    is noted: what counts is since when something waits.
-//! 3. The notes are the other side's word. They decide about nothing but order, and whoever uses them holds them between its own last look and now.
+//! 2. There are [`KEPT`] notes, on the cache line of the tail: a consumer that has looked at the tail has them, and a producer writes no second line. The
+//!    oldest gives way to the newest once it concerns nothing that is unread. While it does, nothing more is noted: what counts is since when something
+//!    waits.
+//! 3. What was read the producer remembers, and asks again only when that does not free the oldest note: the consumer's head is a cache line that the consumer
+//!    is about to write. (Measured: redis-benchmark with 50 connections, asked with each message, a third fewer requests.)
+//! 4. The notes are the other side's word. They decide about nothing but order, and whoever uses them holds them between its own last look and now.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Notes of a direction: what a producer's line has room for.
-pub const KEPT: usize = 13;
+/// Notes of a direction: what the 64 bytes with the tail have room for.
+pub const KEPT: usize = 5;
 
 /// Cycles of a tick, as a power of two: less than two messages are apart.
 const TICK: u32 = 4;
@@ -50,14 +53,14 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// Notes that something comes from `position` on, of which `head` was read when this was last looked at and `head_now` is read. `next` is the
-/// producer's own: the note that gives way.
+/// Notes that something comes from `position` on. `next` and `head` are the producer's own: the note that gives way, and what was read when that
+/// was last asked; `head_now` asks.
 #[inline]
 pub(super) fn note(
     notes: &[AtomicU64; KEPT],
     next: &AtomicU32,
     position: u64,
-    head: u64,
+    head: &AtomicU64,
     head_now: impl FnOnce() -> u64,
 ) {
     let at = next.load(Ordering::Relaxed) as usize % KEPT;
@@ -65,8 +68,12 @@ pub(super) fn note(
     // What the oldest note concerns ends where the next begins.
     let end = notes[after].load(Ordering::Relaxed);
     let is_unread = |head: u64| end != 0 && distance(head, end) > 0;
-    if is_unread(head) && is_unread(head_now()) {
-        return;
+    if is_unread(head.load(Ordering::Relaxed)) {
+        let now = head_now();
+        head.store(now, Ordering::Relaxed);
+        if is_unread(now) {
+            return;
+        }
     }
     let word = cycles() >> TICK << POSITION | position & ((1 << POSITION) - 1);
     notes[at].store(word, Ordering::Relaxed);
@@ -105,12 +112,13 @@ mod tests {
     #[test]
     fn what_waits_longest_is_known_however_much_comes_after_it() {
         let (notes, next) = ([const { AtomicU64::new(0) }; KEPT], AtomicU32::new(0));
+        let head = AtomicU64::new(0);
         assert_eq!(after(&notes, 0, 1 << 40), None);
         let before = cycles();
-        note(&notes, &next, 0, 0, || 0);
+        note(&notes, &next, 0, &head, || 0);
         let first = notes[0].load(Ordering::Relaxed);
         for position in 1..100 {
-            note(&notes, &next, position, 0, || 0);
+            note(&notes, &next, position, &head, || 0);
         }
         assert_eq!(notes[0].load(Ordering::Relaxed), first, "it is unread still");
         let now = cycles();
@@ -118,12 +126,27 @@ mod tests {
         assert!(since + (2 << TICK) > before && since <= now, "{before} {since} {now}");
         // All was read: the oldest give way.
         for position in 100..200 {
-            note(&notes, &next, position, 0, || position);
+            note(&notes, &next, position, &head, || position);
         }
         let now = cycles();
         assert!(after(&notes, 199, now) >= after(&notes, 190, now));
         // A note of the future is one of now.
         notes[3].store(((now >> TICK) + 5_000) << POSITION | 500, Ordering::Relaxed);
         assert!(after(&notes, 500, now).expect("noted") <= now);
+    }
+
+    #[test]
+    fn who_reads_everything_is_asked_for_it_once_in_as_many_messages_as_there_are_notes() {
+        let (notes, next) = ([const { AtomicU64::new(0) }; KEPT], AtomicU32::new(0));
+        let (head, mut asked) = (AtomicU64::new(0), 0);
+        for position in 0..1_000 {
+            note(&notes, &next, position, &head, || {
+                asked += 1;
+                position
+            });
+            let newest = notes.iter().any(|note| distance(position, note.load(Ordering::Relaxed)) == 0);
+            assert!(newest, "{position} is not noted");
+        }
+        assert!(asked <= 1_000 / (KEPT - 1) + 1, "{asked}");
     }
 }

@@ -272,8 +272,8 @@ impl End {
     #[inline]
     pub(super) fn note_arrival(&self, position: u64) {
         let (sending, outbound) = (&self.private().sending, self.outbound());
-        let head = sending.head.load(Ordering::Relaxed);
-        arrivals::note(&outbound.producer.arrivals, &sending.noted, position, head, || {
+        let (notes, next) = (&outbound.producer.arrivals, &sending.noted);
+        arrivals::note(notes, next, position, &sending.noted_head, || {
             outbound.consumer.head.load(Ordering::Relaxed)
         });
     }

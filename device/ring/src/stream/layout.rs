@@ -7,7 +7,7 @@ pub const HEADER: usize = 4096;
 /// Bytes of a private page.
 pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS5");
 
 /// The smallest and the largest region that any geometry may have: a page, and what 46 bits of addresses hold for 100,000 connections.
 pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
@@ -159,6 +159,8 @@ const _: () = {
     assert!(std::mem::offset_of!(Common, directions) == 128);
     assert!(size_of::<Direction>() == 640 && size_of::<Producer>() == 128);
     assert!(std::mem::offset_of!(Common, rung) == 128 + 2 * 640);
+    // The notes are on the cache line of the tail.
+    assert!(std::mem::offset_of!(Producer, arrivals) + 8 * super::arrivals::KEPT == 64);
 };
 
 /// The word that a producer publishes: a position and what goes with it.

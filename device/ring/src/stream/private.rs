@@ -107,6 +107,8 @@ pub(super) struct Sending {
     pub space: AtomicU32,
     /// The note of an arrival that gives way next, see [`super::arrivals`].
     pub noted: AtomicU32,
+    /// The other's head when a note needed it last. Nothing but the notes goes by it.
+    pub noted_head: AtomicU64,
     /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more than `tail`. Not 0 either while the producer moves to
     /// another region.
     pub held: AtomicU64,
