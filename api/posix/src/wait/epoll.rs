@@ -18,6 +18,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU64, fence};
@@ -27,7 +28,7 @@ use sietch_ring::stream::End;
 use super::hooks::interest_of;
 use super::interest::{Body, Interest, Locked, TAG, TAG_MASK, What, bit};
 use super::kernel::{Mask, Timeout};
-use super::look::cycles;
+use super::look::{Seen, cycles};
 use super::shared::Flag;
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{control, kernel, look, nested, signals};
@@ -97,12 +98,23 @@ impl Output {
     }
 }
 
+/// A registration that was found ready.
+#[derive(Clone, Copy)]
+struct Found {
+    number: u32,
+    /// To be reported.
+    events: u32,
+    /// See [`Body::report`].
+    seen: Seen,
+}
+
 impl Body {
     /// Reports what is ready of the list, as far as there is room: what has been so longest first.
     #[inline]
     fn scan(&mut self, out: &mut Output) {
         let keep_armed = self.shared.is_yes() || self.sleepers != 0;
-        let mut one = None;
+        let mut found = [const { MaybeUninit::<Found>::uninit() }; ORDERED];
+        let mut count = 0;
         for position in 0..self.listed() {
             let number = self.at(position);
             if keep_armed {
@@ -112,26 +124,55 @@ impl Body {
             if events == 0 {
                 continue;
             }
-            if one.is_some() {
-                return self.scan_in_order(out, keep_armed, position);
-            }
-            one = Some((number, events, seen));
+            let Some(place) = found.get_mut(count) else {
+                return self.scan_many(out, keep_armed, position);
+            };
+            place.write(Found { number, events, seen });
+            count += 1;
         }
-        if let Some((number, events, seen)) = one
-            && !out.is_full()
-        {
-            out.push(events, self.slot(number).data);
-            self.report(number, seen, cycles());
-            self.meet(number, spin::processor());
+        // SAFETY: so many were written above.
+        let found = unsafe { std::slice::from_raw_parts(found.as_ptr().cast::<Found>(), count) };
+        match found {
+            [] => {}
+            [one] => self.tell_found(out, one, cycles(), spin::processor()),
+            several => self.tell_in_order(out, several),
         }
         if out.is_full() && self.sleepers != 0 {
             self.pass_on();
         }
     }
 
-    /// The same where several are ready. Those on the list from `unarmed` on are not armed yet.
+    /// Reports what was found ready, in the order in which it became so; what became so at once, in the order of the list.
+    #[inline]
+    fn tell_in_order(&mut self, out: &mut Output, found: &[Found]) {
+        let (now, processor) = (cycles(), spin::processor());
+        let mut order = [const { MaybeUninit::<(u64, u32)>::uninit() }; ORDERED];
+        for (place, (found, position)) in order.iter_mut().zip(found.iter().zip(0..)) {
+            place.write((self.since(found.number, now), position));
+        }
+        let written = found.len().min(ORDERED);
+        // SAFETY: so many were written above.
+        let order =
+            unsafe { std::slice::from_raw_parts_mut(order.as_mut_ptr().cast::<(u64, u32)>(), written) };
+        order.sort_unstable();
+        for (at, (_, position)) in (now..).zip(order.iter()) {
+            self.tell_found(out, &found[*position as usize], at, processor);
+        }
+    }
+
+    /// Reports a registration with what it was found with, if there is room.
+    #[inline]
+    fn tell_found(&mut self, out: &mut Output, found: &Found, at: u64, processor: u32) {
+        if !out.is_full() {
+            out.push(found.events, self.slot(found.number).data);
+            self.report(found.number, found.seen, at);
+            self.meet(found.number, processor);
+        }
+    }
+
+    /// As [`Body::scan`], where more than [`ORDERED`] are ready. Those on the list behind `unarmed` are not armed yet.
     #[inline(never)]
-    fn scan_in_order(&mut self, out: &mut Output, keep_armed: bool, unarmed: u32) {
+    fn scan_many(&mut self, out: &mut Output, keep_armed: bool, unarmed: u32) {
         let (now, processor) = (cycles(), spin::processor());
         let mut earliest = [(0_u64, 0_u32, 0_u32); ORDERED];
         let mut found = 0;

@@ -619,9 +619,9 @@ impl Body {
         let (slot, held) = self.slot_and_held(number);
         slot.becomes(what);
         slot.state = slot.state & (bit::LISTED | bit::GONE) | bit::NEW;
-        slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
-        self.order(number, cycles());
         if matches!(what, What::Stream | What::Nested) {
+            slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
+            self.order(number, cycles());
             self.put_on_list(number);
         } else {
             self.take_off_list(number);
