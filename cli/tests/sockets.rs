@@ -354,7 +354,11 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
         if !is_first {
             let serving = start(&command(&daemon), false).expect("it starts");
             while !serves() {}
-            let status = end(&watch, &|_| true);
+            // Until `env` has become the command, SIGINT may still be ignored.
+            let status = end(&watch, &|pid| {
+                let comm = format!("/proc/{}/comm", pid.as_raw_nonzero());
+                std::fs::read_to_string(comm).is_ok_and(|name| name.trim_end() == "sietch")
+            });
             assert!(!status.success() && status.code().is_none(), "stat: {status:?}");
             drop(serving);
         }
