@@ -99,7 +99,6 @@ impl Output {
 }
 
 /// A registration that was found ready.
-#[derive(Clone, Copy)]
 struct Found {
     number: u32,
     /// To be reported.
@@ -109,8 +108,9 @@ struct Found {
 }
 
 impl Body {
-    /// Reports what is ready of the list, as far as there is room: what has been so longest first.
-    #[inline]
+    /// Reports what is ready of the list, as far as there is room: what has been so longest first. Never inlined: a caller that sleeps is not
+    /// to keep 2.5 KiB of the program's stack for it.
+    #[inline(never)]
     fn scan(&mut self, out: &mut Output) {
         let keep_armed = self.shared.is_yes() || self.sleepers != 0;
         let mut found = [const { MaybeUninit::<Found>::uninit() }; ORDERED];
@@ -220,9 +220,7 @@ impl Body {
         }
         let (events, seen) = self.peek(number);
         if events != 0 {
-            out.push(events, self.slot(number).data);
-            self.report(number, seen, at);
-            self.meet(number, processor);
+            self.tell_found(out, &Found { number, events, seen }, at, processor);
         }
         events != 0
     }
