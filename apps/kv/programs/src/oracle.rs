@@ -62,6 +62,15 @@ impl Oracle {
         let _ = std::fs::remove_dir_all(&directory);
         None
     }
+
+    /// Makes the connection again, after the server has closed it.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn reconnect(&mut self) -> io::Result<()> {
+        self.connection = connect(&self.directory.join("redis.sock"))?;
+        Ok(())
+    }
 }
 
 impl Drop for Oracle {
