@@ -19,9 +19,13 @@ use mio::{Events, Interest, Poll, Token};
 use super::load::Told;
 use super::rows::RPC_BYTES;
 use crate::error::{Error, system};
+use crate::machine::Cpu;
 
 /// How long the load runs before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(100);
+
+/// How long before anything is counted the machine's processor time is read: the reading itself delays some requests.
+const READING: Duration = Duration::from_millis(10);
 
 /// How long after the end replies may come.
 const LAST: Duration = Duration::from_secs(2);
@@ -115,7 +119,9 @@ impl Tally {
             rate: self.latency.len() as f64 / (self.closes - self.opens).as_secs_f64(),
             least: Some(self.latency.min() as f64 / 1e3),
             p50: at(0.5),
+            p99: at(0.99),
             p999: at(0.999),
+            counted_cpu_us: None,
         })
     }
 }
@@ -216,6 +222,8 @@ fn rpc(arguments: &Arguments) -> Result<Told, Error> {
     let begin = Instant::now();
     let period = Duration::from_nanos(1_000_000_000 / arguments.rate.max(1));
     let (mut sent, mut due, mut now) = (0u64, begin, begin);
+    // Of the machine: when it was read, what it was, and how many requests had been answered.
+    let (mut first, mut last) = (None, None);
     while now < tally.closes + LAST && (now < tally.closes || tally.operations < sent) {
         while due <= now && due < tally.closes {
             let at = (sent % connections.len().max(1) as u64) as usize;
@@ -241,11 +249,19 @@ fn rpc(arguments: &Arguments) -> Result<Told, Error> {
             }
         }
         now = Instant::now();
+        let place = if now >= tally.closes { &mut last } else { &mut first };
+        if place.is_none() && now + READING >= tally.opens {
+            *place = Some((Cpu::read()?.busy, tally.operations));
+        }
     }
     if tally.operations < sent {
         return Err(fault(&format!("{} of {sent} requests were not answered", sent - tally.operations)));
     }
-    tally.told()
+    let mut told = tally.told()?;
+    if let (Some((before, from)), Some((after, to))) = (first, last) {
+        told.counted_cpu_us = Some((after - before) as f64 / 1e3 / ((to - from) as f64).max(1.0));
+    }
+    Ok(told)
 }
 
 fn set(key: u64, options: &str) -> Vec<u8> {

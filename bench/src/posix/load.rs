@@ -27,7 +27,10 @@ pub(super) struct Told {
     /// Latency in microseconds, as far as the client tells it.
     pub least: Option<f64>,
     pub p50: Option<f64>,
+    pub p99: Option<f64>,
     pub p999: Option<f64>,
+    /// Busy microseconds of the whole machine for each operation while it was counted, if the client watches: without its start and end.
+    pub counted_cpu_us: Option<f64>,
 }
 
 impl Stage {
@@ -96,8 +99,16 @@ impl Stage {
         match row.client {
             Client::Redis(load) => {
                 let block = self.redis(load, running, variant, size, seconds)?;
-                let (p50, p999) = (Some(block.p50 * 1e3), Some(block.p999 * 1e3));
-                Ok(Told { operations: size as f64, rate: block.rate, least: None, p50, p999 })
+                let [p50, p99, p999] = [block.p50, block.p99, block.p999].map(|time| Some(time * 1e3));
+                Ok(Told {
+                    operations: size as f64,
+                    rate: block.rate,
+                    least: None,
+                    p50,
+                    p99,
+                    p999,
+                    counted_cpu_us: None,
+                })
             }
             Client::Memcached { connections } => {
                 let options = ["--connections".to_owned(), connections.to_string()];

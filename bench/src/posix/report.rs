@@ -19,8 +19,8 @@ fn take(sample: &Sample, figure: Figure) -> Option<f64> {
     match figure {
         Figure::Rate => Some(told.rate),
         Figure::Median => told.p50,
+        Figure::P99 => told.p99,
         Figure::Tail => told.p999,
-        Figure::Least => told.least,
         Figure::Cpu => Some(sample.cpu_us),
     }
 }
@@ -144,6 +144,7 @@ fn line(result: &Measured, column: &Column, name: String) -> Vec<String> {
         if rates.is_empty() { "-".into() } else { format!("{low:.2}-{high:.2}") },
         both(|sample| sample.told.least),
         both(|sample| sample.told.p50),
+        both(|sample| sample.told.p99),
         both(|sample| sample.told.p999),
         both(|sample| Some(sample.cpu_us)),
         ratio(&cpu),
@@ -181,6 +182,7 @@ pub(super) fn print(results: &[Measured], idle: &[Idle]) {
             "range",
             "least",
             "p50",
+            "p99",
             "p99.9",
             "CPU us/unit",
             "ratio",
