@@ -179,6 +179,7 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
                     done += copied;
                     // Also if nothing fitted: held bytes may have been published.
                     sleep::ring_for_data(fd, end);
+                    wait::wrote(fd, held, end);
                 }
                 None if nonblocking => return Err(libc::EAGAIN),
                 None => return Err(libc::EINTR),

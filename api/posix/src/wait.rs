@@ -11,7 +11,8 @@
 //!    connection has come.
 //! 6. Who registers what is in [`interest`], the calls that change it in [`control`], epolls within epolls in [`nested`], and what happens
 //!    when descriptors are closed or change their nature in [`hooks`].
-//! 7. Handlers of the program end a wait also while it is only looking ([`signals`]).
+//! 7. What is different for a program that polls without ever sleeping is in [`polling`].
+//! 8. Handlers of the program end a wait also while it is only looking ([`signals`]).
 //!
 //! What differs from Linux: of an epoll that parent and child of a fork both go on using, each process is told of the registrations that it
 //! has made or inherited ([`mod@family`]); a thread that is cancelled while it waits goes on until the wait ends.
@@ -27,6 +28,7 @@ pub mod kernel;
 pub mod look;
 pub mod nested;
 pub mod poll;
+mod polling;
 pub mod select;
 pub mod shared;
 pub mod signals;
@@ -37,6 +39,7 @@ use std::ffi::c_int;
 use sietch_ring::stream::{End, Want};
 
 pub use hooks::{closing, epoll_gone, replaced, replacing, watchers_gone};
+pub use polling::wrote;
 pub use signals::Section;
 pub use spin::{LONGEST, Spun};
 

@@ -1,8 +1,8 @@
 //! `epoll_wait` and its like.
 //!
 //! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). What
-//!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] sleeps of the thread cools; beyond [`HOT`] entries
-//!    whatever is not ready cools at once.
+//!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] sleeps of the thread cools, of which a long sleep is
+//!    several and many polls in vain are one ([`super::polling`]); beyond [`HOT`] entries whatever is not ready cools at once.
 //! 2. A call scans the list. If it finds something it returns that: no system call. If several are ready, those that became so first come
 //!    first, as on the kernel's ready list ([`Body::since`]): a server that was busy serves its clients in the order in which they asked.
 //! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners are reported beside streams, if it had some the last time,
@@ -42,6 +42,8 @@ pub const HOT: u32 = 256;
 /// Sleeps of the thread in which an entry was not ready and after which it cools. Each costs some 100 nanoseconds for each entry, to arm it and look at it, and who sleeps has
 /// to be rung anyway; what is hot saves its peer a system call of a microsecond or two if it speaks while the thread is awake.
 pub const COLD: u32 = 8;
+/// Nanoseconds of a sleep that counts as one more: who is seldom awake saves its peers few system calls.
+const AS_MANY_SLEEPS: u64 = 100_000;
 /// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of which a question is a half percent.
 pub const KERNEL_EVERY: u64 = 1 << 18;
 /// The same while nothing is found.
@@ -295,6 +297,12 @@ impl Body {
         (ready, slice)
     }
 
+    /// A sleep took so many nanoseconds: a long one counts as several.
+    fn slept(&mut self, nanoseconds: u64) {
+        let more = (nanoseconds / AS_MANY_SLEEPS).min(u64::from(COLD));
+        self.sleeps = self.sleeps.wrapping_add(more as u32);
+    }
+
     /// Takes back what [`Body::settle`] asked for, but for those that are not rung any more because this sleep was.
     fn unsettle(&mut self, numbered: bool) {
         if self.shared.is_yes() || self.sleepers != 0 {
@@ -473,9 +481,13 @@ impl Call {
                 self.ask(&mut body, now, self.mask)?;
                 body.scan(&mut self.out);
             }
+            if self.out.filled == 0 {
+                body.cool_polled();
+            }
             body.leave_slices();
             return Ok(self.out.filled);
         }
+        body.polls = 0;
         let spins = self.mask.is_null() && !body.shared.is_yes() && body.listed() != 0;
         let (peer, sockets) = (body.peer, body.watched);
         let _written = jump::written(&raw const self);
@@ -549,7 +561,8 @@ impl Call {
             self.counted.set(true);
             drop(body);
 
-            let left = until.map(|until| until.saturating_sub(sys::now()));
+            let slept_at = sys::now();
+            let left = until.map(|until| until.saturating_sub(slept_at));
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
             let answer = self.kernel(if sliced { slice } else { left }, self.mask);
 
@@ -561,6 +574,7 @@ impl Call {
             };
             self.counted.set(false);
             body.sleepers = body.sleepers.saturating_sub(1);
+            body.slept(sys::now().saturating_sub(slept_at));
             (body.asked, body.asked_at_call) = (cycles(), real::calls());
             body.unsettle(numbered);
             body.sort(&mut self.out, answer.unwrap_or(0));

@@ -111,6 +111,8 @@ pub struct Body {
     pub sleep: u64,
     /// How often a thread has gone to sleep here.
     pub sleeps: u32,
+    /// Polls in a row that have found nothing: those since the last that counted as a sleep, and one.
+    pub polls: u32,
     /// When the kernel was last asked, in cycles.
     pub asked: u64,
     /// What [`crate::real::calls`] said then.
@@ -184,6 +186,7 @@ impl Interest {
                 epfd,
                 sleep: 0,
                 sleeps: 0,
+                polls: 0,
                 asked: 0,
                 asked_at_call: 0,
                 natives: false,
@@ -403,7 +406,7 @@ impl Body {
     fn begin(&mut self, epfd: c_int) {
         *self.parts.state =
             State { survives: Flag::YES, used: self.used, free: self.free, ..State::default() };
-        (self.epfd, self.asked, self.peer) = (epfd, 0, None);
+        (self.epfd, self.asked, self.polls, self.peer) = (epfd, 0, 0, None);
         (self.natives, self.streams_first, self.forks) = (false, false, family::forks());
     }
 

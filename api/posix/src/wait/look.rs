@@ -362,6 +362,10 @@ impl Body {
         }
         if table::refers_to(slot.fd, held) {
             doorbell::thin(slot.fd, end);
+            if slot.state & bit::EXAMINE != 0 {
+                slot.state &= !bit::EXAMINE;
+                bypass::examine(slot.fd, end);
+            }
         }
     }
 
@@ -421,9 +425,13 @@ impl Body {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // What woke may be no doorbell, or lie beside one.
-                        if events & libc::EPOLLIN as u32 != 0 && (end.rung_since(0) < EARLY || nothing()) {
-                            bypass::examine(slot.fd, end);
+                        // What woke may be no doorbell, or lie beside one. Where there is something to serve as well, that comes first.
+                        if events & libc::EPOLLIN as u32 != 0 {
+                            if nothing() {
+                                bypass::examine(slot.fd, end);
+                            } else if end.rung_since(0) < EARLY {
+                                slot.state |= bit::EXAMINE;
+                            }
                         }
                     }
                 }

@@ -73,6 +73,8 @@ pub mod bit {
     pub const RUNG: u16 = 2048;
     /// Level-triggered, was reported, and has not been found unready since.
     pub const QUEUED: u16 = 4096;
+    /// What lies on its placeholder is to be examined before the next sleep.
+    pub const EXAMINE: u16 = 8192;
 }
 
 /// A registration: a cache line. All zeros are an empty one.

@@ -2,6 +2,7 @@
 
 mod epolls;
 mod hostile;
+mod polling;
 mod polls;
 mod together;
 

@@ -1,0 +1,73 @@
+use super::super::epoll::COLD;
+use super::super::polling::A_SLEEP;
+use super::*;
+
+/// Polls long enough for what is not ready to cool.
+fn poll_in_vain(epoll: &Epoll) {
+    for _ in 0..(COLD + 1) * A_SLEEP {
+        assert_eq!(epoll.wait(0), []);
+    }
+}
+
+fn doorbells(stream: &Stream) -> usize {
+    let mut bytes = [0; 64];
+    crate::sys::receive(stream.0, &mut bytes, libc::MSG_DONTWAIT | libc::MSG_PEEK).unwrap_or(0)
+}
+
+#[test]
+fn what_is_polled_for_in_vain_cools_and_is_found_all_the_same() {
+    let (quiet, quiet_peer) = pair();
+    let (busy, busy_peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(quiet.0, IN, 7);
+    epoll.add(busy.0, IN, 8);
+    for _ in 0..(COLD + 1) * A_SLEEP {
+        assert_eq!(epoll.wait(0), []);
+        busy_peer.send(b"hello");
+        assert_eq!(epoll.wait(0), [(8, IN)]);
+        busy.receive();
+    }
+    assert_eq!(busy.end(End::waiting), 0, "what was ready lately is looked at, and needs no notification");
+    assert_eq!(quiet.end(End::waiting), 1, "what was not is armed, and looked at no more");
+    for _ in 0..3 {
+        quiet_peer.send(b"hello");
+        assert_eq!(epoll.wait(0), [(7, IN)]);
+        quiet.receive();
+        poll_in_vain(&epoll);
+    }
+    quiet_peer.finish();
+    assert_eq!(epoll.wait(0), [(7, IN)]);
+}
+
+#[test]
+fn whoever_answers_a_poller_need_not_notify_it() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN, 7);
+    let write = || {
+        let held = table::find(stream.0).expect("a stream");
+        stream.end(|end| {
+            end.send().expect("nobody else sends").write(b"question");
+            super::super::wrote(stream.0, &held, end);
+        });
+        peer.receive();
+    };
+    poll_in_vain(&epoll);
+    for _ in 0..3 {
+        write();
+        let before = doorbells(&stream);
+        peer.send(b"answer");
+        assert_eq!(doorbells(&stream), before, "a notification that nothing waits for");
+        assert_eq!(epoll.wait(0), [(7, IN)]);
+        stream.receive();
+        poll_in_vain(&epoll);
+    }
+    // A thread that sleeps is notified, whatever the program has written meanwhile.
+    std::thread::scope(|threads| {
+        let waiter = threads.spawn(|| epoll.wait(-1));
+        until_asleep(&stream);
+        write();
+        peer.send(b"answer");
+        assert_eq!(waiter.join().expect("the waiter"), [(7, IN)]);
+    });
+}
