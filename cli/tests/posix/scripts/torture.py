@@ -1,14 +1,15 @@
 """Threads and processes that share connections and wait for them in every way, from a seed: torture.py SEED SECONDS STALL
 
 Each round makes connections to itself, forks processes, and gives each end of each connection a sender and a receiver, which are threads of any of the
-processes. Each actor waits as the seed says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within another), or several receivers share one
-loop. Every byte is compared. Counters in shared memory say how far each actor is. A stall is a time in which none of a process's counters moves although the
+processes. Each actor waits as the seed says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within another, polled many times before each
+sleep), or several receivers share one loop. Every byte is compared. Counters in shared memory say how far each actor is. A stall is a time in which none of a process's counters moves although the
 processor was to be had; a poke (a look at the connections without waiting) then says whether something was there.
 """
 import errno, mmap, os, random, select, signal, socket, struct, sys, threading, time
 
 STALL = float(sys.argv[3])  # seconds without any progress, on a machine that gives this process the processor
-WAYS = ["blocking", "timeout", "poll", "select", "level", "edge", "once", "nested", "shared"]
+WAYS = ["blocking", "timeout", "poll", "select", "level", "edge", "once", "nested", "polls", "shared"]
+POLLS = 700  # in vain: more than after which the library leaves a connection to the kernel
 PATTERN = bytes((i * 31 + (i >> 8)) & 255 for i in range(1 << 16)) * 5
 
 
@@ -26,7 +27,7 @@ class Waiter:
         if way == "poll":
             self.polled = select.poll()
             self.polled.register(self.fd, select.POLLOUT if out else select.POLLIN)
-        if way in ("level", "edge", "once", "nested"):
+        if way in ("level", "edge", "once", "nested", "polls"):
             self.epoll = select.epoll()
             self.bits = bit | {"edge": select.EPOLLET, "once": select.EPOLLONESHOT}.get(way, 0)
             self.epoll.register(self.fd, self.bits)
@@ -46,6 +47,8 @@ class Waiter:
         elif self.way == "once":
             self.epoll.poll()
             self.epoll.modify(self.fd, self.bits)
+        elif self.way == "polls":
+            any(self.epoll.poll(0) for _ in range(POLLS)) or self.epoll.poll()
         else:
             self.epoll.poll()
 
@@ -104,13 +107,13 @@ def receive(sock, way, total, random_, count):
 
 
 def receive_all(jobs, random_):
-    """One loop for several: a level-triggered epoll with few events at a time."""
-    loop, by, got = select.epoll(), {}, {}
+    """One loop for several: a level-triggered epoll with few events at a time. Some loops never sleep."""
+    loop, by, got, polls = select.epoll(), {}, {}, random_.random() < 0.3
     for sock, total, count in jobs:
         loop.register(sock.fileno(), select.EPOLLIN)
         by[sock.fileno()], got[sock.fileno()] = (sock, total, count), 0
     while by:
-        for fd, _ in loop.poll(maxevents=random_.choice([1, 2, 16])):
+        for fd, _ in loop.poll(0 if polls else None, maxevents=random_.choice([1, 2, 16])):
             sock, total, count = by[fd]
             try:
                 data = sock.recv(random_.choice([1, 300, 20000]), socket.MSG_DONTWAIT)
