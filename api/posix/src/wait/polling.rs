@@ -45,7 +45,9 @@ impl Body {
             let number = self.at(position);
             let sleeps = self.sleeps;
             let slot = self.slot(number);
-            if slot.what() != What::Stream || sleeps.wrapping_sub(slot.ready_at) < epoll::COLD {
+            // One that a service core notifies once for all cools in the next sleep.
+            let apart = slot.what() != What::Stream || slot.state & bit::AMONG_MANY != 0;
+            if apart || sleeps.wrapping_sub(slot.ready_at) < epoll::COLD {
                 continue;
             }
             if self.is_foreign(number) || self.peek(number).0 != 0 {
