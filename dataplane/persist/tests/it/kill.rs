@@ -189,7 +189,7 @@ impl Known {
 fn one_round(directory: &Path, lines: usize, known: &mut Known) {
     let program = std::env::current_exe().expect("this test");
     let mut child = Command::new(program)
-        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .args(["--exact", "kill::child", "--ignored", "--nocapture"])
         .env(VARIABLE, directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())

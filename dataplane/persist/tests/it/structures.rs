@@ -9,11 +9,8 @@
 //! 4. Faults of the disk are answered by an error, never by a state that there never was.
 
 mod cut;
-#[path = "../crash/disk.rs"]
-mod disk;
 mod extremes;
 mod faults;
-mod history;
 mod nvm;
 mod subject;
 
@@ -24,8 +21,8 @@ use sietch_disk::MemoryQueue;
 use sietch_persist::{Durability, OpenError};
 use sietch_sim::seeds::{self, Budget};
 
-use disk::{CrashDisk, Fence, Media, Phase, Random};
-use history::Verdict;
+use crate::disk::{CrashDisk, Fence, Media, Phase, Random};
+use crate::history::Verdict;
 use subject::{Kind, Knowledge, Operation, Subject, format};
 
 const CAPACITY: usize = 16384 + 16 * 16384;
@@ -275,7 +272,7 @@ fn a_queue_and_a_map_hold_what_was_put_into_them() {
 #[test]
 fn power_loss_in_the_life_of_a_queue() {
     let budget = Budget { seeds: 10, seconds: 4 };
-    seeds::run("structures power_loss_in_the_life_of_a_queue", &[1, 2, 3, 4], budget, |seed| {
+    seeds::run("it structures::power_loss_in_the_life_of_a_queue", &[1, 2, 3, 4], budget, |seed| {
         Run::new(Kind::Queue, seed).enumerate(2).expect("the promise");
     });
 }
@@ -283,7 +280,7 @@ fn power_loss_in_the_life_of_a_queue() {
 #[test]
 fn power_loss_in_the_life_of_a_map() {
     let budget = Budget { seeds: 10, seconds: 4 };
-    seeds::run("structures power_loss_in_the_life_of_a_map", &[1, 2, 3, 4], budget, |seed| {
+    seeds::run("it structures::power_loss_in_the_life_of_a_map", &[1, 2, 3, 4], budget, |seed| {
         Run::new(Kind::Map, seed).enumerate(2).expect("the promise");
     });
 }
@@ -291,7 +288,7 @@ fn power_loss_in_the_life_of_a_map() {
 #[test]
 fn power_loss_after_a_kill() {
     let budget = Budget { seeds: 60, seconds: 3 };
-    seeds::run("structures power_loss_after_a_kill", &[], budget, |seed| {
+    seeds::run("it structures::power_loss_after_a_kill", &[], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run::new(kind, seed).kill_then_power_loss().expect("the promise");
         }
@@ -302,7 +299,7 @@ fn power_loss_after_a_kill() {
 #[test]
 fn power_loss_in_the_recovery_from_a_power_loss() {
     let budget = Budget { seeds: 10, seconds: 4 };
-    seeds::run("structures power_loss_in_the_recovery", &[1, 2, 332_749_522_679], budget, |seed| {
+    seeds::run("it structures::power_loss_in_the_recovery", &[1, 2, 332_749_522_679], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run::new(kind, seed).nested().expect("the promise");
         }

@@ -8,8 +8,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use super::{Run, Verdict, format_cut_short, kill_then_power_loss};
 use crate::disk::{Fence, Phase};
-use crate::{Run, Verdict, format_cut_short, kill_then_power_loss};
 
 /// What a line that makes something durable contains.
 const MARKS: [&str; 5] =
@@ -38,7 +38,7 @@ const SITES: &[Site] = &[
     ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
     ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
     ("log/mark.rs", "length: SUPERBLOCK, buffer", &[Fence::MarkSuperblock]),
-    // `tests/resize` takes this one away.
+    // The module `resize` takes this one away.
     ("log/resize.rs", "length: SUPERBLOCK, buffer", &[]),
     ("log/snapshot.rs", "token(CLASS_SNAPSHOT_FLUSH, 0)", &[Fence::SnapshotFlush]),
     ("log/snapshot.rs", "length: SUPERBLOCK, buffer", &[Fence::SnapshotSuperblock]),

@@ -3,12 +3,6 @@
 //! 1. One set of operations, and the oracle of the other structures (`history`). Every value is read back through the area.
 //! 2. Every write, completion and flush is a crash point, also those of compaction, which reads the values that it copies.
 
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../crash/disk.rs"]
-mod disk;
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../structures/history.rs"]
-mod history;
 mod queue;
 
 use std::cell::{Cell, RefCell};
@@ -21,8 +15,8 @@ use sietch_persist::{
 };
 use sietch_sim::seeds::{self, Budget};
 
-use disk::{CrashDisk, Media, Random};
-use history::{Change, History, State, Verdict};
+use crate::disk::{CrashDisk, Media, Random};
+use crate::history::{Change, History, State, Verdict};
 
 const CAPACITY: usize = 16384 + 24 * 16384;
 
@@ -168,7 +162,7 @@ fn power_loss_in_the_life_of_a_map_whose_values_stay_in_the_area() {
     let snapshots: u64 = (1..=6).map(|seed| live(seed, usize::MAX).2).sum();
     assert!(snapshots > 6, "it hardly compacts: {snapshots}");
     let budget = Budget { seeds: 8, seconds: 3 };
-    seeds::run("stored power_loss_in_the_life", &[1, 2, 3], budget, |seed| {
+    seeds::run("it stored::power_loss_in_the_life", &[1, 2, 3], budget, |seed| {
         let mut random = Random::new(seed ^ 0xc0ffee);
         let mut budget = 1;
         loop {

@@ -9,10 +9,10 @@ use sietch_persist::{Durability, OpenError};
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Memory, Random as Dice};
 
-use crate::CAPACITY;
+use super::CAPACITY;
+use super::subject::{Kind, Knowledge, Operation, Subject, format};
 use crate::disk::Random;
 use crate::history::Verdict;
-use crate::subject::{Kind, Knowledge, Operation, Subject, format};
 
 /// Memory without power answers what it was asked before: this queue says so instead.
 struct Powered {
@@ -154,7 +154,7 @@ impl Run {
 #[test]
 fn power_loss_in_persistent_memory() {
     let budget = Budget { seeds: 20, seconds: 3 };
-    seeds::run("structures power_loss_in_persistent_memory", &[1, 2, 3], budget, |seed| {
+    seeds::run("it structures::nvm::power_loss_in_persistent_memory", &[1, 2, 3], budget, |seed| {
         for kind in [Kind::Queue, Kind::Map] {
             Run { kind, seed, faithful: true }.enumerate(9).expect("the promise");
         }

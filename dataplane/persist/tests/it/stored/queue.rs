@@ -173,7 +173,7 @@ fn power_loss_in_the_life_of_a_queue_that_holds_more_than_memory() {
     }
     assert!(all[0] > 6 && all[1] > 0 && all[2] > 200, "{all:?}");
     let budget = Budget { seeds: 8, seconds: 3 };
-    seeds::run("stored power_loss_in_the_life_of_a_queue", &[1, 2, 3], budget, |seed| {
+    seeds::run("it stored::queue::power_loss_in_the_life_of_a_queue", &[1, 2, 3], budget, |seed| {
         let mut random = Random::new(seed ^ 0xc0ffee);
         let mut budget = 1;
         loop {

@@ -7,9 +7,6 @@
 //!    area that somebody has enlarged meanwhile.
 //! 3. The mutation gate ignores the durability of the superblocks that change the size: somebody must notice.
 
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../crash/disk.rs"]
-mod disk;
 mod life;
 
 use sietch_disk::MemoryQueue;
@@ -19,7 +16,7 @@ use sietch_persist::{
 };
 use sietch_sim::seeds::{self, Budget};
 
-use disk::{Fence, Media, Random};
+use crate::disk::{Fence, Media, Random};
 use life::{Life, SEGMENT, START, Verdict, payload, recover};
 
 /// Images drawn per crash point when there are too many to try all.
@@ -117,7 +114,7 @@ fn power_loss_while_the_area_changes_size() {
     }
     assert!(grown > 15 && shrunk > 8, "the areas hardly change: {grown}, {shrunk}");
     let budget = Budget { seeds: 12, seconds: 4 };
-    seeds::run("resize power_loss_while_the_area_changes_size", &[1, 2, 3, 4], budget, |seed| {
+    seeds::run("it resize::power_loss_while_the_area_changes_size", &[1, 2, 3, 4], budget, |seed| {
         enumerate(seed, None, 2).expect("the promise");
     });
 }

@@ -15,10 +15,10 @@ use sietch_disk::{BlockingQueue, Completion, DiskQueue, Operation as Request, Pr
 use sietch_persist::Durability;
 use sietch_sim::seeds::{self, Budget};
 
-use crate::CAPACITY;
+use super::CAPACITY;
+use super::subject::{Kind, Knowledge, Operation, Subject, format};
 use crate::disk::Random;
 use crate::history::Verdict;
-use crate::subject::{Kind, Knowledge, Operation, Subject, format};
 
 /// Bytes of a sector of the loop device.
 const SECTOR: usize = 512;
@@ -228,7 +228,7 @@ fn a_loop_device_that_was_cut_at_a_recorded_write_recovers() {
         return;
     }
     let budget = Budget { seeds: 3, seconds: 4 };
-    seeds::run("structures a_loop_device", &[], budget, |seed| {
+    seeds::run("it structures::cut::a_loop_device", &[], budget, |seed| {
         let place = Place::new(seed);
         for kind in [Kind::Queue, Kind::Map] {
             let (tape, notes) = record(kind, &place, seed);

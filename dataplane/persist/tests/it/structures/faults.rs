@@ -14,9 +14,9 @@ use sietch_persist::{
 use sietch_sim::disk::{Fault, Options as DiskOptions};
 use sietch_sim::{Crash, Media};
 
-use crate::CAPACITY;
+use super::CAPACITY;
+use super::subject::{Kind, Knowledge, Operation, Subject, format};
 use crate::disk::Random;
-use crate::subject::{Kind, Knowledge, Operation, Subject, format};
 
 fn media(kind: Kind, seed: u64, patience: u64) -> Media {
     let options = DiskOptions { patience, ..DiskOptions::new(CAPACITY) };

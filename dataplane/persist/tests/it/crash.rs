@@ -6,7 +6,6 @@
 //! 2. Crashes are nested: the power fails again at every event of the recovery from a crash, and sometimes once more in that of the second.
 //! 3. The gate (`gate`) takes each fence away in turn, and some crash must show it.
 
-mod disk;
 mod driver;
 mod gate;
 mod suite;
@@ -18,7 +17,7 @@ use sietch_disk::MemoryQueue;
 use sietch_persist::{Durability, OpenError, check};
 use sietch_sim::seeds::{self, Budget};
 
-use disk::{Fence, Media, Random};
+use crate::disk::{Fence, Media, Random};
 use driver::{CAPACITY, Known, Life, Rebuilt, payload, recover};
 
 /// Images drawn per crash point when there are too many to try all.
@@ -202,7 +201,7 @@ fn power_loss_at_every_event_loses_nothing_acknowledged() {
     }
     assert!(snapshots > 3 && truncations > 3, "the runs hardly compact: {snapshots}, {truncations}");
     let budget = Budget { seeds: 8, seconds: 6 };
-    seeds::run("crash power_loss_at_every", &[1, 2, 3, 4, 5, 6], budget, |seed| {
+    seeds::run("it crash::power_loss_at_every", &[1, 2, 3, 4, 5, 6], budget, |seed| {
         Run::new(seed).enumerate(1).expect("the promise");
     });
 }
@@ -211,7 +210,7 @@ fn power_loss_at_every_event_loses_nothing_acknowledged() {
 #[test]
 fn power_loss_after_a_kill_keeps_what_the_successor_saw() {
     let budget = Budget { seeds: 60, seconds: 4 };
-    seeds::run("crash power_loss_after_a_kill", &[], budget, |seed| {
+    seeds::run("it crash::power_loss_after_a_kill", &[], budget, |seed| {
         kill_then_power_loss(None, seed..=seed).expect("the promise");
     });
 }
@@ -325,7 +324,7 @@ fn a_format_cut_short_never_shows_an_older_state() {
 #[test]
 fn power_loss_in_the_recovery_from_a_power_loss() {
     let budget = Budget { seeds: 20, seconds: 4 };
-    seeds::run("crash power_loss_in_the_recovery", &[1, 2, 3, 4], budget, |seed| {
+    seeds::run("it crash::power_loss_in_the_recovery", &[1, 2, 3, 4], budget, |seed| {
         Run::new(seed).nested().expect("the promise");
     });
 }
