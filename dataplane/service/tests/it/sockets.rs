@@ -1,10 +1,7 @@
 //! The socket service with the kernel's sockets and its own messages: what a program under Sietch sees of it.
 
-#[path = "sockets_place/everywhere.rs"]
 mod everywhere;
-#[path = "sockets_place/shared.rs"]
 mod shared;
-mod sockets_place;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -17,8 +14,8 @@ use sietch_protocol::socket_service::{
 };
 use sietch_ring::stream::End;
 
+use crate::sockets_place::{Place, arrival, client, connect, listen, request};
 use sietch_service::sockets::limits;
-use sockets_place::{Place, arrival, client, connect, listen, request};
 
 #[test]
 fn somebody_is_here() {

@@ -8,8 +8,6 @@
 //!
 //! The seed of a failure is printed; `cargo xtask soak fuzz` goes on for an hour.
 
-mod sockets_place;
-
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -25,7 +23,7 @@ use sietch_sim::Random;
 use sietch_sim::seeds::{self, Budget};
 use zerocopy::IntoBytes as _;
 
-use sockets_place::{Place, arrival, client, connect, listen};
+use crate::sockets_place::{Place, arrival, client, connect, listen};
 
 /// Messages of one seed.
 const MESSAGES: usize = 40;
@@ -234,7 +232,7 @@ fn nobody_can_say_anything_that_harms_another() {
     let before = descriptors();
     // The counts of descriptors are of the whole process.
     let alone = std::sync::Mutex::new(());
-    seeds::run("sockets_fuzz", &[], Budget { seeds: 150, seconds: 10 }, |seed| {
+    seeds::run("it sockets_fuzz::nobody_can_say", &[], Budget { seeds: 150, seconds: 10 }, |seed| {
         let _alone = alone.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         run(&place, seed);
         place.until(|shown| {

@@ -1,7 +1,5 @@
 //! Ports of the host that lead to a listener: one `accept` for all, free with the listener.
 
-mod sockets_place;
-
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -13,7 +11,7 @@ use sietch_protocol::socket_service::{
 use sietch_service::sockets::Rules;
 use sietch_service::sockets::administration::Listing;
 
-use sockets_place::{Place, arrival, connect, request};
+use crate::sockets_place::{Place, arrival, connect, request};
 
 fn bound(address: &str) -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind(address).expect("a free port");

@@ -19,7 +19,7 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     let mut command = Command::new("unshare");
     let program = std::env::current_exe().expect("this program has a path");
     command.args(["--pid", "--fork", "--kill-child"]).arg(program);
-    command.args(["--exact", "--nocapture", &format!("outside::{name}")]);
+    command.args(["--exact", "--nocapture", &format!("sockets_hostile::outside::{name}")]);
     command.env(SERVE, "").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().expect("unshare is there");
     let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));

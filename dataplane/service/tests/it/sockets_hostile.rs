@@ -2,10 +2,7 @@
 //!
 //! Each test counts the descriptors of this process, in which the service runs: they run one after the other.
 
-#[path = "sockets_place/outside.rs"]
 mod outside;
-mod sockets_place;
-#[path = "sockets_place/users.rs"]
 mod users;
 
 use std::io::Read as _;
@@ -25,7 +22,7 @@ use sietch_protocol::socket_service::{
 use sietch_service::sockets::{Rules, limits};
 use zerocopy::IntoBytes as _;
 
-use sockets_place::{Place, arrival, client, connect, listen, request};
+use crate::sockets_place::{Place, arrival, client, connect, listen, request};
 
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -591,7 +588,7 @@ fn application() {
 /// A process that does that.
 fn spawn(place: &Place, target: SocketAddr) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "application", "--nocapture"])
+        .args(["--exact", "sockets_hostile::application", "--nocapture"])
         .env(SERVICE, &place.socket)
         .env(TARGET, target.to_string())
         .stdout(Stdio::piped())

@@ -74,7 +74,7 @@ const REFUSED: &str = "SIETCH_TEST_REFUSED";
 
 #[test]
 fn a_process_that_was_refused_waits_in_accept_as_before() {
-    let name = "shared::a_process_that_was_refused_waits_in_accept_as_before";
+    let name = "sockets::shared::a_process_that_was_refused_waits_in_accept_as_before";
     if std::env::var_os(REFUSED).is_some() {
         let listener = TcpListener::from(rustix::io::dup(std::io::stdin()).unwrap());
         for _ in 0..10 {

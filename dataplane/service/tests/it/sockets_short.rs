@@ -2,8 +2,6 @@
 //!
 //! The limit is that of the whole process: this file has one test.
 
-mod sockets_place;
-
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -11,7 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_on};
 
-use sockets_place::{Place, arrival, client, listen, request};
+use crate::sockets_place::{Place, arrival, client, listen, request};
 
 /// Waits until the service has closed what it was asked over: one number free would be enough for it to go on for ever.
 fn settle(place: &Place) {

@@ -1,5 +1,4 @@
 //! A socket service in this process, in a folder of its own, and what a client says to it.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,12 @@
+//! Service cores from outside, one module a subject. One program, because each further one links the whole workspace
+//! again. `cargo test -p sietch-service --test it MODULE` runs one module.
+
+mod sockets_place;
+
+mod broker;
+mod service_core;
+mod sockets;
+mod sockets_fuzz;
+mod sockets_hostile;
+mod sockets_publish;
+mod sockets_short;
