@@ -1,6 +1,5 @@
 //! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on. The library is a stand-in that says that it
 //! was loaded, and the service one that greets.
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::io::Write as _;
 use std::net::TcpListener;
