@@ -1,25 +1,15 @@
 //! Clients that break the protocol, dawdle or crowd: each costs itself its connection and nobody else anything.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::io::{Read, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::scene::{PATIENCE, Scene};
 use proptest::prelude::*;
-use scene::{PATIENCE, Scene};
 use sietch_protocol::frame::encode;
 use sietch_protocol::message::ClientFrame;
 use sietch_protocol::{Connection, PROTOCOL, Request};
-
-#[test]
-#[ignore = "a process of other tests"]
-fn application_process() {
-    scene::be_an_application();
-}
 
 fn raw(scene: &Scene) -> UnixStream {
     let stream = UnixStream::connect(scene.socket()).unwrap();
@@ -166,12 +156,6 @@ fn a_stopped_application_costs_nobody_else_anything() {
     let lines = administrator.revoke(sietch_protocol::Target::Name("kv".into())).unwrap();
     assert!(lines[0].contains("taken from pid"), "{lines:?}");
     assert!(!scene.device().exists());
-}
-
-#[test]
-#[ignore = "a process of other tests"]
-fn daemon_process() {
-    scene::be_a_daemon();
 }
 
 /// Begins a frame that carries as many descriptors as one may, and says no more.

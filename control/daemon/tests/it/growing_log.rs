@@ -1,10 +1,6 @@
 //! A log that goes on while the daemon makes its area larger and smaller.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
-use scene::Scene;
+use crate::scene::{self, Scene};
 use sietch::persist::{FormatOptions, Log, OpenError, Options, ResizeError};
 
 const MIB: u64 = 1 << 20;

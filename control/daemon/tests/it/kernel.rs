@@ -1,25 +1,15 @@
 //! Real veths, sockets and programs, in a network namespace of the test's own. Needs root.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::scene::{Daemon, PATIENCE, Scene};
 use rustix::thread::UnshareFlags;
-use scene::{Daemon, PATIENCE, Scene};
 use sietch_protocol::Target;
 
 /// A user without any privilege.
 const NOBODY: u32 = 65534;
-
-#[test]
-#[ignore = "a process of other tests"]
-fn application_process() {
-    scene::be_an_application();
-}
 
 /// Runs `test` on a thread with a network namespace of its own, which ends with it.
 fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {

@@ -1,23 +1,13 @@
 //! Applications that mean harm to storage areas: they write where they may not, die and are revoked with writes under way. Nothing outside
 //! their own area is read or written, and the others do not notice.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::os::fd::{AsFd, OwnedFd};
 
-use scene::Scene;
+use crate::scene::{self, Scene};
 use sietch_protocol::{Protection, Target};
 
 const MIB: u64 = 1 << 20;
 const STRANGER: u32 = 61_897;
-
-#[test]
-#[ignore = "run by other tests in a process of its own"]
-fn application_process() {
-    scene::be_an_application();
-}
 
 /// Volumes, and the descriptor of the victim on each.
 type Victims = Vec<(String, OwnedFd)>;

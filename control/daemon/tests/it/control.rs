@@ -1,26 +1,10 @@
 //! Grants, generations, adoption, revocation and refusals, with devices that need no privilege.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::os::fd::AsFd;
 
-use scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene};
 use sietch_protocol::metrics::{Kind, Page};
 use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, Target, VnicDescriptors};
-
-#[test]
-#[ignore = "a process of other tests"]
-fn daemon_process() {
-    scene::be_a_daemon();
-}
-
-#[test]
-#[ignore = "a process of other tests"]
-fn application_process() {
-    scene::be_an_application();
-}
 
 fn kind<T: std::fmt::Debug>(result: Result<T, CallError>) -> (ErrorKind, String) {
     match result {

@@ -1,14 +1,10 @@
 //! A file system that is really full, a journalled ext4 of its own: what an area was given it keeps.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::scene::Scene;
 use rustix::fs::{Mode, OFlags};
-use scene::Scene;
 use sietch_protocol::{CallError, ErrorKind};
 
 const MIB: u64 = 1 << 20;
@@ -26,7 +22,7 @@ fn a_full_file_system_takes_nothing_from_an_area() {
     let folder = std::env::temp_dir().join(format!("sietch-full-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("mounted")).unwrap();
     let script = "mkfs.ext4 -q -O has_journal image 24M && mount -o loop image mounted || exit 77\n\
-                  exec \"$0\" --ignored --exact on_a_small_file_system --nocapture";
+                  exec \"$0\" --ignored --exact full_volume::on_a_small_file_system --nocapture";
     let status = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .arg(std::env::current_exe().unwrap())

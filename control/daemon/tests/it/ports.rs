@@ -1,13 +1,9 @@
 //! Ports of the switch: what application and service core are given, and what ends with whom.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene};
 use sietch_nic::NicQueue;
 use sietch_nic::shm::{Endpoint, EndpointFds, Geometry};
 use sietch_protocol::{

@@ -1,5 +1,4 @@
 //! A daemon with devices in memory (or real ones), its directory, and applications in processes of their own.
-#![allow(dead_code)] // each test binary uses its part
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -202,14 +201,14 @@ impl Scene {
 
     /// A daemon in a process of its own, which can be killed. It runs the ignored test `daemon_process`.
     pub fn start_process(&self) -> Process {
-        let mut process = Process::spawn("daemon_process", &self.root, None);
+        let mut process = Process::spawn("scene::daemon_process", &self.root, None);
         process.expect("READY");
         process
     }
 
     /// An application in a process of its own that runs the ignored test `application_process`.
     pub fn application(&self, uid: Option<u32>) -> Process {
-        let mut process = Process::spawn("application_process", &self.root, uid);
+        let mut process = Process::spawn("scene::application_process", &self.root, uid);
         process.expect("CONNECTED");
         process
     }
@@ -358,8 +357,10 @@ pub fn inherited() -> Option<Scene> {
     std::env::var_os("SIETCH_TEST_ROOT").map(|root| Scene { root: root.into() })
 }
 
-/// The body of `daemon_process`.
-pub fn be_a_daemon() {
+/// The daemon of [`Scene::start_process`].
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn daemon_process() {
     let Some(scene) = inherited() else { return };
     let (ready, told) = rustix::pipe::pipe().unwrap();
     std::thread::spawn(move || {
@@ -374,8 +375,10 @@ pub fn be_a_daemon() {
     ended.unwrap();
 }
 
-/// The body of `application_process`: does what its standard input says, one line after another.
-pub fn be_an_application() {
+/// The application of [`Scene::application`]: does what its standard input says, one line after another.
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn application_process() {
     let Some(scene) = inherited() else { return };
     let scene = std::mem::ManuallyDrop::new(scene);
     let mut connection = scene.connect();

@@ -1,15 +1,11 @@
 //! Asking applications through the daemon: who may, what an honest one answers, and what becomes of the others.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use crate::scene::{PATIENCE, Scene};
 use rustix::fs::{MemfdFlags, SealFlags};
-use scene::{PATIENCE, Scene};
 use sietch_protocol::{
     CallError, Capturing, Connection, ErrorKind, Notice, SocketReport, SocketState, SocketsAnswer, Transport,
     sockets,
@@ -170,10 +166,4 @@ fn a_capture_lasts_as_long_as_the_connection_of_who_asked() {
     let (Notice::Capture { id, .. }, _) = notice(&mut application) else { panic!("a capture") };
     let (ended, _) = notice(&mut application);
     assert!(matches!(ended, Notice::EndCapture { id: other, .. } if other == id), "{ended:?}");
-}
-
-#[test]
-#[ignore = "a process of other tests"]
-fn application_process() {
-    scene::be_an_application();
 }

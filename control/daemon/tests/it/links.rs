@@ -1,31 +1,15 @@
 //! Point-to-point links: both ends meet, frames pass, and each way of ending one is felt by the other.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::time::Instant;
 
+use crate::scene::{PATIENCE, Scene};
 use rustix::event::{PollFd, PollFlags, poll};
-use scene::{PATIENCE, Scene};
 use sietch_nic::NicQueue;
 use sietch_nic::shm::{Endpoint, EndpointFds, Geometry, OpenError};
 use sietch_protocol::{
     CallError, Connection, ErrorKind, Notice, Protection, QueueGeometry, SharedDescriptors, Target,
     VnicDescriptors, VnicGrant, VnicKind,
 };
-
-#[test]
-#[ignore = "a process of other tests"]
-fn daemon_process() {
-    scene::be_a_daemon();
-}
-
-#[test]
-#[ignore = "a process of other tests"]
-fn application_process() {
-    scene::be_an_application();
-}
 
 fn with_link(name: &str, more: &str) -> Scene {
     let scene = Scene::own(name);

@@ -1,14 +1,11 @@
 //! Storage areas from the outside: made, listed, resized, trimmed and deleted by who may, refused to others.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-#[path = "../../../api/sietch/examples/area.rs"]
+#[path = "../../../../api/sietch/examples/area.rs"]
 mod area;
-mod scene;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use scene::Scene;
+use crate::scene::{self, Scene};
 use sietch_protocol::{CallError, Connection, ErrorKind, VolumeKind};
 
 const MIB: u64 = 1 << 20;
@@ -553,12 +550,6 @@ fn sizes_that_no_volume_has_change_nothing() {
     assert_eq!(connection.vsas().unwrap().len(), 3, "a refusal leaves nothing behind");
 }
 
-#[test]
-#[ignore = "run by other tests in a process of its own"]
-fn daemon_process() {
-    scene::be_a_daemon();
-}
-
 /// Areas by path and size.
 type Model = std::collections::BTreeMap<String, u64>;
 
@@ -653,12 +644,6 @@ const STRANGER: u32 = 61_899;
 fn as_stranger(scene: &Scene, work: &str) -> String {
     let mut process = scene.application(Some(STRANGER));
     process.ask(work, "DID")
-}
-
-#[test]
-#[ignore = "run by other tests in a process of its own"]
-fn application_process() {
-    scene::be_an_application();
 }
 
 #[test]

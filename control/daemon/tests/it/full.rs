@@ -5,17 +5,13 @@
 //! 2. The daemon's own state lies on the full file system. What cannot be remembered is refused; when there is room again the same daemon goes
 //!    on, and the next one remembers everything that was granted.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use scene::Scene;
+use crate::scene::Scene;
 use sietch_protocol::{CallError, ErrorKind, ErrorReply, HeldGrant};
 
 const MIB: u64 = 1 << 20;
@@ -50,7 +46,7 @@ fn on_a_small_file_system(name: &str, child: &str, bytes: u64, all: bool) {
         .arg(&image)
         .arg(&mount)
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", child, "--nocapture", "--test-threads=1"])
+        .args(["--ignored", "--exact", &format!("full::{child}"), "--nocapture", "--test-threads=1"])
         .env(MOUNT, &mount);
     if all {
         command.env("TMPDIR", &mount);

@@ -1,10 +1,6 @@
 //! Areas on a volume of extents, through a service core: granted, resized, taken back; applications that are killed with requests under way; a daemon and a core
 //! that die.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::scene::{self, PATIENCE, Scene};
 use rustix::event::{EventfdFlags, eventfd};
-use scene::{PATIENCE, Scene};
 use sietch::disk::broker::{BrokerFds, BrokerGeometry};
 use sietch::disk::{AreaQueue, Buffer, DiskQueue as _, Operation};
 use sietch::{Client, Error, Vsa};
@@ -26,12 +22,6 @@ use sietch_service::block::{Board, Command, Event, Span, Told, run};
 
 const MIB: u64 = 1 << 20;
 const STRANGER: u32 = 61_896;
-
-#[test]
-#[ignore = "run by other tests in a process of its own"]
-fn application_process() {
-    scene::be_an_application();
-}
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -306,7 +296,7 @@ fn revoked_it_reaches_nothing_and_the_others_do_not_notice() {
     }
 }
 
-/// What a storming application writes (`scene::be_an_application`, `rush`).
+/// What a storming application writes (`scene::application_process`, `rush`).
 const STORM: u8 = 0xba;
 
 #[test]

@@ -1,15 +1,11 @@
 //! Areas and views for whoever wants to read them: what a reader can do, what an owner, and what not.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-mod scene;
-
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use crate::scene::{PATIENCE, Scene};
 use rustix::io::Errno;
-use scene::{PATIENCE, Scene};
 use sietch_protocol::{
     Ask, CallError, Connection, ErrorKind, Notice, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion,
     ViewRefusal, sealed,
@@ -290,18 +286,6 @@ fn an_owner_that_does_not_answer_is_waited_for_a_second_and_then_not_asked_any_m
     drop(owner);
     let (kind, said) = refused(waits.join().unwrap());
     assert_eq!(kind, ErrorKind::Failed, "{said}");
-}
-
-#[test]
-#[ignore = "a process of other tests"]
-fn daemon_process() {
-    scene::be_a_daemon();
-}
-
-#[test]
-#[ignore = "a process of other tests"]
-fn application_process() {
-    scene::be_an_application();
 }
 
 #[test]
