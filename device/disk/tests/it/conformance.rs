@@ -1,12 +1,11 @@
 //! The suite of `sietch_disk::conformance` over every queue of this crate.
 
-mod support;
-
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::{CAPACITY, Folder, sealed};
 use sietch_disk::conformance::Bench;
 use sietch_disk::nvm::{Mapped, Model};
 use sietch_disk::uring::{Mode, UringOptions};
@@ -14,7 +13,6 @@ use sietch_disk::{
     BlockingQueue, DiskQueue, MemoryQueue, NvmQueue, OpenError, UringQueue, conformance, open_memory,
     open_parts,
 };
-use support::{CAPACITY, Folder, sealed};
 
 /// How a descriptor is driven.
 type Driver = fn(OwnedFd) -> Result<Box<dyn DiskQueue>, OpenError>;

@@ -1,17 +1,15 @@
 //! The files behind areas, and the memory.
 
-mod support;
-
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use crate::support::{CAPACITY, Folder, execute, filled, sealed};
 use sietch_disk::nvm::{Mapped, Model};
 use sietch_disk::uring::{Mode, UringOptions};
 use sietch_disk::{
     AreaQueue, BlockingQueue, Buffer, DiskQueue, NvmQueue, OpenError, Operation, UringQueue, area, open_area,
     open_memory,
 };
-use support::{CAPACITY, Folder, execute, filled, sealed};
 
 #[test]
 fn the_doorbell_rings_when_a_completion_is_there() {

@@ -1,16 +1,14 @@
 //! What a queue says when file, file system or thread are not what they should be.
 
-mod support;
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{CAPACITY, Folder, attempt, execute, filled};
 use sietch_disk::uring::{Mode, UringOptions};
 use sietch_disk::{
     AreaQueue, BlockingQueue, Buffer, DiskQueue, Finding, OpenError, Operation, UringQueue, open_area,
 };
-use support::{CAPACITY, Folder, attempt, execute, filled};
 
 /// io_uring in a mode; `None` where the machine refuses it.
 fn uring(fd: OwnedFd, mode: Mode) -> Option<UringQueue> {

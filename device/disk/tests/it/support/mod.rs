@@ -1,7 +1,5 @@
 //! Areas for tests, which go away with them.
 
-#![allow(dead_code, reason = "each test uses what it needs")]
-
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
