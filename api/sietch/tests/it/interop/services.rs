@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use sietch::{Net, TcpStream};
 
-use crate::meeting::Family;
-use crate::pattern::Pattern;
-use crate::{http_server, kernel};
+use super::meeting::Family;
+use super::pattern::Pattern;
+use super::{http_server, kernel};
 
 /// Two counts of bytes (to be received, to be sent), then a transfer both ways at once.
 pub const TRANSFER: u16 = 7000;

@@ -1,5 +1,4 @@
 //! The examples do what they say: each runs here, on hosts joined by a switch, in virtual time.
-#![allow(clippy::duplicate_mod, reason = "examples stand on their own, and some share a file")]
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -10,17 +9,17 @@ use sietch::net::Config;
 use sietch::nic::wire::{WireQueue, WireTap, tapped};
 use sietch::{JoinHandle, Net, Runtime, Stack, VnicQueue};
 
-#[path = "../examples/http_balancer.rs"]
+#[path = "../../examples/http_balancer.rs"]
 mod http_balancer;
-#[path = "../examples/http_server.rs"]
+#[path = "../../examples/http_server.rs"]
 mod http_server;
-#[path = "../examples/middlebox.rs"]
+#[path = "../../examples/middlebox.rs"]
 mod middlebox;
-#[path = "../examples/rpc_client.rs"]
+#[path = "../../examples/rpc_client.rs"]
 mod rpc_client;
-#[path = "../examples/rpc_server.rs"]
+#[path = "../../examples/rpc_server.rs"]
 mod rpc_server;
-#[path = "../examples/udp_echo.rs"]
+#[path = "../../examples/udp_echo.rs"]
 mod udp_echo;
 
 /// One turn of a host: whether anything happened, and when its next turn is due.

@@ -13,7 +13,6 @@
 //! write down the frames of a test.
 //!
 //! Needs root, the `ip` command and AF_XDP; each foreign program for its own test. What is missing is said, and its tests skipped.
-#![allow(clippy::unwrap_used, reason = "a test that finds nothing has failed")]
 
 mod cells;
 mod crowd;

@@ -29,7 +29,7 @@ use sietch::{Doorbell, Net, Runtime, clock};
 use sietch_sim::link::{LinkConfig, Tally};
 use sietch_sim::{Cable, Random};
 
-use crate::pair::{HOST_END, Pair, Plan, enter_namespace, ip};
+use super::pair::{HOST_END, Pair, Plan, enter_namespace, ip};
 
 /// The kernel's addresses, and Sietch's.
 const KERNEL: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(10, 9, 0, 1), Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1));

@@ -11,10 +11,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch::Net;
 use sietch_sim::link::{Direction, LinkConfig};
 
-use crate::kernel::{self, ask, connect, connect_from, reset_at_close};
-use crate::meeting::{self, Conditions, Family, MORE, Outcome, meet};
-use crate::pattern::Pattern;
-use crate::services;
+use super::kernel::{self, ask, connect, connect_from, reset_at_close};
+use super::meeting::{self, Conditions, Family, MORE, Outcome, meet};
+use super::pattern::Pattern;
+use super::services;
 
 /// Connections at once.
 const CROWD: usize = 10_000;
@@ -326,7 +326,7 @@ fn a_client_that_vanishes_is_noticed_by_what_it_no_longer_answers() {
             let gone = Family::V4.another(0);
             let mut stream = connect_from(gone, services::ECHO, &at_kernel).expect("Sietch accepts");
             ask(&mut stream, 1).expect("Sietch answers");
-            crate::pair::ip(&format!("addr del {gone}/24 dev {}", crate::pair::HOST_END))
+            super::pair::ip(&format!("addr del {gone}/24 dev {}", super::pair::HOST_END))
                 .expect("it is there");
             let mut other = connect(services::ECHO, &at_kernel).expect("Sietch accepts");
             ask(&mut other, 2).expect("Sietch answers");

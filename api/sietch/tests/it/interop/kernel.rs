@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::meeting::{Conditions, Family, PATIENCE};
-use crate::pattern::Pattern;
-use crate::services::TRANSFER;
+use super::meeting::{Conditions, Family, PATIENCE};
+use super::pattern::Pattern;
+use super::services::TRANSFER;
 
 /// How a transfer begins: bytes that the client sends, and bytes that it wants.
 pub fn head(up: u64, down: u64) -> [u8; 16] {

@@ -7,8 +7,8 @@ use sietch_sim::Random;
 use sietch_sim::link::{Burst, Direction, LinkConfig, Marking, Mtu, Router};
 use sietch_sim::seeds::{self, Budget};
 
-use crate::meeting::{Conditions, Family, Outcome, meet};
-use crate::{kernel, services};
+use super::meeting::{Conditions, Family, Outcome, meet};
+use super::{kernel, services};
 
 /// Where the kernel accepts transfers.
 const KERNEL_PORT: u16 = 7100;
@@ -249,7 +249,7 @@ fn draw(seed: u64) -> (Conditions, Load) {
 #[test]
 fn random_cells() {
     let budget = Budget { seeds: 6, seconds: 8 };
-    seeds::run("interop random_cells", &[], budget, |seed| {
+    seeds::run("it interop::cells::random_cells", &[], budget, |seed| {
         let (conditions, load) = draw(seed);
         if std::env::var_os("SIETCH_SIM_SEED").is_some() {
             eprintln!("{load:?} {conditions:#?}");

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-use crate::kernel::connect;
-use crate::meeting::{Conditions, Family, PATIENCE, meet};
-use crate::pattern::Pattern;
-use crate::services::{self, LARGE_FILE};
+use super::kernel::connect;
+use super::meeting::{Conditions, Family, PATIENCE, meet};
+use super::pattern::Pattern;
+use super::services::{self, LARGE_FILE};
 
 /// Whether `program` is here; says that `test` is skipped if not.
 fn has(test: &str, program: &str) -> bool {
@@ -291,7 +291,7 @@ fn python(name: &'static str, family: Family) {
         &Conditions::over(family),
         move |net| services::all(net, family),
         move || {
-            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/options.py");
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interop/options.py");
             run(&format!("python3 {script} {} {}", family.sietch(), services::ECHO));
         },
     );
