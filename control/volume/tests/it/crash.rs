@@ -433,7 +433,7 @@ fn judge(media: &Media, known: &Known) -> Result<(), String> {
 #[test]
 fn power_loss_at_every_boundary_leaves_before_or_after() {
     let budget = Budget { seeds: 8, seconds: 4 };
-    seeds::run("crash power_loss_at_every_boundary", &[1, 2, 3, 4, 5, 6], budget, |seed| {
+    seeds::run("it crash::power_loss_at_every_boundary", &[1, 2, 3, 4, 5, 6], budget, |seed| {
         let judged = Life::new(seed).enumerate(4).expect("the promise");
         assert!(judged > 500, "only {judged} media");
     });

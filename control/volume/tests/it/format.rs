@@ -49,7 +49,7 @@ fn undump(text: &str) -> MemoryQueue {
     MemoryQueue::from_bytes(bytes)
 }
 
-const GOLDEN: &str = include_str!("golden/version-1.txt");
+const GOLDEN: &str = include_str!("../golden/version-1.txt");
 
 #[test]
 fn version_1_is_written_as_it_was_released() {
