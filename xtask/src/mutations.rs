@@ -1,7 +1,7 @@
 //! The mutation gate for what the formats compare: every checksum, epoch, sequence and generation is looked at for a reason that a test shows.
 //!
 //! 1. [`MUTATIONS`] lists the comparisons of the storage formats, what becomes of each without it, and the test that must fail then. (Flushes and
-//!    durable writes have gates of their own, which need no compiler: `dataplane/persist/tests/crash/gate.rs` and `control/volume/tests/crash.rs`.)
+//!    durable writes have gates of their own, which need no compiler: `dataplane/persist/tests/it/crash/gate.rs` and `control/volume/tests/it/crash.rs`.)
 //! 2. [`check`] holds the table to the source, in CI: each text occurs once, and every line of [`FILES`] that compares such a thing is in the
 //!    table, or in [`EXEMPT`] with the reason. A new comparison without a mutation fails.
 //! 3. [`run`] makes each mutation in a copy of the tree, one after another: it must compile, and its test must fail.
@@ -18,8 +18,8 @@ struct Mutation {
     find: &'static str,
     /// What stands there instead.
     with: &'static str,
-    /// Package, test file, and which of its tests.
-    test: (&'static str, &'static str, &'static str),
+    /// Package, and which of its tests.
+    test: (&'static str, &'static str),
 }
 
 const LAYOUT: &str = "dataplane/persist/src/layout.rs";
@@ -31,14 +31,8 @@ const VOLUME: &str = "control/volume/src/volume.rs";
 /// The files whose comparisons are held to the table.
 const FILES: [&str; 5] = [COPIES, LAYOUT, SCAN, VOLUME_LAYOUT, VOLUME];
 
-const fn log(
-    file: &'static str,
-    find: &'static str,
-    with: &'static str,
-    test: &'static str,
-    filter: &'static str,
-) -> Mutation {
-    Mutation { file, find, with, test: ("sietch-persist", test, filter) }
+const fn log(file: &'static str, find: &'static str, with: &'static str, filter: &'static str) -> Mutation {
+    Mutation { file, find, with, test: ("sietch-persist", filter) }
 }
 
 const fn volume(
@@ -47,77 +41,59 @@ const fn volume(
     with: &'static str,
     filter: &'static str,
 ) -> Mutation {
-    Mutation { file, find, with, test: ("sietch-volume", "crash", filter) }
+    Mutation { file, find, with, test: ("sietch-volume", filter) }
 }
 
 const MUTATIONS: [Mutation; 21] = [
     // Superblocks of a log: whole, and the newest.
-    log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "faults", "superblocks"),
+    log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "superblocks"),
     log(
         COPIES,
         "generation(b) >= generation(&found)",
         "generation(b) > u64::MAX - 9 && generation(&found) > 0",
-        "crash",
-        "power_loss_at",
+        "crash::power_loss_at",
     ),
     // Records: whole, in their place, of this log.
     log(
         LAYOUT,
         "(checksum(seed, offset, checked) == stored.get()).then",
         "(stored.get() > 0 || seed > 0 || offset > 0).then",
-        "faults",
-        "rot_in",
+        "faults::rot_in",
     ),
-    log(LAYOUT, "u64::from(seed ^ place)", "u64::from(seed ^ (place & 0))", "golden", "version_1"),
+    log(LAYOUT, "u64::from(seed ^ place)", "u64::from(seed ^ (place & 0))", "version_1"),
     // The record that comes next: of this stream, and this very one.
-    log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "faults", "another_stream"),
-    log(SCAN, "            && tag.sequence == self.sequence\n", "", "faults", "another_stream"),
-    log(SCAN, "if tag.sequence >= wanted.from", "if tag.sequence > 0", "crash", "power_loss"),
+    log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "another_stream"),
+    log(SCAN, "            && tag.sequence == self.sequence\n", "", "another_stream"),
+    log(SCAN, "if tag.sequence >= wanted.from", "if tag.sequence > 0", "crash::power_loss"),
     // What must be there: up to the next run, all of the snapshot, up to where the log was closed.
     log(
         SCAN,
         "(chain.expected < next.first || chain.fragments_open)",
         "chain.fragments_open",
-        "faults",
         "former_owner",
     ),
     log(
         SCAN,
         "if chain.expected <= place.last || chain.fragments_open",
         "if chain.fragments_open",
-        "faults",
-        "rot_in_a_snapshot",
+        "faults::rot_in_a_snapshot",
     ),
-    log(
-        SCAN,
-        "if superblock.clean > last.committed",
-        "if superblock.clean == u64::MAX",
-        "faults",
-        "after_closing",
-    ),
+    log(SCAN, "if superblock.clean > last.committed", "if superblock.clean == u64::MAX", "after_closing"),
     // What proves that something is missing.
-    log(
-        SCAN,
-        "if superblock.proven >= last.expected.max(1)",
-        "if superblock.proven == u64::MAX",
-        "faults",
-        "idle_log",
-    ),
+    log(SCAN, "if superblock.proven >= last.expected.max(1)", "if superblock.proven == u64::MAX", "idle_log"),
     log(
         SCAN,
         "if stream_epoch(tag.stream) > epoch {",
         "if stream_epoch(tag.stream) == u32::MAX && epoch > 0 {",
-        "faults",
         "superblocks",
     ),
     log(
         SCAN,
         "stream_epoch(tag.stream) >= newest && tag.durable >= last.expected.max(1)",
         "stream_epoch(tag.stream) >= newest && tag.durable == u64::MAX",
-        "faults",
-        "rot_in_an_acknowledged",
+        "faults::rot_in_an_acknowledged",
     ),
-    log(SCAN, "(tag.durable >= last.expected.max(1)\n", "(tag.durable == u64::MAX\n", "faults", "given_away"),
+    log(SCAN, "(tag.durable >= last.expected.max(1)\n", "(tag.durable == u64::MAX\n", "given_away"),
     // The metadata of a volume: superblocks, checkpoint, records.
     volume(
         VOLUME_LAYOUT,
@@ -266,13 +242,13 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// Whether the test fails in `tree`. That it compiles is asked for first.
-fn judge(root: &Path, tree: &Path, (package, test, filter): &(&str, &str, &str)) -> Result<bool, String> {
+fn judge(root: &Path, tree: &Path, (package, filter): &(&str, &str)) -> Result<bool, String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Dependencies are built once for both trees.
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
     let cargo = |more: &[&str]| {
         Command::new(&program)
-            .args(["test", "-q", "-p", package, "--test", test])
+            .args(["test", "-q", "-p", package, "--test", "it"])
             .args(more)
             .env("CARGO_TARGET_DIR", &target)
             .env("SIETCH_SIM_SECONDS", "6")

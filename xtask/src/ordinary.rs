@@ -118,11 +118,11 @@ mod tests {
         let line = |source: &str, test: bool| {
             format!(
                 r#"{{"manifest_path":"/r/cli/Cargo.toml","target":{{"src_path":"/r/cli/{source}"}},
-                "profile":{{"test":{test}}},"executable":"/r/target/debug/deps/up-01"}}"#
+                "profile":{{"test":{test}}},"executable":"/r/target/debug/deps/it-01"}}"#
             )
         };
-        let found = Some(("/r/cli".into(), "/r/target/debug/deps/up-01".into()));
-        assert_eq!(program_of(&line("tests/up.rs", true)), found);
+        let found = Some(("/r/cli".into(), "/r/target/debug/deps/it-01".into()));
+        assert_eq!(program_of(&line("tests/it/main.rs", true)), found);
         assert_eq!(program_of(&line("src/main.rs", true)), found);
         assert_eq!(program_of(&line("src/main.rs", false)), None);
         assert_eq!(program_of(&line("tests/posix/main.rs", true)), None);

@@ -31,18 +31,15 @@ struct Suite {
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
 /// the kernel's TCP (which need root, and say so), some hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
 /// store on them, and processes that are killed.
-const SUITES: [Suite; 17] = [
+const SUITES: [Suite; 14] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
-    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "crash") },
-    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "crash") },
-    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "structures") },
-    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "resize") },
-    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "stored") },
+    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "it") },
+    Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "it") },
     Suite { filter: "nvm::", seconds: "3600", ..Suite::of("storage", "sietch-sim", "it") },
     Suite { filter: "durability::", ..Suite::of("storage", "sietch-sim", "it") },
     // Each seed is a process that is killed.
-    Suite { filter: "kill_9", seeds: "1000", ..Suite::of("storage", "sietch-persist", "kill") },
+    Suite { filter: "kill_9", seeds: "1000", ..Suite::of("storage", "sietch-persist", "it") },
     Suite {
         filter: "no_acknowledged_write_is_lost_when_the_store_is_killed",
         seeds: "1000",
@@ -61,9 +58,14 @@ const SUITES: [Suite; 17] = [
         seconds: "3600",
         ..Suite::of("fuzz", "sietch-net", "it")
     },
-    Suite { seeds: "1000000000000", seconds: "3600", ..Suite::of("fuzz", "sietch-service", "sockets_fuzz") },
+    Suite {
+        filter: "sockets_fuzz::",
+        seeds: "1000000000000",
+        seconds: "3600",
+        ..Suite::of("fuzz", "sietch-service", "it")
+    },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
-    Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "interop") },
+    Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "it") },
     // Each seed is a long load of a program of Debian's, each test a program with its ends under Sietch or not.
     Suite { seeds: "20", seconds: "300", ..Suite::of("posix", "sietch-cli", "posix") },
     // Random programs of socket calls beside the kernel.
@@ -71,7 +73,7 @@ const SUITES: [Suite; 17] = [
         filter: "random_programs",
         seeds: "1000000",
         seconds: "3600",
-        ..Suite::of("posix", "sietch-posix-oracle", "semantics")
+        ..Suite::of("posix", "sietch-posix-oracle", "it")
     },
 ];
 

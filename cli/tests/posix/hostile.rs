@@ -1,5 +1,5 @@
 //! Programs that die, and many connections, under the whole command: the service lives, a redis beside them answers everybody else right, and what
-//! they had comes back. The service alone is tested harder in `dataplane/service/tests/sockets_hostile.rs`.
+//! they had comes back. The service alone is tested harder in `dataplane/service/tests/it/sockets_hostile.rs`.
 
 use rustix::process::{Signal, kill_process};
 

@@ -82,7 +82,7 @@ fn every_boundary(seed: u64, plan: &Plan, tear: usize, turns: u64) -> Verdict {
 
 #[test]
 fn power_may_fail_at_every_boundary() {
-    seeds::run("durability power_may_fail", &[1, 2], Budget { seeds: 250, seconds: 12 }, |seed| {
+    seeds::run("it durability::power_may_fail", &[1, 2], Budget { seeds: 250, seconds: 12 }, |seed| {
         let tear = *Random::new(seed).pick(&[512, 64, 8]);
         every_boundary(seed, &Plan::default(), tear, 24).unwrap_or_else(|broken| panic!("{broken}"));
     });
@@ -158,7 +158,7 @@ fn long_life(seed: u64) -> Result<u64, String> {
 #[test]
 fn a_long_life_of_crashes_loses_nothing() {
     let regressions = [258_435_983_249, 258_438_190_520, 258_441_618_626, 274_549_327_448, 283_957_811_015];
-    seeds::run("durability a_long_life", &regressions, Budget { seeds: 1500, seconds: 14 }, |seed| {
+    seeds::run("it durability::a_long_life", &regressions, Budget { seeds: 1500, seconds: 14 }, |seed| {
         long_life(seed).unwrap_or_else(|broken| panic!("{broken}"));
     });
 }
@@ -215,7 +215,7 @@ fn failing_disk(seed: u64) -> Verdict {
 
 #[test]
 fn a_failing_disk_is_answered_clearly() {
-    seeds::run("durability a_failing_disk", &[], Budget { seeds: 200, seconds: 4 }, |seed| {
+    seeds::run("it durability::a_failing_disk", &[], Budget { seeds: 200, seconds: 4 }, |seed| {
         failing_disk(seed).unwrap_or_else(|broken| panic!("{broken}"));
     });
 }
@@ -302,7 +302,7 @@ fn rotten_bit(seed: u64) -> Result<bool, String> {
 #[test]
 fn rot_is_never_silent() {
     let refused = AtomicU64::new(0);
-    seeds::run("durability rot_is_never", &[], Budget { seeds: 600, seconds: 5 }, |seed| {
+    seeds::run("it durability::rot_is_never", &[], Budget { seeds: 600, seconds: 5 }, |seed| {
         let hit = u64::from(rotten_bit(seed).unwrap_or_else(|broken| panic!("{broken}")));
         refused.fetch_add(hit, Ordering::Relaxed);
     });

@@ -136,7 +136,7 @@ fn every_boundary(seed: u64, faithful: bool) -> Result<(), String> {
 
 #[test]
 fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
-    seeds::run("nvm nothing_acknowledged", &[], Budget { seeds: 40, seconds: 8 }, |seed| {
+    seeds::run("it nvm::nothing_acknowledged", &[], Budget { seeds: 40, seconds: 8 }, |seed| {
         if let Err(what) = every_boundary(seed, true) {
             panic!("{what}");
         }

@@ -109,16 +109,21 @@ fn part(world: &mut World) {
 
 #[test]
 fn a_bad_link_changes_no_answer() {
-    seeds::run("system a_bad_link", &[259_394_525_935], Budget { seeds: 2000, seconds: 12 }, |seed| {
+    seeds::run("it system::a_bad_link", &[259_394_525_935], Budget { seeds: 2000, seconds: 12 }, |seed| {
         whole_system(seed, 0);
     });
 }
 
 #[test]
 fn what_was_answered_survives_crashes() {
-    seeds::run("system what_was_answered", &[259_394_543_178], Budget { seeds: 2000, seconds: 18 }, |seed| {
-        whole_system(seed, 1 + seed % 4);
-    });
+    seeds::run(
+        "it system::what_was_answered",
+        &[259_394_543_178],
+        Budget { seeds: 2000, seconds: 18 },
+        |seed| {
+            whole_system(seed, 1 + seed % 4);
+        },
+    );
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn transfer(seed: u64) -> u64 {
 
 #[test]
 fn connections_deliver_and_end_whatever_the_link_does() {
-    seeds::run("tcp connections_deliver", &DELIVER, Budget { seeds: 20_000, seconds: 15 }, |seed| {
+    seeds::run("it tcp::connections_deliver", &DELIVER, Budget { seeds: 20_000, seconds: 15 }, |seed| {
         transfer(seed);
     });
 }
@@ -166,7 +166,7 @@ fn stall(seed: u64) {
 
 #[test]
 fn a_closed_window_stalls_and_opens_again() {
-    seeds::run("tcp a_closed_window", &STALL, Budget { seeds: 4000, seconds: 5 }, stall);
+    seeds::run("it tcp::a_closed_window", &STALL, Budget { seeds: 4000, seconds: 5 }, stall);
 }
 
 /// A host that dies without a word: its peers find out, by themselves or when it is back, and keep nothing of it.
@@ -194,7 +194,12 @@ fn vanish(seed: u64) {
 
 #[test]
 fn a_host_that_vanishes_leaves_nothing_behind() {
-    seeds::run("tcp a_host_that_vanishes", &[294_783_994_090], Budget { seeds: 4000, seconds: 5 }, vanish);
+    seeds::run(
+        "it tcp::a_host_that_vanishes",
+        &[294_783_994_090],
+        Budget { seeds: 4000, seconds: 5 },
+        vanish,
+    );
 }
 
 /// Many short connections, one after the other and at once.
@@ -218,7 +223,7 @@ fn churn(seed: u64, count: u64) {
 
 #[test]
 fn churn_leaves_nothing_behind() {
-    seeds::run("tcp churn_leaves", &[259_769_793_484], Budget { seeds: 400, seconds: 5 }, |seed| {
+    seeds::run("it tcp::churn_leaves", &[259_769_793_484], Budget { seeds: 400, seconds: 5 }, |seed| {
         churn(seed, 300)
     });
 }
@@ -256,7 +261,7 @@ fn scarcity(seed: u64) {
 
 #[test]
 fn memory_is_bounded() {
-    seeds::run("tcp memory_is_bounded", &[], Budget { seeds: 1000, seconds: 5 }, scarcity);
+    seeds::run("it tcp::memory_is_bounded", &[], Budget { seeds: 1000, seconds: 5 }, scarcity);
 }
 
 /// The engine and smoltcp, each sending to the other at once.
@@ -323,7 +328,7 @@ fn foreign_transfer(seed: u64) {
 
 #[test]
 fn another_implementation_agrees() {
-    seeds::run("tcp another_implementation", &[], Budget { seeds: 1000, seconds: 8 }, foreign_transfer);
+    seeds::run("it tcp::another_implementation", &[], Budget { seeds: 1000, seconds: 8 }, foreign_transfer);
 }
 
 /// A host that breaks every rule, beside connections that keep them.
@@ -361,7 +366,7 @@ fn violation(seed: u64) {
 
 #[test]
 fn violators_harm_themselves_alone() {
-    seeds::run("tcp violators_harm", &[293_532_552_152], Budget { seeds: 1000, seconds: 6 }, violation);
+    seeds::run("it tcp::violators_harm", &[293_532_552_152], Budget { seeds: 1000, seconds: 6 }, violation);
 }
 
 /// Two hosts that open the same connection at the same time, and may close it so.
@@ -381,7 +386,7 @@ fn crossing(seed: u64) {
 
 #[test]
 fn both_may_open_at_once() {
-    seeds::run("tcp both_may_open", &[], Budget { seeds: 2000, seconds: 4 }, crossing);
+    seeds::run("it tcp::both_may_open", &[], Budget { seeds: 2000, seconds: 4 }, crossing);
 }
 
 /// Equal flows over one narrow link share it.
@@ -421,7 +426,7 @@ fn sharing(seed: u64) {
 
 #[test]
 fn equal_flows_share_alike() {
-    seeds::run("tcp equal_flows", &[], Budget { seeds: 20, seconds: 4 }, sharing);
+    seeds::run("it tcp::equal_flows", &[], Budget { seeds: 20, seconds: 4 }, sharing);
 }
 
 /// Two bulk flows with DCTCP through a queue that marks from `threshold` on. Returns the longest queue once they have
@@ -644,5 +649,5 @@ fn matrix(seed: u64) {
 
 #[test]
 fn every_cell_of_the_matrix_holds() {
-    seeds::run("tcp every_cell", &MATRIX, Budget { seeds: 600, seconds: 15 }, matrix);
+    seeds::run("it tcp::every_cell", &MATRIX, Budget { seeds: 600, seconds: 15 }, matrix);
 }
