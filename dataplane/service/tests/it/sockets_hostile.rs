@@ -1,6 +1,6 @@
 //! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and what they had comes back.
 //!
-//! Each test counts the descriptors of this process, in which the service runs: they run one after the other.
+//! Tests that count the descriptors of this process, in which the service runs, run in one of their own ([`alone`]).
 
 mod outside;
 mod users;
@@ -10,7 +10,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
@@ -22,12 +21,8 @@ use sietch_protocol::socket_service::{
 use sietch_service::sockets::{Rules, limits};
 use zerocopy::IntoBytes as _;
 
+use crate::alone;
 use crate::sockets_place::{Place, arrival, client, connect, listen, request};
-
-fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
@@ -55,7 +50,9 @@ impl Dice {
 
 #[test]
 fn requests_that_are_none_cost_their_sender_alone() {
-    let _turn = one_at_a_time();
+    if alone::passes("requests_that_are_none_cost_their_sender_alone") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -97,7 +94,9 @@ fn requests_that_are_none_cost_their_sender_alone() {
 
 #[test]
 fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
-    let _turn = one_at_a_time();
+    if alone::passes("descriptors_that_are_not_what_they_claim_are_refused_and_closed") {
+        return;
+    }
     let place = Place::new();
     let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
     place.shown();
@@ -164,7 +163,9 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 #[test]
 fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
-    let _turn = one_at_a_time();
+    if alone::passes("a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -219,7 +220,9 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
 
 #[test]
 fn silent_requests_keep_nobody_else_out_for_long() {
-    let _turn = one_at_a_time();
+    if alone::passes("silent_requests_keep_nobody_else_out_for_long") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -241,7 +244,9 @@ fn silent_requests_keep_nobody_else_out_for_long() {
 
 #[test]
 fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
-    let _turn = one_at_a_time();
+    if alone::passes("a_listener_that_never_accepts_holds_its_backlog_and_no_more") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -268,7 +273,9 @@ fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
 
 #[test]
 fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
-    let _turn = one_at_a_time();
+    if alone::passes("kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -291,7 +298,9 @@ fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
 
 #[test]
 fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
-    let _turn = one_at_a_time();
+    if alone::passes("what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -315,7 +324,6 @@ fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
 
 #[test]
 fn an_application_that_takes_connections_away_from_under_accept_holds_nobody_up() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
@@ -357,7 +365,6 @@ fn full_listener(place: &Place) -> (OwnedFd, TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_there_next() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     let (thief, kernel, _clients) = full_listener(&place);
     let address = kernel.local_addr().expect("bound");
@@ -376,7 +383,6 @@ fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_th
 
 #[test]
 fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
@@ -397,7 +403,6 @@ fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
 
 #[test]
 fn a_listener_that_is_shut_down_with_full_queues_is_closed_though_nobody_connects() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     let (placeholder, kernel, _clients) = full_listener(&place);
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
@@ -441,7 +446,6 @@ fn bound_freely(name: &str, keep: bool) -> OwnedFd {
 
 #[test]
 fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound_to() {
-    let _turn = one_at_a_time();
     in_own_namespace("nobody_comes_from_an_address_of_another_host", || {
         let place = Place::new();
         let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
@@ -483,7 +487,6 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
 
 #[test]
 fn an_address_of_another_namespace_is_looked_for_there() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     in_own_namespace("an_address_of_another_namespace_is_looked_for_there", || {
         let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
@@ -498,7 +501,6 @@ fn an_address_of_another_namespace_is_looked_for_there() {
 #[test]
 fn a_socket_of_another_namespace_finds_nobody_here() {
     let name = "a_socket_of_another_namespace_finds_nobody_here";
-    let _turn = one_at_a_time();
     let place = Place::new();
     let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
     std::thread::scope(|scope| {
@@ -529,7 +531,6 @@ fn a_socket_of_another_namespace_finds_nobody_here() {
 
 #[test]
 fn rules_decide_at_connection_set_up() {
-    let _turn = one_at_a_time();
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = free.local_addr().expect("bound").port();
     let deny = |action| Rules(vec![format!("deny {action} port {port}").parse().expect("a rule")]);
@@ -617,7 +618,9 @@ fn accept_all(placeholder: &OwnedFd) {
 
 #[test]
 fn applications_killed_at_any_point_leave_nothing_behind() {
-    let _turn = one_at_a_time();
+    if alone::passes("applications_killed_at_any_point_leave_nothing_behind") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -647,7 +650,9 @@ fn applications_killed_at_any_point_leave_nothing_behind() {
 
 #[test]
 fn a_stopped_application_with_full_queues_disturbs_nobody() {
-    let _turn = one_at_a_time();
+    if alone::passes("a_stopped_application_with_full_queues_disturbs_nobody") {
+        return;
+    }
     let place = Place::new();
     place.shown();
     let before = descriptors();
@@ -672,7 +677,6 @@ fn a_stopped_application_with_full_queues_disturbs_nobody() {
 
 #[test]
 fn an_administrator_revokes_one_application_and_others_go_on() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -720,7 +724,6 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
 
 #[test]
 fn a_pair_of_sockets_is_no_placeholder() {
-    let _turn = one_at_a_time();
     let place = Place::new();
     let (one, _other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("descriptors");

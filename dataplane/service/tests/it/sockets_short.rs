@@ -1,6 +1,6 @@
 //! A service without descriptors: who comes waits, and nobody is lost.
 //!
-//! The limit is that of the whole process: this file has one test.
+//! The limit is that of the whole process, so the test has one of its own ([`alone`]).
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_on};
 
+use crate::alone;
 use crate::sockets_place::{Place, arrival, client, listen, request};
 
 /// Waits until the service has closed what it was asked over: one number free would be enough for it to go on for ever.
@@ -22,6 +23,9 @@ fn settle(place: &Place) {
 
 #[test]
 fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
+    if alone::passes("clients_of_the_kernel_wait_until_there_are_descriptors_again") {
+        return;
+    }
     let place = Place::new();
     let (placeholder, address) = listen(&place, "127.0.0.1:0", 64);
     let clients: Vec<_> = (0..20).map(|_| client(AddressFamily::INET)).collect();

@@ -15,7 +15,6 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     if std::env::var_os(SERVE).is_some() {
         return serve();
     }
-    let _turn = one_at_a_time();
     let mut command = Command::new("unshare");
     let program = std::env::current_exe().expect("this program has a path");
     command.args(["--pid", "--fork", "--kill-child"]).arg(program);
