@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::scene::Scene;
+use crate::scene::{self, Scene};
 use sietch_protocol::{CallError, ErrorKind, ErrorReply, HeldGrant};
 
 const MIB: u64 = 1 << 20;
@@ -25,7 +25,9 @@ fn on_a_small_file_system(name: &str, child: &str, bytes: u64, all: bool) {
         return;
     }
     for tool in ["mkfs.ext4", "unshare", "losetup"] {
-        let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let mut command = Command::new(tool);
+        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        let found = scene::starting(|| command.status());
         // mkfs.ext4 knows no such option; that it starts is enough.
         if found.is_err() {
             eprintln!("SKIPPED {name}: needs {tool}");
@@ -37,7 +39,8 @@ fn on_a_small_file_system(name: &str, child: &str, bytes: u64, all: bool) {
     let (image, mount) = (root.join("image"), root.join("m"));
     std::fs::create_dir_all(&mount).unwrap();
     File::create(&image).unwrap().set_len(bytes).unwrap();
-    let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).output().unwrap();
+    let mut mkfs = Command::new("mkfs.ext4");
+    let made = scene::starting(|| mkfs.args(["-q", "-F", "-m", "0"]).arg(&image).output()).unwrap();
     assert!(made.status.success(), "{made:?}");
     let mut command = Command::new("unshare");
     // The mount, and the loop device under it, go away with the namespace.
@@ -51,7 +54,8 @@ fn on_a_small_file_system(name: &str, child: &str, bytes: u64, all: bool) {
     if all {
         command.env("TMPDIR", &mount);
     }
-    let output = command.output().unwrap();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = scene::starting(|| command.spawn()).unwrap().wait_with_output().unwrap();
     drop(std::fs::remove_dir_all(&root));
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

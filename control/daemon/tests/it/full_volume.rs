@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::scene::Scene;
+use crate::scene::{self, Scene};
 use rustix::fs::{Mode, OFlags};
 use sietch_protocol::{CallError, ErrorKind};
 
@@ -23,12 +23,13 @@ fn a_full_file_system_takes_nothing_from_an_area() {
     std::fs::create_dir_all(folder.join("mounted")).unwrap();
     let script = "mkfs.ext4 -q -O has_journal image 24M && mount -o loop image mounted || exit 77\n\
                   exec \"$0\" --ignored --exact full_volume::on_a_small_file_system --nocapture";
-    let status = Command::new("unshare")
+    let mut command = Command::new("unshare");
+    command
         .args(["--mount", "sh", "-c", script])
         .arg(std::env::current_exe().unwrap())
         .env(MOUNTED, folder.join("mounted"))
-        .current_dir(&folder)
-        .status();
+        .current_dir(&folder);
+    let status = scene::starting(|| command.spawn()).and_then(|mut child| child.wait());
     let _ = std::fs::remove_dir_all(&folder);
     match status.map(|status| status.code()) {
         Ok(Some(77)) | Err(_) => eprintln!("SKIPPED {name}: needs unshare, mkfs.ext4 and loop devices"),
@@ -51,7 +52,7 @@ fn fill(mounted: &Path) {
 
 /// Extents of a file that are allocated and not written, or holes: what a durable write there would have to change.
 fn unwritten(path: &Path, size: u64) -> String {
-    let said = Command::new("filefrag").arg("-v").arg(path).output().unwrap();
+    let said = scene::starting(|| Command::new("filefrag").arg("-v").arg(path).output()).unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let blocks: u64 = text
         .lines()
@@ -80,7 +81,7 @@ fn on_a_small_file_system() {
     let _daemon = scene.start();
     let mut connection = scene.connect();
     connection.create_vsa("/small/kept", 4 * MIB, None).unwrap();
-    let filefrag = Command::new("filefrag").arg("-V").output().is_ok();
+    let filefrag = scene::starting(|| Command::new("filefrag").arg("-V").output()).is_ok();
     if filefrag {
         assert_eq!(unwritten(&place.join("kept.vsa"), 4 * MIB), "", "made of blocks that are written");
     }

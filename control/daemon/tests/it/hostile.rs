@@ -173,17 +173,14 @@ fn half_a_frame(stream: &UnixStream) -> std::io::Result<()> {
 
 #[test]
 fn half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need() {
-    use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
+    use rustix::process::{Gid, Uid};
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need: needs root");
         return;
     }
     let scene = Scene::own("half");
     // What a service is usually started with.
-    let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(1024), ..before }).unwrap();
-    let _daemon = scene.start_process();
-    setrlimit(Resource::Nofile, before).unwrap();
+    let _daemon = scene.start_process_limited(1024);
     let crowd = [64_001, 64_002].map(|uid| {
         let socket = scene.socket();
         let sent = std::thread::spawn(move || {

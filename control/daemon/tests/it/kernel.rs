@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::scene::{Daemon, PATIENCE, Scene};
+use crate::scene::{self, Daemon, PATIENCE, Scene};
 use rustix::thread::UnshareFlags;
 use sietch_protocol::Target;
 
@@ -29,7 +29,7 @@ fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
 }
 
 fn ip(arguments: &[&str]) -> String {
-    let output = Command::new("ip").args(arguments).output().expect("iproute2");
+    let output = scene::starting(|| Command::new("ip").args(arguments).output()).expect("iproute2");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{out}{err}")
 }
@@ -50,7 +50,7 @@ fn start(scene: &Scene) -> Daemon {
 }
 
 fn offloads() -> String {
-    let output = Command::new("ethtool").args(["-k", "wire"]).output().expect("ethtool");
+    let output = scene::starting(|| Command::new("ethtool").args(["-k", "wire"]).output()).expect("ethtool");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -337,7 +337,8 @@ fn a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others() {
         // What somebody else has switched off stays so.
         ip(&["link", "del", "wire"]);
         ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
-        let off = Command::new("ethtool").args(["-K", "wire", "rx-vlan-offload", "off"]).status();
+        let mut ethtool = Command::new("ethtool");
+        let off = scene::starting(|| ethtool.args(["-K", "wire", "rx-vlan-offload", "off"]).status());
         assert!(off.unwrap().success());
         let daemon = begin();
         assert_eq!(tags(), [false; 2]);

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -182,6 +183,7 @@ impl Scene {
         F: FnOnce(Options, PathBuf) -> R + Send + 'static,
         R: Future<Output = Result<(), Error>>,
     {
+        nothing_is_starting();
         let (ready, told) = rustix::pipe::pipe().unwrap();
         let (options, devices) = (self.options(Some(told)), self.root.join("devices"));
         let (crash, crashed) = tokio::sync::oneshot::channel();
@@ -201,14 +203,27 @@ impl Scene {
 
     /// A daemon in a process of its own, which can be killed. It runs the ignored test `daemon_process`.
     pub fn start_process(&self) -> Process {
-        let mut process = Process::spawn("scene::daemon_process", &self.root, None);
+        self.start_process_by(Command::new(std::env::current_exe().unwrap()))
+    }
+
+    /// The same, with at most so many descriptors to begin with.
+    pub fn start_process_limited(&self, descriptors: u32) -> Process {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={descriptors}:")).arg(std::env::current_exe().unwrap());
+        self.start_process_by(command)
+    }
+
+    fn start_process_by(&self, command: Command) -> Process {
+        nothing_is_starting();
+        let mut process = Process::spawn(command, "scene::daemon_process", &self.root, None);
         process.expect("READY");
         process
     }
 
     /// An application in a process of its own that runs the ignored test `application_process`.
     pub fn application(&self, uid: Option<u32>) -> Process {
-        let mut process = Process::spawn("scene::application_process", &self.root, uid);
+        let command = Command::new(std::env::current_exe().unwrap());
+        let mut process = Process::spawn(command, "scene::application_process", &self.root, uid);
         process.expect("CONNECTED");
         process
     }
@@ -282,6 +297,21 @@ impl Drop for Daemon {
     }
 }
 
+/// Read while a process is started. Between fork and exec it has every descriptor of this one, locks that a daemon
+/// has left among them, and the next daemon would find them taken.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a process, and returns when it has none of this one's descriptors any more.
+pub fn starting<T>(start: impl FnOnce() -> T) -> T {
+    let _held = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    start()
+}
+
+/// Waits until no process is being started that may have the locks of a daemon that has ended.
+fn nothing_is_starting() {
+    drop(STARTING.write().unwrap_or_else(PoisonError::into_inner));
+}
+
 /// A child that is killed with the test.
 pub struct Process {
     pub child: Child,
@@ -289,14 +319,13 @@ pub struct Process {
 }
 
 impl Process {
-    fn spawn(test: &str, root: &Path, uid: Option<u32>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+    fn spawn(mut command: Command, test: &str, root: &Path, uid: Option<u32>) -> Self {
         command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
         command.env("SIETCH_TEST_ROOT", root).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
-        let mut child = command.spawn().unwrap();
+        let mut child = starting(|| command.spawn()).unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }
