@@ -101,7 +101,7 @@ unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
         return sys::give(unsafe { sys::ask(number, a) }) as c_long;
     }
     // The kernel refuses the size of a mask that it does not know, if there is a mask.
-    let fits = |mask: usize, size: usize| mask == 0 || size == kernel::SET;
+    let fits = |mask: usize, size: usize| mask == 0 || size == sys::SIGNAL_SET;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
         match number {

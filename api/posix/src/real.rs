@@ -1,16 +1,16 @@
 //! The C library's own calls, for descriptors that are not ours.
 //!
 //! 1. [`resolve`] looks them up once, before `main`, behind this library in the order of loading. A call that is made earlier (by the constructor of
-//!    another library) becomes the system call itself.
+//!    another library), or one that an older C library does not have (glibc 2.34: `epoll_pwait2`), becomes the system call itself.
 //! 2. The C library's function is taken rather than the system call because it is a cancellation point.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::sys;
+use crate::sys::{self, Outcome, SIGNAL_SET, address, address_mut};
 
 /// Calls of the C library made so far, about.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +25,30 @@ pub fn calls() -> u32 {
 #[inline]
 pub fn count() {
     CALLS.store(CALLS.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+/// Makes the system call that a function of the C library stands for, with that function's arguments. Behind a signal
+/// set the kernel wants the set's size; what is left of a time it writes into a copy.
+///
+/// # Safety
+/// As the C library's function.
+unsafe fn ask(number: c_long, mut arguments: [usize; 6]) -> Outcome {
+    let place = if number == libc::SYS_ppoll { 2 } else { 4 };
+    let is_timed = matches!(number, libc::SYS_ppoll | libc::SYS_pselect6) && arguments[place] != 0;
+    // SAFETY: the caller's promise: a time is there.
+    let mut time = is_timed.then(|| unsafe { *(arguments[place] as *const timespec) });
+    if let Some(time) = &mut time {
+        arguments[place] = address_mut(time);
+    }
+    let mask_and_size = [arguments[5], SIGNAL_SET];
+    match number {
+        libc::SYS_ppoll => arguments[4] = SIGNAL_SET,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => arguments[5] = SIGNAL_SET,
+        libc::SYS_pselect6 => arguments[5] = address(mask_and_size.as_ptr()),
+        _ => {}
+    }
+    // SAFETY: the caller's promise; what was put in lives until the call is over.
+    unsafe { sys::ask(number, arguments) }
 }
 
 macro_rules! calls {
@@ -55,8 +79,8 @@ macro_rules! calls {
                     let mut arguments = [0_usize; 6];
                     let given = [$($argument as usize),*];
                     arguments[..given.len()].copy_from_slice(&given);
-                    // SAFETY: the caller's promise; the system call takes the same arguments.
-                    return sys::give(unsafe { sys::ask(libc::$number, arguments) }) as $answer;
+                    // SAFETY: the caller's promise; the system call takes the same arguments, and what `ask` adds.
+                    return sys::give(unsafe { ask(libc::$number, arguments) }) as $answer;
                 }
                 // SAFETY: the function of that name in the C library has this type.
                 let function = unsafe {
@@ -146,3 +170,6 @@ pub(crate) fn look_up(name: &str) -> *mut c_void {
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,9 @@ pub type Errno = c_int;
 /// What a system call answers.
 pub type Outcome = Result<usize, Errno>;
 
+/// Bytes of a signal set, as the kernel has it.
+pub const SIGNAL_SET: usize = 8;
+
 /// Highest errno that the kernel answers as a negative number.
 const LARGEST_ERRNO: isize = 4095;
 

@@ -5,11 +5,8 @@ use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sys::{self, Outcome, address, address_mut, signed};
+use crate::sys::{self, Outcome, SIGNAL_SET as SET, address, address_mut, signed};
 use crate::{confined, renewal};
-
-/// Bytes of a signal set, as the kernel has it.
-pub const SET: usize = 8;
 
 /// Kernels before 5.11 know times in milliseconds only.
 static COARSE: AtomicBool = AtomicBool::new(false);
