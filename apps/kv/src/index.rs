@@ -467,6 +467,35 @@ impl<T: Keyed> Index<T> {
         0
     }
 
+    /// Calls `found` with elements from `cursor` on, in the order of their positions, until it returns false, and returns the cursor to go on
+    /// with, 0 at the end. Elements that share a position with the last one are visited as well.
+    pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&T) -> bool) -> u64 {
+        let end = 1u64 << CURSOR_BITS;
+        let mut at = cursor;
+        let mut last = None;
+        let mut chosen: Vec<(u64, &T)> = Vec::new();
+        while at < end && last.is_none() {
+            let segment = self.segment_of(at << (64 - CURSOR_BITS));
+            chosen.clear();
+            let places = segment.table.iter().map(|element| {
+                let place = position(hash_bytes(self.seed, element.key()));
+                (place, element)
+            });
+            chosen.extend(places.filter(|&(place, _)| place >= at));
+            chosen.sort_unstable_by_key(|&(place, _)| place);
+            for &(place, element) in &chosen {
+                if let Some(last) = last.filter(|&last| last < place) {
+                    return last + 1;
+                }
+                if !found(element) {
+                    last = Some(place);
+                }
+            }
+            at = (segment.prefix + 1) << (CURSOR_BITS - segment.depth);
+        }
+        if at < end { at } else { 0 }
+    }
+
     /// Calls `found` with all elements from `cursor` on that share its segment, at most [`SEGMENT_LIMIT`] as a rule, and returns the cursor
     /// to go on with, 0 at the end. What [`Index::scan`] does in steps that need no order within a segment, and so no sorting and
     /// no second look at the same elements.

@@ -88,14 +88,20 @@ impl Journal {
         if self.bytes.is_empty() {
             self.bytes.push(EFFECTS);
         }
-        let splits = || SPLIT.iter().any(|name| arguments[0].eq_ignore_ascii_case(name.as_bytes()));
-        if arguments.len() <= MOST_ARGUMENTS || !splits() {
-            return encode(&mut self.bytes, database, arguments);
-        }
-        let (head, elements) = arguments.split_at(HEAD);
-        for part in elements.chunks(MOST_ARGUMENTS - HEAD) {
-            encode(&mut self.bytes, database, &[head, part].concat());
-        }
+        encode_bounded(&mut self.bytes, database, arguments);
+    }
+}
+
+/// Appends one effect to `out`, as several if it has more than [`MOST_ARGUMENTS`] and is one of
+/// [`SPLIT`].
+pub fn encode_bounded(out: &mut Vec<u8>, database: usize, arguments: &[&[u8]]) {
+    let splits = || SPLIT.iter().any(|name| arguments[0].eq_ignore_ascii_case(name.as_bytes()));
+    if arguments.len() <= MOST_ARGUMENTS || !splits() {
+        return encode(out, database, arguments);
+    }
+    let (head, elements) = arguments.split_at(HEAD);
+    for part in elements.chunks(MOST_ARGUMENTS - HEAD) {
+        encode(out, database, &[head, part].concat());
     }
 }
 

@@ -28,7 +28,7 @@ mod eviction;
 mod key;
 
 pub use data::Data;
-pub use dumping::Dumping;
+pub use dumping::{Detail, Dumping, Part};
 
 use key::Key;
 
@@ -333,15 +333,15 @@ impl Store {
         self.databases[database].index.get(key).is_some_and(|entry| entry.expire_at <= now.unix_ms)
     }
 
-    /// A key is about to change: a snapshot that is in the midst of it must begin with it again.
+    /// A key is about to change: a snapshot that is in the midst of it must begin with it again,
+    /// unless an effect will tell it what has changed.
     #[inline]
     fn disturb(&mut self, database: usize, key: &[u8]) {
         let records = self.records();
         if let Some(dumping) = &mut self.dumping
-            && dumping.is(database, key)
-            && !(dumping.string && records)
+            && !records
         {
-            dumping.disturbed = true;
+            dumping.spoil(database, key);
         }
     }
 
@@ -487,12 +487,18 @@ impl Store {
     /// Records an effect for the log.
     #[inline]
     pub fn record(&mut self, database: usize, arguments: &[&[u8]]) {
+        self.record_detail(database, arguments, &Detail::None);
+    }
+
+    /// The same, with what a dump of the key has to know about it.
+    #[inline]
+    pub fn record_detail(&mut self, database: usize, arguments: &[&[u8]], detail: &Detail<'_>) {
         if self.records() {
             self.metrics.effects += 1;
             self.persistence.changes += 1;
             self.journal.append(database, arguments);
             if let Some(dumping) = &mut self.dumping {
-                dumping.follow(database, arguments);
+                dumping.follow(database, arguments, detail);
             }
         }
     }

@@ -208,51 +208,81 @@ impl Value {
     }
 }
 
+/// What of a collection was handed out by [`Value::commands_from`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// Of a set or a hash: what its index has before this cursor.
+    Cursor(u64),
+    /// Of a list: so many elements from its front.
+    Elements(usize),
+    /// Of a sorted set: what does not come after this member.
+    Member {
+        /// Its score when it was handed out.
+        score: f64,
+        /// Its name.
+        name: Box<[u8]>,
+    },
+}
+
 impl Value {
-    /// As [`Value::commands`], from `position` on (0: the beginning) for about `count` elements.
-    /// Where to go on, or `None` at the end. The value must not change in between.
+    /// As [`Value::commands`], for what is not in `done` (`None`: for all), until they hold `budget`
+    /// bytes of elements. What is done then, or `None` at the end. A string is handed out whole.
     pub fn commands_from(
         &self,
         key: &[u8],
-        position: u64,
-        count: usize,
+        done: Option<&Progress>,
+        budget: usize,
         emit: &mut dyn FnMut(&[&[u8]]),
-    ) -> Option<u64> {
-        let rank = usize::try_from(position).unwrap_or(usize::MAX);
-        let next = rank.saturating_add(count);
-        let after = |length: usize| Some(next as u64).filter(|_| next < length);
-        let end = |cursor: u64| Some(cursor).filter(|&cursor| cursor != 0);
+    ) -> Option<Progress> {
+        let from = if let Some(Progress::Cursor(cursor)) = done { *cursor } else { 0 };
+        let cursor = |next: u64| (next != 0).then_some(Progress::Cursor(next));
         match self {
             Self::String(_) => {
                 self.commands(key, emit);
                 None
             }
             Self::List(list) => {
+                let mut end = if let Some(Progress::Elements(count)) = done { *count } else { 0 };
                 let mut batch = Batch::new(b"RPUSH", key, emit);
-                list.iter_from(rank).take(count).for_each(|element| batch.push(&[element]));
+                let elements = list.iter_from(end);
+                end += elements.take_while(|element| batch.push_within(&[element], budget)).count();
                 batch.finish();
-                after(list.len())
+                (end < list.len()).then_some(Progress::Elements(end))
             }
             Self::Set(set) => {
                 let mut batch = Batch::new(b"SADD", key, emit);
-                let cursor = set.scan(position, count, &mut |member| batch.push(&[member]));
+                let next = set.scan_while(from, &mut |member| {
+                    batch.push(&[member]);
+                    batch.total < budget
+                });
                 batch.finish();
-                end(cursor)
+                cursor(next)
             }
             Self::Hash(hash) => {
                 let mut batch = Batch::new(b"HSET", key, emit);
-                let cursor =
-                    hash.scan(position, count, &mut |field| batch.push(&[&field.name, &field.value]));
+                let next = hash.scan_while(from, &mut |field| {
+                    batch.push(&[&field.name, &field.value]);
+                    batch.total < budget
+                });
                 batch.finish();
-                end(cursor)
+                cursor(next)
             }
-            Self::SortedSet(sorted_set) => {
+            Self::SortedSet(set) => {
+                let rank = match done {
+                    Some(Progress::Member { score, name }) => set.partition_point(&|other, other_name| {
+                        compare((other, other_name), (*score, name)).is_le()
+                    }),
+                    _ => 0,
+                };
                 let mut batch = Batch::new(b"ZADD", key, emit);
-                for (name, score) in sorted_set.range(rank, count, false) {
-                    batch.push(&[crate::number::format_double(score).as_bytes(), name]);
-                }
+                let mut members = set.range(rank, set.len(), false);
+                let last = members.by_ref().find(|(name, score)| {
+                    batch.push(&[crate::number::format_double(*score).as_bytes(), name]);
+                    batch.total >= budget
+                });
                 batch.finish();
-                after(sorted_set.len())
+                members.next()?;
+                last.map(|(name, score)| Progress::Member { score, name: name.into() })
             }
         }
     }
@@ -265,20 +295,33 @@ struct Batch<'a> {
     elements: Vec<Vec<u8>>,
     /// Bytes of the elements.
     bytes: usize,
+    /// The same, with those of earlier commands.
+    total: usize,
     emit: &'a mut dyn FnMut(&[&[u8]]),
 }
 
 impl<'a> Batch<'a> {
     fn new(name: &'static [u8], key: &'a [u8], emit: &'a mut dyn FnMut(&[&[u8]])) -> Self {
-        Self { name, key, elements: Vec::new(), bytes: 0, emit }
+        Self { name, key, elements: Vec::new(), bytes: 0, total: 0, emit }
     }
 
     fn push(&mut self, parts: &[&[u8]]) {
         self.elements.extend(parts.iter().map(|part| part.to_vec()));
-        self.bytes += parts.iter().map(|part| part.len() + 1).sum::<usize>();
+        let bytes = parts.iter().map(|part| part.len() + 1).sum::<usize>();
+        self.bytes += bytes;
+        self.total += bytes;
         if self.elements.len() >= COMMAND_ELEMENTS && self.bytes >= self.key.len() {
             self.finish();
         }
+    }
+
+    /// The same, unless there are `budget` bytes already; whether it did.
+    fn push_within(&mut self, parts: &[&[u8]], budget: usize) -> bool {
+        let within = self.total < budget;
+        if within {
+            self.push(parts);
+        }
+        within
     }
 
     fn finish(&mut self) {

@@ -7,6 +7,7 @@
 use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, timeout_milliseconds};
 use crate::client::TimeoutReply;
+use crate::keyspace::Detail;
 use crate::value::List;
 
 const WRITE: Flags = flag::WRITE;
@@ -69,17 +70,18 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
 
 /// Takes up to `many` elements from one end and records it. The list must be there.
 fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Result<Vec<Box<[u8]>>, Fault> {
-    let mut taken = Vec::new();
+    let (mut taken, mut left) = (Vec::new(), 0);
     if let Some(list) = write::<List>(&mut context.data, key)? {
         let many = many.min(list.len());
         taken.reserve(many);
         taken.extend((0..many).map_while(|_| list.pop(front)));
+        left = list.len();
     }
     if !taken.is_empty() {
         context.data.changed(key);
         let name: &[u8] = if front { b"LPOP" } else { b"RPOP" };
-        let many = taken.len().to_string();
-        context.data.effect(&[name, key, many.as_bytes()]);
+        let (many, detail) = (taken.len().to_string(), Detail::Popped { front, many: taken.len(), left });
+        context.data.effect_detail(&[name, key, many.as_bytes()], &detail);
     }
     Ok(taken)
 }
@@ -150,7 +152,7 @@ fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let at = place(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
     list.set(at, arguments[3]);
     context.data.changed(key);
-    context.data.effect(arguments);
+    context.data.effect_detail(arguments, &Detail::Element(at));
     context.reply.ok();
     Ok(())
 }
@@ -158,14 +160,15 @@ fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn lrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let limit = integer(arguments[2])?;
-    let mut removed = 0;
+    let head = context.data.dumped_elements(key);
+    let (mut removed, mut of_head) = (0, 0);
     if let Some(list) = write::<List>(&mut context.data, key)? {
         let most = if limit == 0 { usize::MAX } else { limit.unsigned_abs() as usize };
-        removed = list.remove_equal(arguments[3], most, limit < 0);
+        (removed, of_head) = list.remove_equal(arguments[3], most, limit < 0, head);
     }
     if removed > 0 {
         context.data.changed(key);
-        context.data.effect(arguments);
+        context.data.effect_detail(arguments, &Detail::Removed { of_head, from_back: limit < 0 });
     }
     context.reply.count(removed);
     Ok(())
@@ -178,7 +181,7 @@ fn ltrim(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         let (first, many) = span(start, end, list.len());
         list.trim(first, many);
         context.data.changed(key);
-        context.data.effect(arguments);
+        context.data.effect_detail(arguments, &Detail::Kept { first, many });
     }
     context.reply.ok();
     Ok(())
@@ -202,7 +205,7 @@ fn linsert(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     list.insert(at + after, arguments[4]);
     let len = list.len();
     context.data.changed(key);
-    context.data.effect(arguments);
+    context.data.effect_detail(arguments, &Detail::Inserted(at + after));
     context.reply.count(len);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! One database as a command sees it.
 
-use super::{Entry, NEVER, Now, Store};
+use super::{Detail, Entry, NEVER, Now, Store};
 use crate::commands::Fault;
 use crate::settings::Settings;
 use crate::value::Value;
@@ -204,12 +204,23 @@ impl<'a> Data<'a> {
     /// state when it is replayed.
     #[inline]
     pub fn effect(&mut self, arguments: &[&[u8]]) {
+        self.effect_detail(arguments, &Detail::None);
+    }
+
+    /// The same for a change of a list or a sorted set whose place the arguments do not say.
+    #[inline]
+    pub fn effect_detail(&mut self, arguments: &[&[u8]], detail: &Detail<'_>) {
         if std::mem::take(&mut self.emptied)
             && let [_, key, ..] = arguments
         {
             return self.store.record(self.database, &[b"DEL", key]);
         }
-        self.store.record(self.database, arguments);
+        self.store.record_detail(self.database, arguments, detail);
+    }
+
+    /// Elements at the front of a list that a running snapshot has already.
+    pub fn dumped_elements(&self, key: &[u8]) -> usize {
+        self.store.dumping.as_ref().map_or(0, |dumping| dumping.elements(self.database, key))
     }
 
     /// Refuses what would let the data set outgrow the log's area: a state that no snapshot has
@@ -257,16 +268,16 @@ impl<'a> Data<'a> {
             return;
         }
         let Store { databases, journal, metrics, dumping, .. } = &mut *self.store;
-        journal.append(self.database, &[b"DEL", key]);
-        if let Some(dumping) = dumping {
-            dumping.follow(self.database, &[b"DEL", key]);
-        }
-        metrics.effects += 1;
+        let mut record = |arguments: &[&[u8]]| {
+            metrics.effects += 1;
+            journal.append(self.database, arguments);
+            if let Some(dumping) = dumping {
+                dumping.follow(self.database, arguments, &Detail::None);
+            }
+        };
+        record(&[b"DEL", key]);
         if let Some(entry) = databases[self.database].index.get(key) {
-            entry.rebuild(&mut |arguments| {
-                metrics.effects += 1;
-                journal.append(self.database, arguments);
-            });
+            entry.rebuild(&mut record);
         }
     }
 

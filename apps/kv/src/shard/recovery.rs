@@ -2,10 +2,9 @@
 //!
 //! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of
 //!    the index, in which no key ever changes its place. A key is dumped whole, together with the
-//!    sequence of the log at that moment. A large value is dumped in several slices. A collection
-//!    that is changed meanwhile, and a string that is replaced, begin again behind a DEL; what
-//!    changes a string in place goes into the dump ([`Dumping`]). A key that is made behind the walk
-//!    is not dumped: its effects are in the log after the snapshot's begin.
+//!    sequence of the log at that moment. A large value is dumped in several slices; what changes it
+//!    meanwhile goes into the dump ([`Dumping`]). A key that is made behind the walk is not dumped:
+//!    its effects are in the log after the snapshot's begin.
 //! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot began. An effect on a
 //!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
 //!    effects concern one key.
@@ -30,7 +29,7 @@ use crate::client::{Client, ClientId};
 use crate::commands::{Command, Context, Fault, Table, flag};
 use crate::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::journal::{self, EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
-use crate::keyspace::{Data, Dumping, Entry, Now, Place, Store};
+use crate::keyspace::{Data, Dumping, Entry, NEVER, Now, Part, Place, Store};
 use crate::resp::Reply;
 use crate::value::{Digits, Value};
 
@@ -158,21 +157,13 @@ pub(super) struct Snapshot {
     database: usize,
     cursor: u64,
     generation: u64,
-    /// Large values that the walk has come by, and that are dumped piece by piece.
+    /// Large values that the walk has come by, and that are dumped piece by piece. How far the first
+    /// of them is dumped, [`Dumping`] knows.
     large: VecDeque<Place>,
-    /// How far the first of them is dumped.
-    inside: Option<u64>,
-    /// Of a string the end of what is dumped from its beginning on.
-    end: usize,
-    /// How often that was begun again because it had changed.
-    repeated: u32,
 }
 
-/// Bytes of a string's piece for each byte of its key, which every piece repeats.
+/// Bytes of a piece for each byte of its key, which every piece repeats.
 const PIECE_KEYS: usize = 16;
-/// How often a large value is begun again before it is dumped at once: it changes too often to be
-/// dumped piece by piece.
-const REPETITIONS: u32 = 3;
 
 impl Shard {
     /// Replays one log record of effects.
@@ -354,9 +345,6 @@ impl Shard {
             cursor: 0,
             generation: self.store.generation,
             large: VecDeque::new(),
-            inside: None,
-            end: 0,
-            repeated: 0,
         });
     }
 
@@ -427,54 +415,64 @@ impl Shard {
 fn dump_large(store: &mut Store, snapshot: &mut Snapshot, record: &mut Dump<'_>, budget: usize) {
     let Some((database, key)) = snapshot.large.front().cloned() else { return };
     let dumping = store.dumping.take();
-    if dumping.as_ref().is_some_and(|dumping| dumping.disturbed) && snapshot.inside.is_some() {
+    let begun = dumping.is_some();
+    let (mut part, mut piece) = (None, budget.max(key.len().saturating_mul(PIECE_KEYS)).max(1));
+    if let Some(dumping) = dumping {
+        record.encoded(&dumping.effects);
+        piece = piece.saturating_add(dumping.brought);
+        part = Some(dumping.part).filter(|part| *part != Part::Spoilt);
+    }
+    let entry = store.databases()[database].index().get(&key);
+    if begun && (part.is_none() || (entry.is_none() && part != Some(Part::Whole))) {
         // What there is of it in the snapshot is as it never was.
         record.effect(database, &[b"DEL", &key]);
-        snapshot.inside = None;
-        snapshot.repeated += 1;
+        part = None;
     }
-    let (mut next, mut string) = (None, false);
-    if let Some(entry) = store.databases()[database].index().get(&key) {
-        let once = snapshot.repeated >= REPETITIONS;
-        if let Value::String(value) = &entry.value {
-            string = true;
-            let piece =
-                if once { usize::MAX } else { budget.max(key.len().saturating_mul(PIECE_KEYS)).max(1) };
-            let mut digits = Digits::default();
-            let bytes = value.bytes(&mut digits);
-            let mut cut = StringCut { database, key: &key, bytes, end: &mut snapshot.end, piece };
-            if let (Some(dumping), Some(at)) = (dumping, snapshot.inside) {
-                cut.repeat(dumping, at, record);
+    let next = entry.and_then(|entry| dump_piece(entry, (database, &key), part, piece, record));
+    if let Some(next) = next {
+        store.dumping = Some(Dumping::new((database, key), next));
+        return;
+    }
+    match entry {
+        // An effect even if there is nothing to say: the last one tells as of when the dump is.
+        Some(entry) if begun && entry.expire_at() == NEVER => record.effect(database, &[b"PERSIST", &key]),
+        Some(entry) => entry.rebuild_expiry(&mut |arguments| record.effect(database, arguments)),
+        None => {}
+    }
+    snapshot.large.pop_front();
+}
+
+/// Dumps about `piece` bytes of what the snapshot does not have of a value; what it has then, unless
+/// that is all.
+fn dump_piece(
+    entry: &Entry,
+    (database, key): (usize, &[u8]),
+    part: Option<Part>,
+    piece: usize,
+    record: &mut Dump<'_>,
+) -> Option<Part> {
+    let done = match part {
+        Some(Part::Whole) => return None,
+        Some(Part::Collection(progress)) => Some(progress),
+        part => {
+            if let Value::String(value) = &entry.value {
+                let mut digits = Digits::default();
+                let cut = StringCut { database, key, bytes: value.bytes(&mut digits), piece };
+                return cut.dump(part, record);
             }
-            next = cut.dump(snapshot.inside, record);
-        } else {
-            let average = entry.dumped() / entry.value.free_effort().max(1);
-            let fitting = (budget / average.max(1)).max(1);
-            let count = if once { usize::MAX / 2 } else { fitting };
-            let position = snapshot.inside.unwrap_or(0);
-            let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
-            next = entry.value.commands_from(&key, position, count, &mut emit);
+            None
         }
-        if next.is_none() {
-            entry.rebuild_expiry(&mut |arguments| record.effect(database, arguments));
-        }
-    }
-    snapshot.inside = next;
-    if next.is_some() {
-        store.dumping = Some(Dumping::new((database, key), string));
-    } else {
-        snapshot.large.pop_front();
-        snapshot.repeated = 0;
-    }
+    };
+    let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
+    entry.value.commands_from(key, done.as_ref(), piece, &mut emit).map(Part::Collection)
 }
 
 /// A string that is dumped in pieces: first its end, so that it has its length at once, and then
-/// the rest from the beginning, up to `end`.
+/// the rest from the beginning.
 struct StringCut<'a> {
     database: usize,
     key: &'a [u8],
     bytes: &'a [u8],
-    end: &'a mut usize,
     /// Bytes of a piece.
     piece: usize,
 }
@@ -488,30 +486,23 @@ impl StringCut<'_> {
         }
     }
 
-    /// What has changed the string since the last piece, `at` bytes from its beginning, and the
-    /// bytes that this may have spoilt.
-    fn repeat(&self, dumping: Dumping, at: u64, record: &mut Dump<'_>) {
-        record.encoded(&dumping.effects);
-        let (at, end, margin) = (at as usize, *self.end, dumping.margin);
-        self.range(at.saturating_sub(margin)..at, record);
-        self.range(end..end.saturating_add(margin).min(self.bytes.len()), record);
-    }
-
-    /// The next piece; where to go on.
-    fn dump(&mut self, inside: Option<u64>, record: &mut Dump<'_>) -> Option<u64> {
-        let Some(at) = inside else {
-            if self.bytes.len() <= self.piece {
+    /// The next piece; what is dumped then. Before it the bytes that may have been spoilt.
+    fn dump(&self, part: Option<Part>, record: &mut Dump<'_>) -> Option<Part> {
+        let length = self.bytes.len();
+        let Some(Part::String { at, end, margin }) = part else {
+            if length <= self.piece {
                 record.effect(self.database, &[b"SET", self.key, self.bytes]);
                 return None;
             }
-            *self.end = self.bytes.len() - self.piece;
-            self.range(*self.end..self.bytes.len(), record);
-            return Some(0);
+            let end = length - self.piece;
+            self.range(end..length, record);
+            return Some(Part::String { at: 0, end, margin: 0 });
         };
-        let at = at as usize;
-        let next = at.saturating_add(self.piece).min(*self.end);
+        self.range(at.saturating_sub(margin)..at, record);
+        self.range(end..end.saturating_add(margin).min(length), record);
+        let next = at.saturating_add(self.piece).min(end);
         self.range(at..next, record);
-        (next < *self.end).then_some(next as u64)
+        (next < end).then_some(Part::String { at: next, end, margin: 0 })
     }
 }
 

@@ -11,6 +11,7 @@ mod memory;
 mod protocol;
 mod recovery;
 mod sessions;
+mod slices;
 
 /// A shard with the event loop's part played by the test: without a log every reply leaves at once.
 struct Bench {

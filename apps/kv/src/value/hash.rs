@@ -188,6 +188,17 @@ impl Hash {
         }
     }
 
+    /// See [`Index::scan_while`]; a small hash is returned whole.
+    pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&Field) -> bool) -> u64 {
+        match &self.fields {
+            Fields::Small(fields) => {
+                fields.iter().for_each(|field| _ = found(field));
+                0
+            }
+            Fields::Index(index) => index.scan_while(cursor, found),
+        }
+    }
+
     /// Drops about `budget` fields; whether nothing is left.
     pub fn release(&mut self, budget: usize) -> bool {
         match &mut self.fields {

@@ -172,12 +172,23 @@ impl List {
         self.chunks[number].insert(place, element.into());
     }
 
-    /// Removes up to `limit` elements equal to `element`, from the front or from the back, and returns how many.
-    pub fn remove_equal(&mut self, element: &[u8], limit: usize, from_back: bool) -> usize {
-        let mut removed = 0;
+    /// Removes up to `limit` elements equal to `element`, from the front or from the back, and returns how many, and how many of them were
+    /// among the first `head` elements.
+    pub fn remove_equal(
+        &mut self,
+        element: &[u8],
+        limit: usize,
+        from_back: bool,
+        head: usize,
+    ) -> (usize, usize) {
+        let (mut removed, mut removed_of_head) = (0, 0);
+        // Elements that were passed, from the end where the search began.
+        let (len, mut passed) = (self.len, 0);
         let chunks: &mut dyn Iterator<Item = &mut VecDeque<Element>> =
             if from_back { &mut self.chunks.iter_mut().rev() } else { &mut self.chunks.iter_mut() };
         for chunk in chunks {
+            let first = if from_back { len - passed - chunk.len() } else { passed };
+            passed += chunk.len();
             let matching = chunk.iter().filter(|old| ***old == *element).count();
             if matching == 0 {
                 continue;
@@ -186,7 +197,9 @@ impl List {
             let take = matching.min(limit - removed);
             let mut skip = if from_back { matching - take } else { 0 };
             let mut left = take;
+            let mut place = first;
             chunk.retain(|old| {
+                place += 1;
                 if **old != *element || left == 0 {
                     return true;
                 }
@@ -195,6 +208,7 @@ impl List {
                     return true;
                 }
                 left -= 1;
+                removed_of_head += usize::from(place <= head);
                 false
             });
             removed += take;
@@ -206,7 +220,7 @@ impl List {
         self.len -= removed;
         self.bytes -= removed * allocation(element.len());
         self.content -= removed * argument(element.len());
-        removed
+        (removed, removed_of_head)
     }
 
     /// Keeps `count` elements from `start` on.

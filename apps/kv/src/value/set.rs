@@ -181,6 +181,17 @@ impl Set {
         }
     }
 
+    /// See [`Index::scan_while`]; a set of integers is returned whole.
+    pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
+        match &self.members {
+            Members::Integers(_) => {
+                self.for_each(&mut |member| _ = found(member));
+                0
+            }
+            Members::Index(index) => index.scan_while(cursor, &mut |member| found(member)),
+        }
+    }
+
     /// Drops about `budget` members; whether nothing is left.
     pub fn release(&mut self, budget: usize) -> bool {
         match &mut self.members {

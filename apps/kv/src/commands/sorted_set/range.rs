@@ -6,6 +6,7 @@
 use super::super::collection::{Collection, read, span, write};
 use super::super::{Context, Fault, Outcome, integer, is};
 use super::write_members;
+use crate::keyspace::Detail;
 use crate::number::parse_bound;
 use crate::value::SortedSet;
 
@@ -249,15 +250,15 @@ pub fn count(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outc
 pub fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outcome {
     let key = arguments[1];
     let bounds = Bounds::parse(kind, arguments[2], arguments[3])?;
-    let mut removed = 0;
+    let mut removed = Vec::new();
     if let Some(set) = write::<SortedSet>(&mut context.data, key)? {
         let (first, count) = bounds.ranks(set, Direction::Forward);
-        removed = set.remove_range(first, count).len();
+        removed = set.remove_range(first, count);
     }
-    if removed > 0 {
+    if !removed.is_empty() {
         context.data.changed(key);
-        context.data.effect(arguments);
+        context.data.effect_detail(arguments, &Detail::Members(&removed));
     }
-    context.reply.count(removed);
+    context.reply.count(removed.len());
     Ok(())
 }

@@ -94,22 +94,22 @@ fn rare_command() -> impl Strategy<Value = String> {
 }
 
 /// Runs commands, one record each; (sequence, record) of those with effects.
-struct Logged {
-    bench: Bench,
+pub(super) struct Logged {
+    pub(super) bench: Bench,
     client: ClientId,
-    log: Vec<(u64, Vec<u8>)>,
-    sequence: u64,
+    pub(super) log: Vec<(u64, Vec<u8>)>,
+    pub(super) sequence: u64,
 }
 
 impl Logged {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut bench = Bench::new();
         bench.shard.enable_journal(true);
         let client = bench.connect();
         Self { bench, client, log: Vec::new(), sequence: 0 }
     }
 
-    fn run(&mut self, command: &str) {
+    pub(super) fn run(&mut self, command: &str) {
         if command == "TIME-PASSES" {
             self.bench.pass(30);
         } else {
