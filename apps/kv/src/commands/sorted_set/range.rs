@@ -250,14 +250,23 @@ pub fn count(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outc
 pub fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outcome {
     let key = arguments[1];
     let bounds = Bounds::parse(kind, arguments[2], arguments[3])?;
-    let mut removed = Vec::new();
+    let (mut removed, mut start) = (Vec::new(), 0);
     if let Some(set) = write::<SortedSet>(&mut context.data, key)? {
         let (first, count) = bounds.ranks(set, Direction::Forward);
-        removed = set.remove_range(first, count);
+        (removed, start) = (set.remove_range(first, count), first);
     }
     if !removed.is_empty() {
         context.data.changed(key);
-        context.data.effect_detail(arguments, &Detail::Members(&removed));
+        let detail = Detail::Members(&removed);
+        if kind == Kind::Lex {
+            // Where scores differ, names are in no order, and what lies between two of them depends
+            // on how the set was built. Ranks do not.
+            let (first, last) = (start.to_string(), (start + removed.len() - 1).to_string());
+            let effect: [&[u8]; 4] = [b"ZREMRANGEBYRANK", key, first.as_bytes(), last.as_bytes()];
+            context.data.effect_detail(&effect, &detail);
+        } else {
+            context.data.effect_detail(arguments, &detail);
+        }
     }
     context.reply.count(removed.len());
     Ok(())

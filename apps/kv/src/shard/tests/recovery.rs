@@ -225,6 +225,35 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_gone() {
     assert_eq!(dump(&again.shard), [""; 0]);
 }
 
+/// Between names of different scores lies what the tree by score happens to find, and a tree that
+/// was loaded is another than one that has grown.
+#[test]
+fn what_a_range_of_names_removed_is_removed_again() {
+    let mut logged = Logged::new();
+    for number in 0..2000u32 {
+        let scattered = number.wrapping_mul(2_654_435_761);
+        logged.run(&format!("ZADD z {} m{number:04}", scattered % 10_000));
+    }
+    for number in (0..2000).step_by(3) {
+        logged.run(&format!("ZREM z m{number:04}"));
+    }
+    let mut again = Bench::new();
+    let as_of = logged.sequence;
+    logged.bench.shard.begin_snapshot();
+    logged.bench.shard.snapshot_slice(as_of, usize::MAX / 2, &mut |record| {
+        again.shard.replay_snapshot(record).expect("its own record");
+    });
+    for low in [100, 400, 700, 1000, 1300] {
+        logged.run(&format!("ZREMRANGEBYLEX z [m{low:04} [m{:04}", low + 50));
+    }
+    assert!(logged.sequence > as_of, "nothing was removed");
+    for (sequence, record) in logged.log.iter().filter(|(sequence, _)| *sequence > as_of) {
+        again.shard.replay(*sequence, record, logged.bench.now).expect("its own record");
+    }
+    again.shard.finish_recovery().expect("nothing was refused");
+    assert!(dump(&again.shard) == dump(&logged.bench.shard), "others were removed");
+}
+
 #[test]
 fn a_large_value_is_dumped_in_slices_also_if_it_changes_meanwhile() {
     let mut logged = Logged::new();
