@@ -79,6 +79,15 @@ impl Geometry {
 
 /// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it can.
 pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, OpenError> {
+    prepare_with(fd, capacity, set_direct)
+}
+
+/// The same. `set_direct` says whether I/O is direct.
+fn prepare_with(
+    fd: BorrowedFd<'_>,
+    capacity: u64,
+    set_direct: impl FnOnce(BorrowedFd<'_>) -> bool,
+) -> Result<Geometry, OpenError> {
     if capacity == 0 || !capacity.is_multiple_of(BLOCK as u64) {
         return Err(OpenError::Capacity { capacity });
     }
@@ -207,28 +216,39 @@ mod tests {
         }
     }
 
+    /// A file that goes with the test.
+    struct Temporary(std::path::PathBuf);
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            // Nothing can be done about it here.
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
     #[test]
     fn a_buffered_area_is_read_from_the_device() {
         let path = std::env::temp_dir().join(format!("sietch-cached-{}", std::process::id()));
+        let path = Temporary(path);
         let mut file = std::fs::File::options()
             .create(true)
             .truncate(true)
             .read(true)
             .write(true)
-            .open(&path)
+            .open(&path.0)
             .expect("a writable directory");
         file.write_all(&[7; BLOCK]).expect("room");
         let before = is_cached(&file);
         // To ask makes the kernel read ahead, and a fast disk may be done before it answers.
         let left = (0..100).all(|_| {
-            forget_cached(file.as_fd()).expect("a disk that works");
+            let opened = prepare_with(file.as_fd(), BLOCK as u64, |_| false).expect("a disk that works");
+            assert!(!opened.direct, "it was to be buffered");
             is_cached(&file) == Some(true)
         });
-        std::fs::remove_file(&path).expect("ours");
         match before {
-            Some(true) if on_memory(&file) => println!("skipped: {} is in memory", path.display()),
+            Some(true) if on_memory(&file) => println!("skipped: {} is in memory", path.0.display()),
             Some(true) => assert!(!left, "the page cache has it still"),
-            _ => println!("skipped: the file system of {} does not say what is cached", path.display()),
+            _ => println!("skipped: the file system of {} does not say what is cached", path.0.display()),
         }
     }
 
