@@ -28,7 +28,7 @@ fn write_until_it_breaks(place: &Place, from: u64) -> u64 {
     let Ok(mut client) = Client::connect_with(place.kernel(), Duration::from_secs(5)) else { return from };
     loop {
         match client.ask(&format!("SET counter {}", acknowledged + 1)) {
-            Ok(Reply::Status(_)) => acknowledged += 1,
+            Ok(Reply::Simple(_)) => acknowledged += 1,
             _ => return acknowledged,
         }
     }
@@ -41,7 +41,7 @@ fn counter(place: &Place) -> u64 {
         let found = client.ask("GET counter").ok()?;
         // Whose area has gone refuses writes until it is started again.
         let writes = client.ask("SET probe 1").ok()?;
-        matches!(writes, Reply::Status(_)).then(|| found.number())
+        matches!(writes, Reply::Simple(_)).then(|| found.number())
     })
 }
 
@@ -161,7 +161,7 @@ fn without_up_the_store_ends_once_its_area_can_be_had_again() {
     let first = store();
     assert_eq!(counter_or_zero(&place), 0);
     let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).expect("it serves");
-    assert!(matches!(client.ask("SET counter 7"), Ok(Reply::Status(_))));
+    assert!(matches!(client.ask("SET counter 7"), Ok(Reply::Simple(_))));
     drop(core);
     assert!(matches!(client.ask("SET counter 8"), Ok(Reply::Error(_)) | Err(_)), "nothing keeps it");
     let _core = service();
@@ -178,6 +178,6 @@ fn counter_or_zero(place: &Place) -> u64 {
         let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).ok()?;
         let Ok(Reply::Integer(there)) = client.ask("EXISTS counter") else { return None };
         let found = if there == 0 { 0 } else { client.ask("GET counter").ok()?.number() };
-        matches!(client.ask("SET probe 1"), Ok(Reply::Status(_))).then_some(found)
+        matches!(client.ask("SET probe 1"), Ok(Reply::Simple(_))).then_some(found)
     })
 }

@@ -1,35 +1,17 @@
 //! A small blocking client, and load that looks at every reply.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// One reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Status(String),
-    Error(String),
-    Integer(i64),
-    Bulk(Option<Vec<u8>>),
-    Array(Vec<Reply>),
-}
-
-impl Reply {
-    /// The number that an integer or a bulk holds; 0 for a key that is not there.
-    pub fn number(&self) -> u64 {
-        match self {
-            Self::Integer(number) => u64::try_from(*number).unwrap(),
-            Self::Bulk(None) => 0,
-            Self::Bulk(Some(bytes)) => std::str::from_utf8(bytes).unwrap().parse().unwrap(),
-            other => panic!("{other:?} is no number"),
-        }
-    }
-}
+use sietch_kv_programs::connection::Connection;
+pub use sietch_kv_programs::connection::encode;
+pub use sietch_kv_programs::reply::Reply;
 
 /// A connection.
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    connection: Connection<TcpStream>,
 }
 
 impl Client {
@@ -43,43 +25,23 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::with_capacity(1 << 16, stream) })
+        Ok(Self { connection: Connection::new(stream) })
     }
 
     pub fn send(&mut self, arguments: &[&[u8]]) -> io::Result<()> {
-        self.stream.get_mut().write_all(&encode(arguments))
+        self.connection.send(arguments)
     }
 
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.get_mut().write_all(bytes)
+        self.connection.stream().write_all(bytes)
     }
 
     pub fn receive(&mut self) -> io::Result<Reply> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let text = line[1..].trim_end_matches("\r\n").to_owned();
-        let length = || text.parse::<i64>().map_err(|_| io::ErrorKind::InvalidData);
-        Ok(match line.as_bytes()[0] {
-            b'+' => Reply::Status(text),
-            b'-' => Reply::Error(text),
-            b':' => Reply::Integer(length()?),
-            b'$' if length()? < 0 => Reply::Bulk(None),
-            b'$' => {
-                let mut bytes = vec![0; usize::try_from(length()?).unwrap() + 2];
-                self.stream.read_exact(&mut bytes)?;
-                bytes.truncate(bytes.len() - 2);
-                Reply::Bulk(Some(bytes))
-            }
-            b'*' => Reply::Array((0..length()?).map(|_| self.receive()).collect::<Result<_, _>>()?),
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, line)),
-        })
+        self.connection.receive()
     }
 
     pub fn command(&mut self, arguments: &[&[u8]]) -> io::Result<Reply> {
-        self.send(arguments)?;
-        self.receive()
+        self.connection.ask(arguments)
     }
 
     /// Words separated by blanks.
@@ -90,22 +52,11 @@ impl Client {
     /// Reads until the other side closes; whether it does.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
-        match self.stream.read_to_end(&mut rest) {
+        match self.connection.stream().read_to_end(&mut rest) {
             Ok(_) => true,
             Err(cause) => cause.kind() == io::ErrorKind::ConnectionReset,
         }
     }
-}
-
-/// A command as an array of bulks.
-pub fn encode(arguments: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
-    for argument in arguments {
-        bytes.extend(format!("${}\r\n", argument.len()).bytes());
-        bytes.extend_from_slice(argument);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }
 
 /// Whether the store answers at `address`.
@@ -156,7 +107,7 @@ pub fn load(address: SocketAddr, name: &str, stop: &Stop) -> Seen {
         let value = round.to_string();
         let start = Instant::now();
         let set = client.command(&[b"SET", key.as_bytes(), value.as_bytes()]);
-        assert_eq!(set.unwrap_or_else(|cause| panic!("{name}: {cause}")), Reply::Status("OK".into()));
+        assert_eq!(set.unwrap_or_else(|cause| panic!("{name}: {cause}")), Reply::ok());
         let get = client.command(&[b"GET", key.as_bytes()]);
         assert_eq!(get.unwrap_or_else(|cause| panic!("{name}: {cause}")).number(), round);
         seen.longest = seen.longest.max(start.elapsed());

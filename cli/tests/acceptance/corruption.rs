@@ -39,7 +39,7 @@ fn a_corrupted_superblock_is_survived_and_four_are_named() {
         let place = Place::new("superblock");
         let up = place.up(&["--net", "linux"]);
         let mut client = Client::connect(place.kernel()).unwrap();
-        assert_eq!(client.ask("SET a 1").unwrap(), Reply::Status("OK".into()));
+        assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
         up.stop();
         for copy in 0..COPIES {
             corrupt(&place, &[copy]);
@@ -130,7 +130,7 @@ fn an_area_is_checked_by_its_name_while_no_store_holds_it() {
         let place = Place::new("check");
         let up = place.up(&["--net", "linux"]);
         let mut client = Client::connect(place.kernel()).unwrap();
-        assert_eq!(client.ask("SET a 1").unwrap(), Reply::Status("OK".into()));
+        assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
         let held = place.run(&["kv", "check", "store"]);
         assert_eq!(held.status.code(), Some(2), "{held:?}");
         contains_all(&text(&held.stderr), &["store", "pid"]);
@@ -170,7 +170,7 @@ fn a_backup_that_may_only_be_read_is_checked() {
         let up = Place::new("backed-up");
         let running = up.up(&["--net", "linux"]);
         let mut client = Client::connect(up.kernel()).unwrap();
-        assert_eq!(client.ask("SET a 1").unwrap(), Reply::Status("OK".into()));
+        assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
         running.stop();
         let backup = place.folder.join("store.backup");
         std::fs::copy(up.area(), &backup).unwrap();

@@ -57,7 +57,7 @@ fn write_on_one_connection(
 ) -> io::Result<()> {
     let mut client = Client::connect_with(address, Duration::from_secs(2))?;
     let expect = |reply: Reply| match reply {
-        Reply::Error(text) => panic!("writer {index}: {text}"),
+        error @ Reply::Error(_) => panic!("writer {index}: {error}"),
         other => other,
     };
     while !stop.is_set() {

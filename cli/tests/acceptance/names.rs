@@ -351,7 +351,7 @@ fn an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_
         wait_for("the owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
         assert_eq!(
             client.ask("GET greeting").expect("it was not disturbed"),
-            crate::client::Reply::Bulk(Some(b"hello".to_vec()))
+            crate::client::Reply::Bulk(b"hello".to_vec())
         );
 
         // In the middle of a question, killed.

@@ -17,9 +17,9 @@ use rustix::process::Signal;
 use sietch_kv_programs::connection::{Connection, words};
 use sietch_kv_programs::generate::{self, Step};
 use sietch_kv_programs::oracle::Oracle;
-use sietch_kv_programs::random::Random;
 use sietch_kv_programs::reply::{Comparison, Reply};
 use sietch_kv_programs::{huge, state};
+use sietch_sim::Random;
 
 use crate::place::{PATIENCE, Place, in_own_network, signal, text, wait_for};
 
@@ -146,11 +146,11 @@ impl Pair {
     fn recover(&mut self) {
         // Fewer times than `sietch up` tries.
         for _ in 0..2 {
-            if !self.random.once_in(4) {
+            if self.random.index(4) > 0 {
                 break;
             }
             wait_for("a store to be started", || store_of(self.up));
-            std::thread::sleep(Duration::from_millis(self.random.below(60) as u64));
+            std::thread::sleep(Duration::from_millis(self.random.below(60)));
             self.kill();
         }
         self.store = wait_for("the store", || {
@@ -179,10 +179,8 @@ impl Pair {
     fn interrupted(&mut self, step: &Step) {
         self.history.push(show(&step.words));
         let sent = self.store.send(&step.words).is_ok();
-        let huge = step.words.concat().len() > 1 << 16 || self.random.once_in(10);
-        std::thread::sleep(
-            Duration::from_micros(self.random.below(if huge { 200_000 } else { 3000 }) as u64),
-        );
+        let huge = step.words.concat().len() > 1 << 16 || self.random.index(10) == 0;
+        std::thread::sleep(Duration::from_micros(self.random.below(if huge { 200_000 } else { 3000 })));
         self.kill();
         let mut reply = if sent { self.store.receive().ok() } else { None };
         self.history.push(format!("KILL in the course of it; the reply was {}", reply.is_some()));
@@ -321,7 +319,7 @@ impl Pair {
     fn at_risk(&mut self, step: &Step, times: usize) -> bool {
         // What the store would have refused of a transaction is not known without its reply.
         let known = name_of(step) != "exec" || !self.queued.iter().any(|step| step.huge);
-        let kill = self.random.once_in(times) && known;
+        let kill = self.random.index(times) == 0 && known;
         if kill {
             self.interrupted(step)
         } else {
@@ -339,7 +337,7 @@ impl Pair {
             if cut_off {
                 continue;
             }
-            if step.first && self.random.once_in(HUGE) {
+            if step.first && self.random.index(HUGE) == 0 {
                 let huge = huge::step(&mut self.random);
                 self.at_risk(&huge, 4);
             }

@@ -18,7 +18,7 @@ const HOUSE: [(&str, &str, u32); 22] = [
     ("sietch-posix-preload", "api/posix/preload/Cargo.toml", 4),
     ("sietch-daemon", "control/daemon/Cargo.toml", 4),
     ("sietch-kv", "apps/kv/Cargo.toml", 4),
-    ("sietch-kv-programs", "apps/kv/programs/Cargo.toml", 0),
+    ("sietch-kv-programs", "apps/kv/programs/Cargo.toml", 7),
     ("sietch-cli", "cli/Cargo.toml", 5),
     ("sietch-bench", "bench/Cargo.toml", 6),
     ("sietch-sim", "sim/Cargo.toml", 6),

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use crate::reply::Reply;
 
 /// Bytes asked of the socket at once.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 1 << 16;
 
 /// A stream, and what of it was read beyond the last reply.
 pub struct Connection<S> {
@@ -15,9 +15,10 @@ pub struct Connection<S> {
 
 /// A command as RESP.
 #[must_use]
-pub fn encode(command: &[Vec<u8>]) -> Vec<u8> {
+pub fn encode(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for word in command {
+        let word = word.as_ref();
         bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(b"\r\n");
@@ -37,11 +38,16 @@ impl<S: Read + Write> Connection<S> {
         Self { stream, bytes: Vec::new() }
     }
 
+    /// The stream itself.
+    pub fn stream(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
     /// Sends a command.
     ///
     /// # Errors
     /// Those of the stream.
-    pub fn send(&mut self, command: &[Vec<u8>]) -> io::Result<()> {
+    pub fn send(&mut self, command: &[impl AsRef<[u8]>]) -> io::Result<()> {
         self.stream.write_all(&encode(command))
     }
 
@@ -79,7 +85,7 @@ impl<S: Read + Write> Connection<S> {
     ///
     /// # Errors
     /// As [`Connection::receive`].
-    pub fn ask(&mut self, command: &[Vec<u8>]) -> io::Result<Reply> {
+    pub fn ask(&mut self, command: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.send(command)?;
         self.receive()
     }

@@ -4,7 +4,8 @@
 //! `[..]` around words for something that is left out half of the time, and `{..}` for one to three repetitions. A
 //! line may start with `=mode` to say how replies are compared.
 
-use crate::random::Random;
+use sietch_sim::Random;
+
 use crate::reply::Comparison;
 
 mod templates;
@@ -78,7 +79,7 @@ struct Generator {
 
 impl Generator {
     fn below(&mut self, limit: usize) -> usize {
-        self.random.below(limit)
+        self.random.index(limit)
     }
 
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
@@ -289,9 +290,9 @@ impl Generator {
             1 => b"-0".to_vec(),
             2 => b"3.0e3".to_vec(),
             3 => b"1e-9".to_vec(),
-            4 => format!("{}.{}", self.random.draw() as i32, self.random.draw() as u16).into(),
-            5 => format!("0.{}", self.random.draw()).into(),
-            6 => format!("{}e{}", self.random.draw() as i16, self.below(40) as i64 - 20).into(),
+            4 => format!("{}.{}", self.random.word() as i32, self.random.word() as u16).into(),
+            5 => format!("0.{}", self.random.word()).into(),
+            6 => format!("{}e{}", self.random.word() as i16, self.below(40) as i64 - 20).into(),
             _ => format!("{}.{}", self.below(100), self.below(100)).into(),
         }
     }

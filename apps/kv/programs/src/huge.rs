@@ -2,8 +2,9 @@
 //!
 //! Their keys are those of [`crate::generate`], so that ordinary commands meet what they leave.
 
+use sietch_sim::Random;
+
 use crate::generate::Step;
-use crate::random::Random;
 use crate::reply::Comparison;
 
 /// Bytes of the largest value that is sent.
@@ -20,17 +21,17 @@ pub const ALL: &str = "2000000";
 
 /// A size up to `limit` whose order of magnitude is random.
 fn size(random: &mut Random, limit: usize) -> usize {
-    let limit = (limit >> random.below(8)).max(2);
-    1 + random.below(limit - 1)
+    let limit = (limit >> random.index(8)).max(2);
+    1 + random.index(limit - 1)
 }
 
 fn key(random: &mut Random, family: &str) -> Vec<u8> {
-    format!("{family}{}", random.below(3)).into_bytes()
+    format!("{family}{}", random.index(3)).into_bytes()
 }
 
 fn value(random: &mut Random) -> Vec<u8> {
     let length = size(random, VALUE);
-    let piece: Vec<u8> = (0..509).map(|_| random.draw() as u8).collect();
+    let piece: Vec<u8> = (0..509).map(|_| random.word() as u8).collect();
     piece.into_iter().cycle().take(length).collect()
 }
 
@@ -57,7 +58,7 @@ fn line(name: &str, key: Vec<u8>, rest: &[&str]) -> Vec<Vec<u8>> {
 fn string(random: &mut Random) -> Vec<Vec<u8>> {
     let name = key(random, "str");
     let far = size(random, REACH);
-    match random.below(8) {
+    match random.index(8) {
         0 => vec![b"SET".to_vec(), name, value(random)],
         1 => vec![b"APPEND".to_vec(), name, value(random)],
         2 => line("SETRANGE", name, &[&far.to_string(), "tail"]),
@@ -71,15 +72,15 @@ fn string(random: &mut Random) -> Vec<Vec<u8>> {
 
 /// One of the collections: many elements come, or all go.
 fn collection(random: &mut Random) -> (Comparison, Vec<Vec<u8>>) {
-    let words = match random.below(14) {
-        0 => many(random, "RPUSH", "list", |random, number| vec![format!("{number}-{}", random.draw())]),
-        1 => many(random, "SADD", "set", |random, number| vec![format!("{number}-{}", random.draw())]),
-        2 => many(random, "SADD", "set", |random, _| vec![random.below(100_000).to_string()]),
+    let words = match random.index(14) {
+        0 => many(random, "RPUSH", "list", |random, number| vec![format!("{number}-{}", random.word())]),
+        1 => many(random, "SADD", "set", |random, number| vec![format!("{number}-{}", random.word())]),
+        2 => many(random, "SADD", "set", |random, _| vec![random.index(100_000).to_string()]),
         3 => {
-            many(random, "HSET", "hash", |random, number| vec![number.to_string(), random.draw().to_string()])
+            many(random, "HSET", "hash", |random, number| vec![number.to_string(), random.word().to_string()])
         }
         4 => many(random, "ZADD", "zset", |random, number| {
-            vec![random.below(1000).to_string(), format!("m{number}")]
+            vec![random.index(1000).to_string(), format!("m{number}")]
         }),
         5 => return (Comparison::Unordered, line("SPOP", key(random, "set"), &[ALL])),
         6 => line("ZPOPMIN", key(random, "zset"), &[&size(random, ELEMENTS).to_string()]),
@@ -97,6 +98,6 @@ fn collection(random: &mut Random) -> (Comparison, Vec<Vec<u8>>) {
 /// One huge command.
 pub fn step(random: &mut Random) -> Step {
     let (comparison, words) =
-        if random.once_in(2) { (Comparison::Exact, string(random)) } else { collection(random) };
+        if random.index(2) == 0 { (Comparison::Exact, string(random)) } else { collection(random) };
     Step { words, comparison, settled: true, first: true, huge: true }
 }

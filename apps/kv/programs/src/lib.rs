@@ -11,6 +11,5 @@ pub mod connection;
 pub mod generate;
 pub mod huge;
 pub mod oracle;
-pub mod random;
 pub mod reply;
 pub mod state;

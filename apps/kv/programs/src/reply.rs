@@ -79,6 +79,35 @@ impl Reply {
         Some((reply, rest.len()))
     }
 
+    /// The reply of commands that only succeed.
+    #[must_use]
+    pub fn ok() -> Self {
+        Self::Simple(b"OK".to_vec())
+    }
+
+    /// The number that an integer or a bulk holds; 0 for a key that is not there.
+    ///
+    /// # Panics
+    /// If it is none, or negative.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::Integer(number) => u64::try_from(*number).expect("a count"),
+            Self::NilBulk => 0,
+            Self::Bulk(bytes) => String::from_utf8_lossy(bytes).parse().expect("digits"),
+            other => panic!("{other} is no number"),
+        }
+    }
+
+    /// The text of an error; empty for any other reply.
+    #[must_use]
+    pub fn error(&self) -> String {
+        match self {
+            Self::Error(text) => String::from_utf8_lossy(text).into_owned(),
+            _ => String::new(),
+        }
+    }
+
     fn elements(&mut self) -> Option<&mut Vec<Reply>> {
         match self {
             Self::Array(elements) | Self::Set(elements) | Self::Map(elements) | Self::Push(elements) => {
