@@ -1,5 +1,6 @@
 //! The store on a raw volume, which only the service core has: `kill -9` of the store, of the core and of the daemon loses nothing that was acknowledged.
 
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -111,6 +112,16 @@ impl Running {
         Self(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start sietch"))
     }
 
+    /// The same; what it says goes into a file.
+    fn saying(mut command: Command, file: &Path) -> Self {
+        let file = std::fs::File::create(file).expect("a folder of the test's own");
+        Self(command.stdout(Stdio::null()).stderr(file).spawn().expect("start sietch"))
+    }
+
+    fn signal(&self, kind: Signal) {
+        signal(i64::from(self.0.id()), kind);
+    }
+
     /// How it ended, and what it said.
     fn ended(mut self) -> (ExitStatus, String) {
         let status = wait_for("its end", || self.0.try_wait().expect("our child"));
@@ -129,47 +140,90 @@ impl Drop for Running {
     }
 }
 
+/// Daemon, service core and store, each started by the test.
+struct Alone {
+    _daemon: Running,
+    place: Place,
+}
+
+impl Alone {
+    fn start(name: &str) -> Self {
+        let place = place(name);
+        let (config, data) = (place.folder.join("sietch.toml"), place.folder.join("data"));
+        std::fs::create_dir_all(place.folder.join("run")).expect("a folder");
+        let (config, data) = (config.display().to_string(), data.display().to_string());
+        let line = ["daemon", "--config", &config, "--data", &data, "--without-network"];
+        let daemon = Running::start(place.sietch(&line));
+        wait_for("the daemon", || place.try_status());
+        Self { _daemon: daemon, place }
+    }
+
+    fn core(&self) -> Running {
+        let mut line = vec!["service"];
+        line.extend(rustix::process::geteuid().is_root().then_some("--run-as=61871:61871"));
+        let running = Running::start(self.place.sietch(&line));
+        let pid = i64::from(running.0.id());
+        wait_for("the core", || {
+            (self.place.status()["daemon"]["service"].as_i64() == Some(pid)).then_some(())
+        });
+        running
+    }
+
+    fn store(&self) -> Command {
+        let listen = format!("--listen={}", self.place.kernel());
+        let user = format!("--run-as={STORE_USER}:{STORE_USER}");
+        let mut line = vec!["kv", "--vsa=/raw/store", "--net=linux", &listen];
+        line.extend(rustix::process::geteuid().is_root().then_some(user.as_str()));
+        self.place.sietch(&line)
+    }
+}
+
 /// A store that nobody restarts with its service core refuses writes while there is no core, and ends as soon as it could have its area again, so that its
 /// supervisor starts it on what was acknowledged.
 #[test]
 fn without_up_the_store_ends_once_its_area_can_be_had_again() {
-    let place = place("brokered-alone");
-    let as_root = rustix::process::geteuid().is_root();
-    let (config, data) = (place.folder.join("sietch.toml"), place.folder.join("data"));
-    std::fs::create_dir_all(place.folder.join("run")).expect("a folder");
-    let (config, data) = (config.display().to_string(), data.display().to_string());
-    let _daemon =
-        Running::start(place.sietch(&["daemon", "--config", &config, "--data", &data, "--without-network"]));
-    wait_for("the daemon", || place.try_status());
-    let service = || {
-        let mut line = vec!["service".to_owned()];
-        line.extend(as_root.then(|| "--run-as=61871:61871".to_owned()));
-        let line: Vec<&str> = line.iter().map(String::as_str).collect();
-        let running = Running::start(place.sietch(&line));
-        let pid = i64::from(running.0.id());
-        wait_for("the core", || (place.status()["daemon"]["service"].as_i64() == Some(pid)).then_some(()));
-        running
-    };
-    let store = || {
-        let (listen, user) =
-            (format!("--listen={}", place.kernel()), format!("--run-as={STORE_USER}:{STORE_USER}"));
-        let mut line = vec!["kv", "--vsa=/raw/store", "--net=linux", &listen];
-        line.extend(as_root.then_some(user.as_str()));
-        Running::start(place.sietch(&line))
-    };
-    let core = service();
-    let first = store();
-    assert_eq!(counter_or_zero(&place), 0);
+    let alone = Alone::start("brokered-alone");
+    let place = &alone.place;
+    let core = alone.core();
+    let first = Running::start(alone.store());
+    assert_eq!(counter_or_zero(place), 0);
     let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).expect("it serves");
     assert!(matches!(client.ask("SET counter 7"), Ok(Reply::Simple(_))));
     drop(core);
     assert!(matches!(client.ask("SET counter 8"), Ok(Reply::Error(_)) | Err(_)), "nothing keeps it");
-    let _core = service();
+    let _core = alone.core();
     let (status, said) = first.ended();
     assert!(!status.success() && said.contains("can be had again"), "{status}: {said}");
-    let _second = store();
-    let found = counter_or_zero(&place);
+    let _second = Running::start(alone.store());
+    let found = counter_or_zero(place);
     assert!(found == 7 || found == 8, "{found}");
+}
+
+/// While its log cannot take what was already run, the store takes nothing in, from nowhere. It ends at SIGTERM all the same.
+#[test]
+fn a_store_whose_log_is_held_ends_at_sigterm() {
+    let alone = Alone::start("brokered-held");
+    let place = &alone.place;
+    let core = alone.core();
+    let said = place.folder.join("said");
+    let mut store = Running::saying(alone.store(), &said);
+    assert_eq!(counter_or_zero(place), 0);
+    let mut client = Client::connect_with(place.kernel(), Duration::from_secs(1)).expect("it serves");
+    assert_eq!(client.ask("SET counter 7").expect("there is a core"), Reply::ok());
+    // The disk takes nothing more: the log fills, then the sockets.
+    core.signal(Signal::STOP);
+    let value = vec![b'x'; 1 << 16];
+    while client.send(&[b"SET", b"filling", &value]).is_ok() {}
+    store.signal(Signal::TERM);
+    wait_for("the store to heed the signal", || {
+        std::fs::read_to_string(&said).expect("it is there").contains("the store ends").then_some(())
+    });
+    let status = wait_for("its end", || store.0.try_wait().expect("our child"));
+    let said = std::fs::read_to_string(&said).expect("it is there");
+    assert!(!status.success() && said.contains("the disk has not taken the last writes"), "{status}: {said}");
+    core.signal(Signal::CONT);
+    let _second = Running::start(alone.store());
+    assert_eq!(counter_or_zero(place), 7);
 }
 
 /// What the store has, as soon as it answers and takes writes; 0 of a new one.

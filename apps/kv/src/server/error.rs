@@ -53,6 +53,14 @@ pub enum Error {
         #[source]
         cause: sietch::persist::Failure,
     },
+    /// The disk has not taken what was run, long after the store was told to end.
+    #[error(
+        "kv: storage area `{name}`: the disk has not taken the last writes, and is not waited for any longer; what was not acknowledged may be lost"
+    )]
+    Unfinished {
+        /// The area.
+        name: String,
+    },
     /// The service core through which the area was reached has ended, and there is one again.
     #[error(
         "kv: storage area `{name}` went with its service core, and can be had again: start the store again (under `sietch up` that happens by itself); all that was acknowledged is in it"

@@ -481,27 +481,37 @@ impl Server {
     /// Reads no more, makes durable and answers what was run, says goodbye, then closes the log in order.
     fn end(self) -> Result<(), Error> {
         let Self { mut plane, lease, area, .. } = self;
+        tracing::info!("the store ends: it takes nothing more, and what it ran becomes durable");
         let save = plane.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
         plane.stop_input();
         let limit = clock().monotonic_ns.saturating_add(LAST_WRITES.as_nanos() as u64);
-        loop {
+        let late = loop {
             if !save {
-                break;
+                break false;
             }
             let now = clock();
             let caught_up = plane.ledger().is_none_or(Ledger::is_caught_up);
             // The turn after the last write is the one that sends its reply.
-            if plane.turn(now).is_err() || caught_up || now.monotonic_ns > limit {
-                break;
+            if plane.turn(now).is_err() || caught_up {
+                break false;
+            }
+            if now.monotonic_ns > limit {
+                break true;
             }
             if let Some(sockets) = plane.sockets_mut() {
                 let _ = sockets.wait(Some(LAST_PAUSE));
             }
-        }
+        };
         if let Err(cause) = plane.close_clients(clock()) {
             tracing::debug!("clients were not told of the end: {cause}");
         }
         let closed = match plane.into_ledger() {
+            // A disk that answers nothing was waited for long enough: to close the log, or to drop
+            // its queue, would be to wait once more. The end of the process gives back what it holds.
+            Some(ledger) if late => {
+                std::mem::forget(ledger);
+                Err(Error::Unfinished { name: area })
+            }
             Some(ledger) if save && ledger.log().failed().is_none() => {
                 ledger.into_log().close().map(drop).map_err(|cause| Error::LogFailed { name: area, cause })
             }
