@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::recovery::{Logged, dump};
 use super::*;
+use crate::keyspace::Part;
+use crate::value::Progress;
 
 /// A snapshot that was taken in slices.
 struct Taken {
@@ -114,6 +116,30 @@ fn the_dump_of_a_collection_that_grows_faster_than_it_is_dumped_ends() {
     }
 }
 
+/// The last slice has nothing to say of the list, but as of when that is so: what shortened it must not be done again.
+#[test]
+fn a_list_that_shrinks_to_what_is_dumped_of_it_is_not_shortened_twice() {
+    let mut logged = filled(1000);
+    logged.bench.shard.large_value = 1000;
+    for key in ["hash", "set", "sorted"] {
+        logged.run(&format!("DEL {key}"));
+    }
+    let mut taken = Taken { records: Vec::new(), start: logged.sequence, most: 0, slices: 0 };
+    logged.bench.shard.begin_snapshot();
+    for last in [false, true] {
+        let as_of = logged.sequence;
+        let keep = &mut |record: &[u8]| taken.records.push(record.to_vec());
+        assert_eq!(logged.bench.shard.snapshot_slice(as_of, 2048, keep), last);
+        let dumped = logged.bench.shard.store.dumping.as_ref().map(|dumping| &dumping.part);
+        if let Some(Part::Collection(Progress::Elements(dumped))) = dumped {
+            let left = 1000 - dumped;
+            assert!(left > 0, "all was dumped");
+            logged.run(&format!("RPOP list {left}"));
+        }
+    }
+    assert!(restored(&taken, &logged, u64::MAX) == dump(&logged.bench.shard), "another list");
+}
+
 /// 600 new names, each followed by `after`.
 fn words(slice: usize, after: &str) -> String {
     (0..600).map(|number| format!("n{slice}x{number}{after} ")).collect()
@@ -129,21 +155,24 @@ fn name() -> impl Strategy<Value = String> {
     (0..800u32).prop_map(|number| format!("m{number}"))
 }
 
-fn change_of_a_list() -> impl Strategy<Value = String> {
-    let place = || -450..450i32;
+/// A change of a list of about `len` elements.
+fn change_of_a_list(len: i32) -> impl Strategy<Value = String> {
+    let name = move || (0..2 * len).prop_map(|number| format!("m{number}"));
+    let place = move || -len..len;
+    let few = move || 0..len / 20 + 2;
     prop_oneof![
         (name(), name()).prop_map(|(a, b)| format!("RPUSH list {a} {b}")),
         (name(), name()).prop_map(|(a, b)| format!("LPUSH list {a} {b}")),
         (name(), name()).prop_map(|(a, b)| format!("LPUSHX list {a} {b}")),
         name().prop_map(|a| format!("RPUSHX list {a}")),
-        (0..20u32).prop_map(|many| format!("LPOP list {many}")),
-        (0..20u32).prop_map(|many| format!("RPOP list {many}")),
+        few().prop_map(|many| format!("LPOP list {many}")),
+        few().prop_map(|many| format!("RPOP list {many}")),
         (place(), name()).prop_map(|(at, a)| format!("LSET list {at} {a}")),
         (name(), name()).prop_map(|(a, b)| format!("LINSERT list BEFORE {a} {b}")),
         (name(), name()).prop_map(|(a, b)| format!("LINSERT list AFTER {a} {b}")),
         (-3..3i32, name()).prop_map(|(many, a)| format!("LREM list {many} {a}")),
-        (0..30i32, -30..-1i32).prop_map(|(first, last)| format!("LTRIM list {first} {last}")),
-        (200..400i32).prop_map(|first| format!("LTRIM list {first} -1")),
+        (few(), few()).prop_map(|(first, last)| format!("LTRIM list {first} {}", -1 - last)),
+        (len / 2..len).prop_map(|first| format!("LTRIM list {first} -1")),
         Just("LMOVE list list LEFT RIGHT".to_owned()),
         Just("LMOVE list list RIGHT LEFT".to_owned()),
         Just("LMOVE list other RIGHT LEFT".to_owned()),
@@ -195,7 +224,7 @@ fn change_as_a_whole() -> impl Strategy<Value = String> {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Vec<String>>> {
-    let change = prop_oneof![20 => change_of_a_list(), 20 => change_by_name(), 1 => change_as_a_whole()];
+    let change = prop_oneof![20 => change_of_a_list(400), 20 => change_by_name(), 1 => change_as_a_whole()];
     prop::collection::vec(prop::collection::vec(change, 0..8), 0..120)
 }
 
@@ -217,5 +246,24 @@ proptest! {
             commands.iter().for_each(|command| logged.run(command));
             prop_assert_eq!(restored(&taken, &logged, logged.sequence), dump(&logged.bench.shard));
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// With a short key, and so with short pieces: changes meet the end of what is dumped.
+    #[test]
+    fn a_short_list_that_changes_while_it_is_dumped_is_the_same(
+        during in prop::collection::vec(prop::collection::vec(change_of_a_list(40), 0..8), 0..20),
+    ) {
+        let mut logged = Logged::new();
+        (0..40).for_each(|number| logged.run(&format!("RPUSH l m{number}")));
+        logged.bench.shard.large_value = 10;
+        let taken = take(&mut logged, 1, &mut |slice| {
+            let commands = during.get(slice).into_iter().flatten();
+            commands.map(|command| command.replace("list", "l")).collect()
+        });
+        prop_assert_eq!(restored(&taken, &logged, logged.sequence), dump(&logged.bench.shard));
     }
 }
