@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::iovec;
+use sietch_ring::stream::Cut;
 
 use crate::end::{End, SENT_TO_NOBODY, Want, flag, state};
 use crate::sleep::{self, Rest, Stay};
@@ -77,10 +78,19 @@ impl Peeked {
     }
 }
 
-/// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. None: a signal handler interrupted this very thread at it.
+/// Why a call copied nothing, or less than it could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// A signal handler interrupted this very thread at it.
+    Within,
+    /// The program's memory is not there. So many bytes had been published before that was found.
+    Buffer(usize),
+}
+
+/// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. If a vector is not there, nothing is taken.
 ///
 /// # Safety
-/// The vectors may be written, unless `flags` has MSG_TRUNC.
+/// The vectors are the program's, or `flags` has MSG_TRUNC.
 #[inline]
 unsafe fn take(
     end: &End,
@@ -89,13 +99,13 @@ unsafe fn take(
     most: usize,
     flags: c_int,
     peeked: &mut Peeked,
-) -> Option<usize> {
+) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
-    let mut receive = end.receive()?;
+    let mut receive = end.receive().ok_or(Stopped::Within)?;
     if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
         // SAFETY: the caller's.
-        return Some(unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) });
+        return unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) }.or_else(cut_off);
     }
     let peek = flags & libc::MSG_PEEK != 0;
     if peek {
@@ -115,8 +125,12 @@ unsafe fn take(
             if now == 0 {
                 continue;
             }
-            // SAFETY: the caller's: the vector may be written for `iov_len` bytes, `begin + now` of which are used.
-            copied += unsafe { receive.copy_to(vector.iov_base.cast::<u8>().add(begin), now, skip + copied) };
+            let to = vector.iov_base.cast::<u8>().wrapping_add(begin);
+            // SAFETY: the caller's: the vector has `iov_len` bytes, `begin + now` of which are used.
+            match unsafe { receive.copy_to(to, now, skip + copied) } {
+                Ok(now) => copied += now,
+                Err(cut) => return cut_off(cut),
+            }
         }
     }
     if peek {
@@ -124,7 +138,16 @@ unsafe fn take(
     } else {
         receive.consume(copied);
     }
-    Some(copied)
+    Ok(copied)
+}
+
+/// A copy has met a fault. After a hole in the ring the call goes on, and finds a reset.
+#[cold]
+fn cut_off(cut: Cut) -> Result<usize, Stopped> {
+    match cut {
+        Cut::Buffer => Err(Stopped::Buffer(0)),
+        Cut::Hole => Ok(0),
+    }
 }
 
 /// `recvmsg` of a stream, without names.
@@ -162,15 +185,17 @@ pub unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flag
     loop {
         // SAFETY: the caller's.
         match unsafe { take(end, vectors, done, length - done, flags, &mut peeked) } {
-            Some(0) => {}
-            Some(taken) => {
+            Ok(0) => {}
+            Ok(taken) => {
                 done += taken;
                 if flags & libc::MSG_PEEK == 0 {
                     sleep::ring(fd, end, end.ring_for_room());
                 }
             }
-            None if nonblocking => return Err(libc::EAGAIN),
-            None => return Err(libc::EINTR),
+            Err(Stopped::Buffer(_)) if done != 0 => return Ok(done),
+            Err(Stopped::Buffer(_)) => return Err(libc::EFAULT),
+            Err(Stopped::Within) if nonblocking => return Err(libc::EAGAIN),
+            Err(Stopped::Within) => return Err(libc::EINTR),
         }
         if done >= target && (done != 0 || end.readable() != 0) {
             history::used(held);

@@ -4,6 +4,7 @@
 //!    in, one that may not sleep answers how much was.
 //!    With MSG_MORE or TCP_CORK the bytes are written and not published, provided that all of them fit. Sleepers are
 //!    notified all the same, so that they sleep no longer than until the bytes are due.
+//!    Of bytes that the program does not have, and of those beside them in one piece, none is sent: EFAULT, as Linux.
 //! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
 //!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
 //!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
@@ -13,9 +14,10 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use libc::iovec;
+use sietch_ring::stream::{Cut, Send};
 
 use crate::end::{End, PEER_IS_DEAF, SENT_TO_NOBODY, Want, flag, state};
-use crate::receive::{is_nonblocking, take_error, total};
+use crate::receive::{Stopped, is_nonblocking, take_error, total};
 use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome};
 use crate::table::Held;
@@ -33,22 +35,24 @@ pub fn holds(end: &End, flags: c_int) -> bool {
     now & flag::CORKED != 0 || flags & libc::MSG_MORE != 0 && now & flag::SERVED == 0
 }
 
-/// Copies what fits, beginning `done` bytes into the vectors, and publishes it unless it is to be held back. None: a signal handler interrupted this very thread at it.
+/// Copies what fits, beginning `done` bytes into the vectors, and publishes it unless it is to be held back.
 ///
 /// # Safety
-/// The vectors may be read.
+/// The vectors are the program's.
 #[inline]
-unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Option<usize> {
+unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
-    let mut send = end.send()?;
+    let mut send = end.send().ok_or(Stopped::Within)?;
+    let mark = send.staged();
     if let ([vector], 0) = (vectors, done) {
         // SAFETY: the caller's.
         let copied = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) };
+        let copied = copied.or_else(|cut| cut_off(&mut send, mark, cut))?;
         if copied == vector.iov_len && holds(end, flags) {
             send.hold();
         }
-        return Some(copied);
+        return Ok(copied);
     }
     let (mut copied, mut before, mut whole) = (0, 0, true);
     for vector in vectors {
@@ -58,8 +62,13 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Option
         if length == 0 {
             continue;
         }
-        // SAFETY: the caller's: the vector may be read for `iov_len` bytes.
-        let now = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const().add(begin), length) };
+        // SAFETY: the caller's: the vector has `iov_len` bytes.
+        let now =
+            unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const().wrapping_add(begin), length) };
+        let now = match now {
+            Ok(now) => now,
+            Err(cut) => return cut_off(&mut send, mark, cut),
+        };
         copied += now;
         if now < length {
             whole = false;
@@ -69,7 +78,17 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Option
     if whole && holds(end, flags) {
         send.hold();
     }
-    Some(copied)
+    Ok(copied)
+}
+
+/// A copy has met a fault: nothing of the call counts that has not been published already. After a hole in the ring the call goes on, and finds a reset.
+#[cold]
+fn cut_off(send: &mut Send<'_>, mark: u64, cut: Cut) -> Result<usize, Stopped> {
+    let kept = send.take_back(mark);
+    match cut {
+        Cut::Buffer => Err(Stopped::Buffer(kept)),
+        Cut::Hole => Ok(kept),
+    }
 }
 
 /// `EPIPE`, with its signal unless the call does not want it.
@@ -175,14 +194,19 @@ pub unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: 
         if connected {
             // SAFETY: the caller's.
             match unsafe { put(end, vectors, done, flags) } {
-                Some(copied) => {
+                Ok(copied) => {
                     done += copied;
                     // Also if nothing fitted: held bytes may have been published.
                     sleep::ring_for_data(fd, end);
                     wait::wrote(fd, held, end);
                 }
-                None if nonblocking => return Err(libc::EAGAIN),
-                None => return Err(libc::EINTR),
+                Err(Stopped::Buffer(kept)) => {
+                    done += kept;
+                    sleep::ring_for_data(fd, end);
+                    return if done == 0 { Err(libc::EFAULT) } else { Ok(done) };
+                }
+                Err(Stopped::Within) if nonblocking => return Err(libc::EAGAIN),
+                Err(Stopped::Within) => return Err(libc::EINTR),
             }
             if done == length {
                 history::used(held);

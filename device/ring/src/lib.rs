@@ -2,6 +2,7 @@
 //!
 //! - [`mapping`]: shared memory, unmapped when its owner goes.
 //! - [`foreign`]: bytes that the other side may write at any time, and that can only be copied out.
+//! - [`guarded`]: copies to and from memory that may not be there.
 //! - [`spsc`]: a ring with one producer and one consumer, over any memory.
 //! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may be the kernel
 //!   or another process.
@@ -22,6 +23,8 @@ pub mod crossed;
 #[cfg(not(loom))]
 pub mod doorbell;
 pub mod foreign;
+#[cfg(not(loom))]
+pub mod guarded;
 pub mod lead;
 #[cfg(not(loom))]
 pub mod mapped;

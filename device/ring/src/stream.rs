@@ -22,6 +22,7 @@
 //!    a hint in its tail, so that the other asks the kernel soon. What a hang-up means, a finish or a reset, follows from the positions, as
 //!    RFC 9293 section 3.10.4 and RFC 2525 section 2.17 have it: who leaves data unread resets.
 //! 7. **Holding back.** Bytes that a program wants to be sent together with later ones are written and not published, for 200 ms at most ([`held`]).
+//! 8. **Holes.** A peer can make the kernel refuse a page of the common memory. Where a handler answers faults that resets the connection ([`holes`]).
 //!
 //! This module never allocates, never blocks in the kernel but for a lock whose holder sleeps, and never panics: it runs inside `read` and `write` of programs that
 //! know nothing of it. No write of the other end makes it leave the mapping or loop. The format is in `docs/spec/stream.md`.
@@ -31,6 +32,8 @@ pub mod arrivals;
 mod end;
 #[cfg(not(loom))]
 pub mod held;
+#[cfg(not(loom))]
+pub mod holes;
 pub mod layout;
 #[cfg(not(loom))]
 mod lock;
@@ -59,7 +62,7 @@ pub use private::{OPTIONS_OFFSET, Private, STATE_OFFSET, flag, option, state};
 #[cfg(not(loom))]
 pub use receive::Receive;
 #[cfg(not(loom))]
-pub use send::Send;
+pub use send::{Cut, Send};
 
 /// Up to this size (256 KiB) a full ring is left for a larger one at once: the larger half of a core's second-level cache stays free.
 pub const EAGER_LOG2: u8 = 18;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, moved, tail};
 use super::memory::{AttachError, Mapped};
 use super::private::{Private, flag};
-use super::{Receive, Send, arrivals, lock, waiters};
+use super::{Receive, Send, arrivals, holes, lock, waiters};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more than
@@ -85,6 +85,8 @@ impl Due {
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
 #[derive(Debug)]
 pub struct End {
+    /// The first to be dropped: what is listed is mapped.
+    _listed: holes::Listed,
     common: Mapped,
     private: Mapped,
     index: usize,
@@ -115,7 +117,8 @@ impl End {
             return Err(AttachError::Foreign);
         }
         let common = Mapped::of(common, geometry.common())?;
-        Ok(Self { common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
+        let _listed = holes::list((common.address, common.length), private.address);
+        Ok(Self { _listed, common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
     }
 
     /// What the holders of this end share.
@@ -413,9 +416,18 @@ impl End {
     /// is at it in another thread may put its own position there again; the next one finds the same nonsense.)
     #[cold]
     pub(super) fn distrust(&self) {
-        let private = self.private();
-        private.set(flag::HUNG_UP | flag::RESET);
-        private.receiving.head.store(u64::MAX, Ordering::Release);
+        self.private().distrust();
+    }
+
+    /// A page of the common memory was refused to somebody who writes or reads it for this process, as the kernel: as
+    /// if the other were not to be believed.
+    pub fn met_a_hole(&self) {
+        self.distrust();
+    }
+
+    /// Whether an address is one of the common memory.
+    pub(super) fn contains(&self, address: usize) -> bool {
+        address.checked_sub(self.common.address.addr().get()).is_some_and(|at| at < self.common.length)
     }
 
     /// The processor that the other was last seen on, if it said so. A hint.

@@ -186,6 +186,12 @@ impl Private {
         self.flags.fetch_or(bits, Ordering::AcqRel)
     }
 
+    /// The other counts as having reset the connection, and nothing can be read any more.
+    pub(super) fn distrust(&self) {
+        self.set(flag::HUNG_UP | flag::RESET);
+        self.receiving.head.store(u64::MAX, Ordering::Release);
+    }
+
     /// Clears `bits`; what was set before.
     pub fn clear(&self, bits: u32) -> u32 {
         self.flags.fetch_and(!bits, Ordering::AcqRel)

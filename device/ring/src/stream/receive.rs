@@ -1,9 +1,10 @@
 //! Reading: steps 2 and 3 of [`super`], the consumer's side.
 
-use super::End;
 use super::layout::{REGIONS, moved, tail};
 use super::lock::Guard;
+use super::{Cut, End};
 use crate::foreign::Foreign;
+use crate::guarded;
 use crate::sync::Ordering;
 
 /// A place in the stream: a position, the region that it is in, and since which position the producer was in it.
@@ -93,26 +94,30 @@ impl<'a> Receive<'a> {
 
     #[inline]
     fn pieces_of(&self, place: Place, length: u64) -> [Foreign<'_>; 2] {
+        // SAFETY: inside the mapping (`runs_of`), which outlives the borrow. This process writes there in no way: it is the other's direction.
+        self.runs_of(place, length).map(|(start, bytes)| unsafe { Foreign::from_raw(start, bytes) })
+    }
+
+    /// Where so many bytes from a place on lie: at most [`Receive::run`] of them.
+    #[inline]
+    fn runs_of(&self, place: Place, length: u64) -> [(*const u8, usize); 2] {
         let size = 1_u64 << place.log2;
         let at = place.position & (size - 1);
         let first = length.min(size - at);
-        let start = self.end.region(true, place.log2);
-        // SAFETY: `log2` is one that the geometry has (`new`, `enter`), so the region is inside the mapping, which outlives the borrow; at + first <= size, and
-        // length <= size (`run`). This process writes there in no way: it is the other's direction.
-        unsafe {
-            [
-                Foreign::from_raw(start.add(at as usize), first as usize),
-                Foreign::from_raw(start, (length - first) as usize),
-            ]
-        }
+        // `log2` is one that the geometry has (`new`, `enter`), so the region is inside the mapping; at + first <= size, and length <= size (`run`).
+        let start = self.end.region(true, place.log2).cast_const();
+        [(start.wrapping_add(at as usize), first as usize), (start, (length - first) as usize)]
     }
 
     /// Copies up to `length` bytes to `to`, beginning `skip` bytes after the first; consumes nothing. How many.
     ///
     /// # Safety
-    /// `to` may be written for `length` bytes.
+    /// `to` may be written for `length` bytes, or a handler answers faults ([`crate::guarded`]).
+    ///
+    /// # Errors
+    /// [`Cut`].
     #[inline]
-    pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> usize {
+    pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> Result<usize, Cut> {
         let (mut copied, mut skip, mut place) = (0, skip as u64, self.at);
         // Each turn but the last leaves a region for good: no more turns than regions, whatever the producer does.
         for _ in 0..=REGIONS {
@@ -120,12 +125,12 @@ impl<'a> Receive<'a> {
             let passed = skip.min(run);
             skip -= passed;
             place.position += passed;
-            for piece in self.pieces_of(place, run - passed) {
-                let now = piece.len().min(length - copied);
+            for (piece, bytes) in self.runs_of(place, run - passed) {
+                let now = bytes.min(length - copied);
                 if now != 0 {
-                    // SAFETY: the caller's: `copied + now <= length`.
-                    let out = unsafe { std::slice::from_raw_parts_mut(to.add(copied), now) };
-                    piece.take(now).copy_to(0, out);
+                    // SAFETY: the caller's: `copied + now <= length`; the piece is as in `pieces_of`.
+                    unsafe { guarded::copy(to.wrapping_add(copied), piece, now) }
+                        .map_err(|fault| Cut::at(fault, self.end))?;
                     copied += now;
                 }
             }
@@ -134,7 +139,7 @@ impl<'a> Receive<'a> {
                 _ => break,
             }
         }
-        copied
+        Ok(copied)
     }
 
     /// Gives `bytes` back to the producer, at most what is available. The caller asks [`End::ring_for_room`] when it is done.
@@ -167,15 +172,18 @@ impl<'a> Receive<'a> {
     #[inline]
     pub fn read(&mut self, out: &mut [u8]) -> usize {
         // SAFETY: an exclusive slice.
-        unsafe { self.read_to(out.as_mut_ptr(), out.len()) }
+        unsafe { self.read_to(out.as_mut_ptr(), out.len()) }.unwrap_or(0)
     }
 
     /// Reads up to `length` bytes to `to`; how many.
     ///
     /// # Safety
-    /// `to` may be written for `length` bytes.
+    /// As [`Receive::copy_to`].
+    ///
+    /// # Errors
+    /// [`Cut`]; nothing was read then.
     #[inline]
-    pub unsafe fn read_to(&mut self, to: *mut u8, length: usize) -> usize {
+    pub unsafe fn read_to(&mut self, to: *mut u8, length: usize) -> Result<usize, Cut> {
         let (run, end) = self.run(self.at);
         let now = run.min(length as u64);
         let size = 1_u64 << self.at.log2;
@@ -183,21 +191,18 @@ impl<'a> Receive<'a> {
         // Nearly always: in one piece, and the producer stays in this region.
         if end.is_none() && now <= size - at {
             if now != 0 {
-                // SAFETY: inside the region, as in `pieces_of`: at + now <= size.
-                let piece = unsafe {
-                    Foreign::from_raw(self.end.region(true, self.at.log2).add(at as usize), now as usize)
-                };
-                // SAFETY: the caller's: now <= length.
-                piece.copy_to(0, unsafe { std::slice::from_raw_parts_mut(to, now as usize) });
+                let from = self.end.region(true, self.at.log2).wrapping_add(at as usize);
+                // SAFETY: inside the region, as in `runs_of`: at + now <= size; the rest is the caller's: now <= length.
+                unsafe { guarded::copy(to, from, now as usize) }.map_err(|fault| Cut::at(fault, self.end))?;
                 self.at.position += now;
                 self.publish();
             }
-            return now as usize;
+            return Ok(now as usize);
         }
         // SAFETY: the caller's.
-        let copied = unsafe { self.copy_to(to, length, 0) };
+        let copied = unsafe { self.copy_to(to, length, 0) }?;
         self.consume(copied);
-        copied
+        Ok(copied)
     }
 
     /// Says how far this end has read.

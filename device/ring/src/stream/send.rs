@@ -4,7 +4,29 @@ use super::held::SEGMENT;
 use super::layout::{REGIONS, moved, tail};
 use super::lock::Guard;
 use super::{EAGER_LOG2, End};
+use crate::guarded::{self, Fault};
 use crate::sync::Ordering;
+
+/// Why a copy between a program's memory and a ring ended early. None of its bytes count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The program's memory is not there.
+    Buffer,
+    /// A page of the common memory was refused ([`super::holes`]): the connection is reset.
+    Hole,
+}
+
+impl Cut {
+    /// Where the fault lies, at an end that is told if it was its memory.
+    #[cold]
+    pub(super) fn at(fault: Fault, end: &End) -> Self {
+        if !end.contains(fault.0) {
+            return Self::Buffer;
+        }
+        end.distrust();
+        Self::Hole
+    }
+}
 
 /// The right to write to an end, until it is dropped; what was staged is published then, unless it is held back ([`super::held`]).
 #[derive(Debug)]
@@ -176,17 +198,20 @@ impl<'a> Send<'a> {
     /// Copies up to `length` bytes from `from` and stages them. How many.
     ///
     /// # Safety
-    /// `from` may be read for `length` bytes, and is none of this connection's memory.
+    /// `from` is none of this connection's memory. It may be read for `length` bytes, or a handler answers faults ([`crate::guarded`]).
+    ///
+    /// # Errors
+    /// [`Cut`]; bytes that were staged before it stay so until they are taken back ([`Send::take_back`]).
     #[inline]
-    pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> usize {
+    pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> Result<usize, Cut> {
         let at = self.tail & (self.size() - 1);
         // Nearly always: there was room for all of it when this end looked last, in one piece.
         if length != 0 && length as u64 <= self.free().min(self.size() - at) {
             let to = self.end.region(false, self.log2).wrapping_add(at as usize);
             // SAFETY: as below: at + length <= size.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
+            unsafe { guarded::copy(to, from, length) }.map_err(|fault| Cut::at(fault, self.end))?;
             self.tail += length as u64;
-            return length;
+            return Ok(length);
         }
         // SAFETY: the caller's.
         unsafe { self.copy_from_slowly(from, length) }
@@ -197,7 +222,7 @@ impl<'a> Send<'a> {
     /// # Safety
     /// The same.
     #[inline(never)]
-    unsafe fn copy_from_slowly(&mut self, from: *const u8, length: usize) -> usize {
+    unsafe fn copy_from_slowly(&mut self, from: *const u8, length: usize) -> Result<usize, Cut> {
         let mut copied = 0;
         while copied < length {
             // A region that is left as it is full gives a second space.
@@ -210,7 +235,8 @@ impl<'a> Send<'a> {
                 let now = bytes.min(length - copied);
                 // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to nobody but this producer until they are published; the
                 // source is the caller's.
-                unsafe { std::ptr::copy_nonoverlapping(from.add(copied), to, now) };
+                unsafe { guarded::copy(to, from.wrapping_add(copied), now) }
+                    .map_err(|fault| Cut::at(fault, self.end))?;
                 copied += now;
             }
             self.stage(copied - before);
@@ -218,7 +244,20 @@ impl<'a> Send<'a> {
                 break;
             }
         }
-        copied
+        Ok(copied)
+    }
+
+    /// How far bytes are staged, for [`Send::take_back`].
+    #[inline]
+    pub const fn staged(&self) -> u64 {
+        self.tail
+    }
+
+    /// Takes back what was staged since `mark` ([`Send::staged`]), but for what was published meanwhile because the ring grew: how much that is.
+    #[cold]
+    pub fn take_back(&mut self, mark: u64) -> usize {
+        self.tail = self.published.max(mark);
+        (self.tail - mark) as usize
     }
 
     /// Copies what fits of `bytes` and publishes it. How many. The caller asks [`End::ring_for_data`] when it is done.
@@ -227,7 +266,7 @@ impl<'a> Send<'a> {
         // SAFETY: a slice; the mapping is not reachable as one.
         let copied = unsafe { self.copy_from(bytes.as_ptr(), bytes.len()) };
         self.publish();
-        copied
+        copied.unwrap_or(0)
     }
 
     /// Lets the consumer see what was staged.

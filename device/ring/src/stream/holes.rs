@@ -1,0 +1,242 @@
+//! Pages of the common memory that the kernel refuses.
+//!
+//! A peer can make holes in the common memory. They read as zeros, unless the kernel has no page for whoever touches one next
+//! (`vm.overcommit_memory=2`): that is SIGBUS. No seal forbids holes and allows bytes, so the fault is answered.
+//!
+//! 1. Each mapped end is listed here ([`List`]): where its common memory lies, and its private page.
+//! 2. A fault in one of them resets its connection, in its private page. If it was a copy of bytes ([`crate::guarded`]), the copy ends.
+//! 3. Any other access is one of this crate's to a word that the peer may write anyhow, or a copy of a service core. It goes on
+//!    in a page of this process that takes the hole's place. That page was there before: when pages are refused there is no new one to be had. It is put
+//!    there as a second mapping of the same memory (`mremap` of no bytes), for which nothing has to be promised. All holes share it,
+//!    also with children of a fork: only what a reset connection publishes is written there.
+//! 4. The list is of words alone. The handler waits for nothing, allocates nothing, and uses no memory of the thread's own.
+//!
+//! A process that runs only code of Sietch calls [`answer_faults`]. The library for other programs has a handler of its own, because theirs
+//! come after it, and calls [`prepare`] and [`answer`].
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+use super::private::Private;
+use crate::guarded;
+
+const PAGE: usize = 4096;
+
+/// Entries of one part of the list.
+const PART: usize = 1024;
+/// Parts: as many ends as `vm.max_map_count` of most machines allows, with two maps each.
+const PARTS: usize = 32;
+
+/// One mapped end.
+#[derive(Debug)]
+struct Entry {
+    /// Where the common memory begins; 0 for a free entry, 1 for one that is being written.
+    start: AtomicUsize,
+    length: AtomicUsize,
+    private: AtomicUsize,
+}
+
+type Part = [Entry; PART];
+
+#[derive(Debug)]
+struct List {
+    /// Null until it is needed.
+    parts: [AtomicPtr<Part>; PARTS],
+    /// Where a free entry is likely.
+    next: AtomicUsize,
+}
+
+static LIST: List =
+    List { parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS], next: AtomicUsize::new(0) };
+
+/// The page that takes the place of holes; 0 until there is one.
+static SPARE: AtomicUsize = AtomicUsize::new(0);
+
+/// An end that is listed until this is dropped.
+#[derive(Debug)]
+pub(super) struct Listed(Option<&'static Entry>);
+
+impl List {
+    /// A part, which is made if there is none yet.
+    fn part(&self, index: usize) -> Option<&'static Part> {
+        let slot = self.parts.get(index)?;
+        let mut part = slot.load(Acquire);
+        if part.is_null() {
+            let made = pages(size_of::<Part>(), MapFlags::PRIVATE)?.as_ptr().cast::<Part>();
+            part = match slot.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
+                Ok(_) => made,
+                Err(other) => {
+                    // SAFETY: mapped above, and nobody has seen it.
+                    let _ = unsafe { rustix::mm::munmap(made.cast(), size_of::<Part>()) };
+                    other
+                }
+            };
+        }
+        // SAFETY: a mapping of that size, of zeros at first, which are entries; it is never unmapped.
+        Some(unsafe { &*part })
+    }
+
+    fn take(&self) -> Option<&'static Entry> {
+        let first = self.next.load(Relaxed);
+        for step in 0..PARTS * PART {
+            let at = (first + step) % (PARTS * PART);
+            let entry = &self.part(at / PART)?[at % PART];
+            if entry.start.load(Relaxed) == 0 && entry.start.compare_exchange(0, 1, AcqRel, Relaxed).is_ok() {
+                self.next.store(at + 1, Relaxed);
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    /// The entry in whose common memory an address lies.
+    fn find(&self, address: usize) -> Option<&'static Entry> {
+        for slot in &self.parts {
+            // SAFETY: null, or a part, which is never unmapped.
+            let Some(part) = (unsafe { slot.load(Acquire).as_ref() }) else { continue };
+            let found = part.iter().find(|entry| {
+                let start = entry.start.load(Acquire);
+                start > 1 && address.checked_sub(start).is_some_and(|at| at < entry.length.load(Relaxed))
+            });
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+/// Zeros that only this process has, and what it forks.
+fn pages(length: usize, sharing: MapFlags) -> Option<NonNull<libc::c_void>> {
+    let access = ProtFlags::READ.union(ProtFlags::WRITE);
+    // SAFETY: the kernel chooses addresses that are not in use.
+    let start = unsafe { mmap_anonymous(ptr::null_mut(), length, access, sharing) };
+    NonNull::new(start.ok()?)
+}
+
+/// Lists an end. Beyond what the list holds, a hole that is refused ends the process.
+pub(super) fn list(common: (NonNull<u8>, usize), private: NonNull<u8>) -> Listed {
+    let entry = LIST.take();
+    if let Some(entry) = entry {
+        entry.length.store(common.1, Relaxed);
+        entry.private.store(private.as_ptr().expose_provenance(), Relaxed);
+        entry.start.store(common.0.as_ptr().expose_provenance(), Release);
+    }
+    Listed(entry)
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if let Some(entry) = self.0 {
+            entry.start.store(0, Release);
+            // Only a hint: the entry that has just become free is taken next.
+            LIST.next.fetch_update(Relaxed, Relaxed, |next| next.checked_sub(1)).ok();
+        }
+    }
+}
+
+/// Has a page ready for holes. To be called before [`answer`] can be.
+pub fn prepare() {
+    if SPARE.load(Acquire) != 0 {
+        return;
+    }
+    let Some(page) = pages(PAGE, MapFlags::SHARED) else { return };
+    // It is there from here on.
+    // SAFETY: a new page of this process.
+    unsafe { page.as_ptr().cast::<u8>().write_volatile(0) };
+    if SPARE.compare_exchange(0, page.as_ptr().expose_provenance(), AcqRel, Acquire).is_err() {
+        // SAFETY: mapped above, and nobody has seen it.
+        let _ = unsafe { rustix::mm::munmap(page.as_ptr(), PAGE) };
+    }
+}
+
+/// Answers a fault if it is one of this crate's: then the handler returns, and what was interrupted goes on.
+///
+/// # Safety
+/// What the kernel gave to a handler of SIGSEGV or SIGBUS.
+pub unsafe fn answer(
+    signal: i32,
+    information: *const libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) -> bool {
+    // SAFETY: the caller's. A signal that somebody sent is no fault.
+    let address = unsafe {
+        if (*information).si_code <= 0 {
+            return false;
+        }
+        (*information).si_addr().addr()
+    };
+    let entry = if signal == libc::SIGBUS { LIST.find(address) } else { None };
+    if let Some(entry) = entry {
+        // SAFETY: the private page of an end that somebody uses, or it would have met no fault in its common memory.
+        unsafe { &*ptr::with_exposed_provenance::<Private>(entry.private.load(Relaxed)) }.distrust();
+    }
+    // SAFETY: the caller's.
+    let landed = unsafe { guarded::landed(address, context) };
+    landed || entry.is_some() && fill(address)
+}
+
+/// Puts the spare page in the place of the one that was refused.
+fn fill(address: usize) -> bool {
+    let spare = SPARE.load(Acquire);
+    let hole = address & !(PAGE - 1);
+    if spare == 0 {
+        return false;
+    }
+    let (from, to) = (ptr::with_exposed_provenance_mut(spare), ptr::with_exposed_provenance_mut::<u8>(hole));
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the hole is a page of a mapping of this crate; nothing of it was to be had.
+    unsafe { libc::mremap(from, 0, PAGE, flags, to) != libc::MAP_FAILED }
+}
+
+/// What was to be called for a fault before [`answer_faults`].
+static BEFORE: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
+
+fn before(signal: i32) -> &'static AtomicPtr<libc::sigaction> {
+    &BEFORE[usize::from(signal == libc::SIGBUS)]
+}
+
+/// From now on faults of this kind do not end the process, which runs only code of Sietch: others meet what was installed before.
+pub fn answer_faults() {
+    prepare();
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        if !before(signal).load(Acquire).is_null() {
+            continue;
+        }
+        // SAFETY: zeros are an action, and the kernel writes the present one there.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, ptr::null(), &raw mut old);
+            let kept = Box::into_raw(Box::new(old));
+            if before(signal).compare_exchange(ptr::null_mut(), kept, AcqRel, Acquire).is_err() {
+                drop(Box::from_raw(kept));
+                continue;
+            }
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = handler as *const () as usize;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(signal, &raw const new, ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn handler(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: called by the kernel for these signals.
+    if unsafe { answer(signal, information, context.cast()) } {
+        return;
+    }
+    // What was there before is called when the instruction faults again, or for a signal that was sent, when that is sent again.
+    // SAFETY: never freed, and not null since this handler is installed.
+    unsafe {
+        libc::sigaction(signal, before(signal).load(Acquire), ptr::null_mut());
+        if (*information).si_code <= 0 {
+            libc::raise(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

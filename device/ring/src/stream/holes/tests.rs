@@ -1,0 +1,95 @@
+use rustix::fs::MemfdFlags;
+use rustix::mm::mmap;
+
+use super::super::private::flag;
+use super::*;
+use crate::guarded::{Fault, copy};
+
+/// A mapping that is longer than its file: a touch behind its end is SIGBUS, as one of a page that the kernel refuses.
+struct Short {
+    common: NonNull<u8>,
+    private: NonNull<u8>,
+    _listed: Listed,
+}
+
+const PAGES: usize = 8;
+
+impl Short {
+    fn new() -> Self {
+        answer_faults();
+        let file = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).expect("a memfd");
+        rustix::fs::ftruncate(&file, PAGE as u64).expect("a size");
+        let access = ProtFlags::READ.union(ProtFlags::WRITE);
+        // SAFETY: the kernel chooses an address range that is not in use.
+        let common = unsafe { mmap(ptr::null_mut(), PAGES * PAGE, access, MapFlags::SHARED, &file, 0) };
+        let common = NonNull::new(common.expect("a mapping").cast()).expect("an address");
+        let private = pages(PAGE, MapFlags::PRIVATE).expect("a page").cast();
+        Self { common, private, _listed: list((common, PAGES * PAGE), private) }
+    }
+
+    fn at(&self, page: usize) -> *mut u8 {
+        self.common.as_ptr().wrapping_add(page * PAGE)
+    }
+
+    fn is_reset(&self) -> bool {
+        // SAFETY: a page of zeros is one of an end.
+        unsafe { self.private.cast::<Private>().as_ref() }.has(flag::HUNG_UP | flag::RESET)
+    }
+}
+
+impl Drop for Short {
+    fn drop(&mut self) {
+        // SAFETY: both were mapped by `new`.
+        let _ = unsafe { rustix::mm::munmap(self.common.as_ptr().cast(), PAGES * PAGE) };
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::munmap(self.private.as_ptr().cast(), PAGE) };
+    }
+}
+
+#[test]
+fn a_page_that_is_refused_resets_its_connection_and_no_other() {
+    let (short, other) = (Short::new(), Short::new());
+    for page in [1, 2, PAGES - 1] {
+        let word = short.at(page).wrapping_add(64);
+        // SAFETY: inside the mapping, whose faults are answered; so is the next.
+        unsafe { word.write_volatile(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { word.read_volatile() }, 7, "what this process writes there, it finds there");
+        assert!(short.is_reset());
+    }
+    assert!(!other.is_reset());
+    // SAFETY: as above.
+    unsafe { other.at(3).read_volatile() };
+    assert!(other.is_reset());
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_copy_that_meets_such_a_page_ends() {
+    let short = Short::new();
+    let mut own = [0; 2 * PAGE];
+    // SAFETY: inside the mapping, whose faults are answered.
+    let read = unsafe { copy(own.as_mut_ptr(), short.at(0), own.len()) };
+    assert!(
+        matches!(read, Err(Fault(at)) if (short.at(1).addr()..short.at(2).addr()).contains(&at)),
+        "{read:x?}"
+    );
+    assert!(short.is_reset());
+    // SAFETY: as above. The page has not been replaced.
+    assert_eq!(unsafe { copy(short.at(1), own.as_ptr(), 1) }, Err(Fault(short.at(1).addr())));
+}
+
+#[test]
+fn an_end_that_is_gone_is_listed_no_more() {
+    // An address that nothing is mapped at, and nothing touches.
+    const NOWHERE: usize = 0x1000_0000;
+    let start = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(NOWHERE)).expect("no null");
+    for _ in 0..2 * PART {
+        let listed = list((start, PAGE), start);
+        assert!(LIST.find(NOWHERE).is_some() && LIST.find(NOWHERE + PAGE - 1).is_some());
+        assert!(LIST.find(NOWHERE - 1).is_none() && LIST.find(NOWHERE + PAGE).is_none());
+        drop(listed);
+        assert!(LIST.find(NOWHERE).is_none());
+    }
+    assert!(LIST.parts[1].load(Acquire).is_null(), "entries are used again");
+}
