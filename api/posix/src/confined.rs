@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use sietch_ring::stream;
 
+use crate::faults;
 use crate::sys::{self, Outcome, signed};
 use crate::wait::spin;
 
@@ -35,6 +36,7 @@ pub fn is_confined() -> bool {
 
 fn begin() {
     stream::confine();
+    faults::confine();
     spin::processors();
     // SAFETY: an action of zeros is a value of it; the kernel writes the present one there.
     let dies = unsafe {

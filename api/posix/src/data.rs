@@ -10,7 +10,7 @@ use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
 use crate::end::End;
 use crate::sys::{self, Outcome};
 use crate::table::{self, Held, Kind};
-use crate::{real, receive, send, socket};
+use crate::{faults, real, receive, send, socket};
 
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub const VECTORS: usize = 1024;
@@ -61,7 +61,7 @@ pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) ->
     if count == 0 {
         return Ok(&[]);
     }
-    if !sys::is_address(first, count * size_of::<iovec>()) {
+    if !faults::is_readable(first, count * size_of::<iovec>()) {
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's.
@@ -69,7 +69,7 @@ pub unsafe fn vectors<'a>(first: *const iovec, count: usize, too_many: c_int) ->
 }
 
 /// Those before the first that can be no address of a program; none: all can. What is not mapped
-/// all the same raises SIGSEGV.
+/// all the same the copy finds out.
 #[inline]
 pub fn good(vectors: &[iovec]) -> Option<&[iovec]> {
     let bad = |vector: &iovec| vector.iov_len != 0 && !sys::is_address(vector.iov_base, vector.iov_len);
@@ -258,7 +258,9 @@ pub unsafe fn recvfrom(
                 with(&held, |end| unsafe { receive::receive(fd, &held, end, &[vector(to, length)], flags) });
             if answer >= 0 && !name.is_null() && !name_length.is_null() {
                 // SAFETY: the caller's.
-                unsafe { name_length.write_unaligned(0) };
+                if let Err(errno) = unsafe { faults::write(name_length, 0) } {
+                    return sys::give(Err(errno));
+                }
             }
             answer
         }

@@ -13,7 +13,7 @@ use crate::end::flag;
 use crate::socket::forget_stale;
 use crate::sys::{self, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
-use crate::{borrowed, context, history, real, renewal, room, service, sleep, wait};
+use crate::{borrowed, context, faults, history, real, renewal, room, service, sleep, wait};
 
 /// Tells the other end that this process is about to let go of it.
 pub fn hint(held: &Held) {
@@ -212,12 +212,8 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     };
     let value = sys::pointer(argument).cast::<c_int>();
     let give = |number: usize| {
-        if value.is_null() {
-            return Err(libc::EFAULT);
-        }
         // SAFETY: the caller's: these requests write an int there.
-        unsafe { value.write_unaligned(c_int::try_from(number).unwrap_or(c_int::MAX)) };
-        Ok(0)
+        unsafe { faults::write(value, c_int::try_from(number).unwrap_or(c_int::MAX)) }.map(|()| 0)
     };
     let outcome = match (request, held.end()) {
         (libc::FIONREAD, Some(end)) => give(end.readable()),

@@ -16,7 +16,7 @@ use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::Held;
 use crate::wait::Section;
-use crate::{descriptor, options, real, send, wait};
+use crate::{descriptor, faults, options, real, send, wait};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
@@ -42,9 +42,9 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
         // The file first, as Linux.
         Found::Listener => {
             // SAFETY: the caller's.
-            let at = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };
             sys::give(
-                has_bytes(from, at)
+                unsafe { position(offset) }
+                    .and_then(|at| has_bytes(from, at))
                     .and_then(|any| if any && count != 0 { Err(send::broken(0)) } else { Ok(0) }),
             )
         }
@@ -53,8 +53,17 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
     }
 }
 
+/// Where the file is to be read; none: where it was read last.
+///
 /// # Safety
-/// `offset` is null or may be read and written.
+/// The program has given the address for this.
+unsafe fn position(offset: *const off_t) -> Result<Option<off_t>, Errno> {
+    // SAFETY: the caller's.
+    if offset.is_null() { Ok(None) } else { unsafe { faults::read(offset) }.map(Some) }
+}
+
+/// # Safety
+/// As `sendfile(2)`.
 unsafe fn send_file(
     out: c_int,
     held: &Held,
@@ -64,7 +73,7 @@ unsafe fn send_file(
     count: size_t,
 ) -> Outcome {
     // SAFETY: the caller's.
-    let start = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };
+    let start = unsafe { position(offset) }?;
     if start.is_none() || count == 0 {
         readable_file(from)?;
     }
@@ -85,7 +94,7 @@ unsafe fn send_file(
     };
     if !offset.is_null() {
         // SAFETY: the caller's.
-        unsafe { offset.write_unaligned(start.unwrap_or(0) + done as off_t) };
+        unsafe { faults::write(offset, start.unwrap_or(0) + done as off_t) }?;
     }
     match answer {
         Err(errno) if done == 0 => Err(errno),
@@ -143,6 +152,9 @@ fn step(
                         libc::iovec { iov_base: to.cast(), iov_len: now }
                     });
                     let read = (room != 0).then(|| read_into(from, &vectors, at));
+                    if read == Some(Err(libc::EFAULT)) {
+                        end.met_a_hole();
+                    }
                     if let Some(Ok(bytes)) = read {
                         send.stage(bytes);
                         if bytes != 0 && bytes < room && send::holds(end, 0) {
@@ -155,8 +167,11 @@ fn step(
             drop(section);
             // Also if the read failed: held bytes may have been published.
             sleep::ring_for_data(out, end);
-            if let Some(read) = moved {
-                return read;
+            match moved {
+                // The next look finds the reset.
+                Some(Err(libc::EFAULT)) => continue,
+                Some(read) => return read,
+                None => {}
             }
         }
         wait::full(held, end);

@@ -12,6 +12,7 @@
 //! `docs/posix.md` lists what is supported, and what is not with the errno that it gives.
 
 pub mod accept;
+pub mod action;
 pub mod adopt;
 pub mod apart;
 pub mod borrowed;
@@ -24,6 +25,7 @@ pub mod descriptor;
 pub mod doorbell;
 pub mod end;
 pub mod exec;
+pub mod faults;
 pub mod file;
 pub mod history;
 pub mod jump;

@@ -13,7 +13,7 @@ use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use crate::adopt;
 use crate::data::{Found, find, vectors};
 use crate::sys::{self, Errno, Outcome};
-use crate::{context, real, receive, send, socket};
+use crate::{context, faults, real, receive, send, socket};
 
 /// `sendmsg(2)`.
 ///
@@ -23,9 +23,7 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
     match find(fd) {
         // SAFETY: the caller's.
         Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
-            let message =
-                Some(message).filter(|it| sys::is_address(*it, size_of::<msghdr>())).ok_or(libc::EFAULT)?;
-            let message = &*message;
+            let message = faults::read(message)?;
             send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
         })),
         Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
@@ -43,15 +41,17 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
     match find(fd) {
         // SAFETY: the caller's.
         Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
-            let message =
-                Some(message).filter(|it| sys::is_address(*it, size_of::<msghdr>())).ok_or(libc::EFAULT)?;
-            let message = &mut *message;
+            let to = message;
+            let mut message = faults::read(to)?;
             let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
                 .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
             message.msg_namelen = 0;
             message.msg_controllen = 0;
             // MSG_TRUNC on a stream throws bytes away, and says nothing.
             message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            faults::write(&raw mut (*to).msg_namelen, message.msg_namelen)?;
+            faults::write(&raw mut (*to).msg_controllen, message.msg_controllen)?;
+            faults::write(&raw mut (*to).msg_flags, message.msg_flags)?;
             Ok(count)
         })),
         Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
@@ -78,11 +78,13 @@ pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
     let send = |index: usize| {
-        // SAFETY: the caller's: `count` messages.
-        let message = unsafe { &mut *messages.add(index) };
+        let to = messages.wrapping_add(index);
+        // SAFETY: the caller's: `count` messages, or a fault is answered.
+        let message = unsafe { faults::read(to) }?;
         // SAFETY: the caller's.
         let sent = sys::outcome_of(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
-        message.msg_len = sent as c_uint;
+        // SAFETY: as above.
+        unsafe { faults::write(&raw mut (*to).msg_len, sent as c_uint) }?;
         // SAFETY: the caller's: `sendmsg` has read the same vectors.
         let vectors = unsafe { vectors(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen, libc::EMSGSIZE) };
         // Behind a message that was sent in part the next one would leave a gap.
@@ -122,22 +124,27 @@ pub unsafe fn recvmmsg(
         return sys::give_int(Err(errno));
     }
     // SAFETY: the caller's.
-    let until = match unsafe { timeout.as_ref() } {
+    let time = (!timeout.is_null()).then(|| unsafe { faults::read(timeout) });
+    let until = match time {
         None => None,
-        Some(time) if time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec) => {
+        Some(Err(errno)) => return sys::give_int(Err(errno)),
+        Some(Ok(time)) if time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec) => {
             let seconds = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
             Some(sys::now().saturating_add(seconds).saturating_add(time.tv_nsec.cast_unsigned()))
         }
         Some(_) => return sys::give_int(Err(libc::EINVAL)),
     };
     let receive = |index: usize| {
-        // SAFETY: the caller's: `count` messages.
-        let message = unsafe { &mut *messages.add(index) };
+        let to = messages.wrapping_add(index);
+        if !faults::is_readable(to, size_of::<mmsghdr>()) {
+            return Err(libc::EFAULT);
+        }
         let waiting = flags & !libc::MSG_WAITFORONE;
         let later = if flags & libc::MSG_WAITFORONE != 0 && index != 0 { libc::MSG_DONTWAIT } else { 0 };
         // SAFETY: the caller's.
-        let got = sys::outcome_of(unsafe { recvmsg(fd, &raw mut message.msg_hdr, waiting | later) })?;
-        message.msg_len = got as c_uint;
+        let got = sys::outcome_of(unsafe { recvmsg(fd, &raw mut (*to).msg_hdr, waiting | later) })?;
+        // SAFETY: as above.
+        unsafe { faults::write(&raw mut (*to).msg_len, got as c_uint) }?;
         Ok(until.is_some_and(|until| sys::now() >= until))
     };
     let (answer, ended) = each(count, receive);
@@ -149,10 +156,11 @@ pub unsafe fn recvmmsg(
     }
     if let (Ok(1..), Some(until)) = (answer, until) {
         let left = until.saturating_sub(sys::now());
+        let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000);
+        let left = timespec { tv_sec: seconds.cast_signed(), tv_nsec: rest.cast_signed() };
         // SAFETY: the caller's: there is a time.
-        unsafe {
-            (*timeout).tv_sec = (left / 1_000_000_000).cast_signed();
-            (*timeout).tv_nsec = (left % 1_000_000_000).cast_signed();
+        if let Err(errno) = unsafe { faults::write(timeout, left) } {
+            return sys::give_int(Err(errno));
         }
     }
     sys::give_int(answer)

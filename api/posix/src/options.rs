@@ -20,6 +20,7 @@ use sietch_ring::stream::option;
 
 use crate::context;
 use crate::end::{End, flag, state};
+use crate::faults;
 use crate::receive;
 use crate::room;
 use crate::service;
@@ -259,7 +260,8 @@ pub unsafe fn set(
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     }
     refused_by_state(held, place, length)?;
-    if value.is_null() && known.shape != Shape::Tried {
+    // What is tried, the kernel reads.
+    if known.shape != Shape::Tried && !faults::is_readable(value, bytes) {
         return Err(libc::EFAULT);
     }
     let number = || {
@@ -376,7 +378,7 @@ unsafe fn word_of(value: *const c_void, length: socklen_t) -> Option<(bool, u64,
     let mut name = [0_u8; 15];
     let length = (length as usize).min(name.len());
     // SAFETY: the caller's.
-    unsafe { std::ptr::copy_nonoverlapping(value.cast::<u8>(), name.as_mut_ptr(), length) };
+    unsafe { faults::write_bytes(name.as_mut_ptr(), value.cast(), length) }.ok()?;
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let name = &name[..end];
     let encoded = name.iter().take(8).rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -516,7 +518,7 @@ pub unsafe fn get(
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's.
-    let room = unsafe { length.read_unaligned() };
+    let room = unsafe { faults::read(length) }?;
     if room.cast_signed() < 0 {
         // Which error that is, the kernel says.
         return with_kernel_socket(held, from_kernel);
@@ -557,7 +559,7 @@ pub unsafe fn give_number(value: *mut c_void, length: *mut socklen_t, number: c_
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's.
-    let room = unsafe { length.read_unaligned() };
+    let room = unsafe { faults::read(length) }?;
     if room.cast_signed() < 0 {
         return Err(libc::EINVAL);
     }
@@ -576,13 +578,10 @@ impl Answer {
     /// As many bytes as there is room for. The caller of `get` promised it.
     fn bytes(&self, bytes: &[u8]) -> Outcome {
         let now = bytes.len().min(self.room as usize);
-        if now != 0 && self.value.is_null() {
-            return Err(libc::EFAULT);
-        }
         // SAFETY: the caller's of `get`: as many bytes as `room` says.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.value.cast::<u8>(), now);
-            self.length.write_unaligned(now as socklen_t);
+            faults::write_bytes(self.value.cast(), bytes.as_ptr(), now)?;
+            faults::write(self.length, now as socklen_t)?;
         }
         Ok(0)
     }

@@ -25,7 +25,7 @@ extern "C" fn child() {
 /// The constructor.
 pub fn begin() {
     real::resolve();
-    crate::wait::signals::resolve();
+    crate::action::resolve();
     load::resolve();
     crate::jump::resolve();
     context::begin();

@@ -11,7 +11,8 @@ use libc::timespec;
 
 use crate::wait::{calls, kernel};
 use crate::{
-    accept, confined, context, data, descriptor, exec, file, message, options_of, process, socket, sys, table,
+    accept, confined, context, data, descriptor, exec, faults, file, message, options_of, process, socket,
+    sys, table,
 };
 
 /// `syscall(2)`.
@@ -146,7 +147,7 @@ unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
         return Some([0, 0]);
     }
     // SAFETY: the caller's promise.
-    sys::is_address(pair, size_of::<[usize; 2]>()).then(|| unsafe { pair.read_unaligned() })
+    unsafe { faults::read(pair) }.ok()
 }
 
 /// Calls what leaves a time as it is, and then writes what is left of it, as these system calls do.
@@ -155,11 +156,11 @@ unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
 /// `time` is that of a `timespec`, or null, or for the kernel to refuse.
 unsafe fn telling_what_is_left(time: usize, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
     let place = sys::pointer(time).cast::<timespec>();
-    if place.is_null() || !sys::is_address(place, size_of::<timespec>()) {
+    if place.is_null() {
         return call(place);
     }
     // SAFETY: the caller's promise.
-    let given = unsafe { place.read_unaligned() };
+    let Ok(given) = (unsafe { faults::read(place) }) else { return call(place) };
     let (Ok(seconds), Ok(rest)) = (u64::try_from(given.tv_sec), u64::try_from(given.tv_nsec)) else {
         return call(place);
     };

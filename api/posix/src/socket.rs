@@ -21,7 +21,8 @@ use crate::sleep::{self, Rest, Stay};
 use crate::sys::{self, Errno, Outcome, address, address_mut, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{
-    accept, history, local, mapped, options, publish, real, receive, renewal, reservation, room, send, wait,
+    accept, faults, history, local, mapped, options, publish, real, receive, renewal, reservation, room,
+    send, wait,
 };
 
 /// `socket(2)`.
@@ -79,18 +80,15 @@ pub unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) 
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's.
-    let room = unsafe { length.read_unaligned() };
+    let room = unsafe { faults::read(length) }?;
     if room.cast_signed() < 0 {
         return Err(libc::EINVAL);
     }
     let bytes = room.min(name.length).min(28) as usize;
-    if bytes != 0 && to.is_null() {
-        return Err(libc::EFAULT);
-    }
     // SAFETY: the caller's: `bytes` is at most what `length` said.
     unsafe {
-        std::ptr::copy_nonoverlapping(name.bytes.as_ptr(), to.cast::<u8>(), bytes);
-        length.write_unaligned(name.length);
+        faults::write_bytes(to.cast(), name.bytes.as_ptr(), bytes)?;
+        faults::write(length, name.length)?;
     }
     Ok(0)
 }

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::apart::Apart;
 use crate::end::End;
-use crate::{reservation, wait};
+use crate::{faults, reservation, wait};
 
 /// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are never ours.
 pub const DESCRIPTORS: usize = 1 << 20;
@@ -333,6 +333,9 @@ fn take() -> Option<&'static Description> {
 
 /// A new description of a kind; `end` for a stream. None: no memory (or as many as there can be descriptors).
 pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
+    if is_counted(kind) {
+        faults::install();
+    }
     let new = take()?;
     new.watchers.store(ptr::null_mut(), Relaxed);
     new.epoll.store(ptr::null_mut(), Relaxed);

@@ -109,6 +109,55 @@ fn a_listeners_name_is_free_whatever_call_closed_it() {
     });
 }
 
+/// A program prints under Sietch what it prints on the kernel's sockets, which is given back.
+fn as_on_the_kernel(place: &Place, program: &str) -> String {
+    let kernel = place.start(place.bystander(program, &[]), "kernel's").succeed().text();
+    assert_eq!(ask(place, program, &[]), kernel);
+    // The kernel's have gone over its loopback.
+    place.has_no_measure();
+    kernel
+}
+
+#[test]
+fn buffers_that_are_not_mapped_are_efault_and_nothing_is_taken() {
+    both(&["cc"], |place| {
+        let program = compile(place, "unmapped", include_str!("scripts/unmapped.c"), &[]);
+        let said = as_on_the_kernel(place, &program);
+        assert!(said.matches("-1 Bad address").count() > 50, "{said}");
+        assert!(said.ends_with("write(client, text, 9): 9 -, 0 there, 9 at the peer\n"), "{said}");
+    });
+}
+
+#[test]
+fn faults_of_the_program_meet_what_it_installed() {
+    both(&["cc"], |place| {
+        let program = compile(place, "dispositions", include_str!("scripts/dispositions.c"), &["-pthread"]);
+        let said = as_on_the_kernel(place, &program);
+        for expected in
+            ["default_death: signal 11", "default_bus: signal 7", "forked: exit 0", "starts: exit 0"]
+        {
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    });
+}
+
+#[test]
+fn holes_in_the_memory_of_a_connection_reset_it_where_there_are_no_pages() {
+    both(&["cc"], |place| {
+        let program = compile(place, "holes", include_str!("scripts/holes.c"), &[]);
+        let said = ask(place, &program, &[]);
+        if said == "no userfaultfd\n" {
+            println!("SKIPPED: this kernel has no userfaultfd that refuses pages");
+            return;
+        }
+        let each = |from: u32| {
+            let calls = ["read", "peek", "write", "write much", "sendfile", "poll", "epoll"];
+            calls.map(|call| format!("{call} from {from}: answered, then it is over\n")).concat()
+        };
+        assert_eq!(said, format!("{}{}it goes on\n", each(0), each(4096)));
+    });
+}
+
 /// Where the loader of this machine's programs is.
 fn loader() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

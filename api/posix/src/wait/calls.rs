@@ -9,7 +9,7 @@ use super::kernel::{Mask, Timeout, timespec as composed};
 use super::select::Sets;
 use super::{control, epoll, poll as polling, select as selecting, signals};
 use crate::sys::{self, Errno, give_int, set_errno};
-use crate::{context, real};
+use crate::{action, context, faults, real};
 
 /// `epoll_create1(2)`.
 pub fn epoll_create1(flags: c_int) -> c_int {
@@ -99,15 +99,16 @@ pub unsafe fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let time = unsafe { nanoseconds(timeout) };
+    let Ok(time) = (unsafe { nanoseconds(timeout) }) else {
+        // SAFETY: the caller's promise; the kernel refuses the time.
+        return unsafe { real::epoll_pwait2(epfd, events, most, timeout, mask) };
+    };
     // SAFETY: the caller's promise.
-    let ours =
-        time.ok().and_then(|time| unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) });
-    match ours {
+    match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
         Some(answer) => give_int(answer),
-        // SAFETY: the caller's promise; the C library refuses a time that is none.
+        // SAFETY: the caller's promise.
         None => unsafe {
-            among_the_kernels(epfd, events, most, time.unwrap_or(Some(0)), mask, || {
+            among_the_kernels(epfd, events, most, time, mask, || {
                 real::epoll_pwait2(epfd, events, most, timeout, mask)
             })
         },
@@ -119,11 +120,11 @@ pub unsafe fn epoll_pwait2(
 /// # Safety
 /// Null or readable.
 unsafe fn nanoseconds(time: *const timespec) -> Result<Timeout, Errno> {
-    if !time.is_null() && !sys::is_address(time, size_of::<timespec>()) {
-        return Err(libc::EFAULT);
+    if time.is_null() {
+        return Ok(None);
     }
     // SAFETY: the caller's promise.
-    let Some(time) = (unsafe { time.as_ref() }) else { return Ok(None) };
+    let time = unsafe { faults::read(time) }?;
     let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     match (seconds, rest) {
         (Ok(seconds), Ok(rest)) if rest < 1_000_000_000 => {
@@ -193,9 +194,14 @@ pub unsafe fn select(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let time = match unsafe { timeout.as_ref() } {
+    let given = (!timeout.is_null()).then(|| unsafe { faults::read(timeout) });
+    let time = match given {
         None => None,
-        Some(time) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
+        Some(Err(errno)) => {
+            set_errno(errno);
+            return -1;
+        }
+        Some(Ok(time)) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
             (Ok(seconds), Ok(micros)) => {
                 Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000)))
             }
@@ -214,11 +220,11 @@ pub unsafe fn select(
         && time != 0
     {
         let left = time.saturating_sub(sys::now().saturating_sub(began));
-        // SAFETY: a time was given, so the pointer is good.
-        unsafe {
-            (*timeout).tv_sec = (left / 1_000_000_000).cast_signed();
-            (*timeout).tv_usec = (left % 1_000_000_000 / 1000).cast_signed();
-        }
+        let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000 / 1000);
+        let left = timeval { tv_sec: seconds.cast_signed(), tv_usec: rest.cast_signed() };
+        // Where it cannot be written, Linux leaves it.
+        // SAFETY: a time was given.
+        let _ = unsafe { faults::write(timeout, left) };
     }
     answer
 }
@@ -273,7 +279,7 @@ pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut li
         if context::get().is_some() {
             signals::action(signal, new, old)
         } else {
-            signals::real(signal, new, old)
+            action::real(signal, new, old)
         }
     })
 }

@@ -22,6 +22,7 @@ use super::interest::{Body, Interest, Locked, What, bit, tagged};
 use super::look::EDGE;
 use super::shared::Flag;
 use super::{epoll, inherit, kernel, look};
+use crate::faults;
 use crate::sys::{self, Outcome};
 use crate::table::{self, Held, Kind};
 
@@ -219,7 +220,7 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
         }
         libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
             // SAFETY: not null; the caller's promise.
-            let event = unsafe { event.read_unaligned() };
+            let event = unsafe { faults::read(event) }?;
             let to = Change { call, fd, what, target: &target, event };
             match known {
                 Some(number) if dormant.is_some() => to.revive(&mut body, number),

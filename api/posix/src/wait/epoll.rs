@@ -32,6 +32,7 @@ use super::look::{Seen, cycles};
 use super::shared::Flag;
 use super::spin::{self, LONGEST, Pause, Spun};
 use super::{control, kernel, look, nested, signals};
+use crate::faults;
 use crate::jump::{self, Written};
 use crate::sys::Outcome;
 use crate::table::{self, Held, Kind};
@@ -72,12 +73,21 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Appends an event. False: the program's array ends before it says; then nothing more is appended.
     #[inline]
-    fn push(&mut self, events: u32, data: u64) {
+    fn push(&mut self, events: u32, data: u64) -> bool {
         debug_assert!(self.filled < self.room);
-        // SAFETY: the program's array has `room` entries; the entry may be unaligned.
-        unsafe { self.to.add(self.filled).write_unaligned(libc::epoll_event { events, u64: data }) };
+        // SAFETY: the program's array has `room` entries, or a fault is answered.
+        if unsafe {
+            faults::write(self.to.wrapping_add(self.filled), libc::epoll_event { events, u64: data })
+        }
+        .is_err()
+        {
+            self.room = self.filled;
+            return false;
+        }
         self.filled += 1;
+        true
     }
 
     #[inline]
@@ -94,7 +104,7 @@ impl Output {
             // SAFETY: the kernel has just written these entries, and nothing overtakes `index`.
             let event = unsafe { self.to.add(index).read_unaligned() };
             if event.u64 & TAG_MASK != TAG {
-                self.push(event.events, event.u64);
+                let _ = self.push(event.events, event.u64);
             }
         }
     }
@@ -165,8 +175,7 @@ impl Body {
     /// Reports a registration with what it was found with, if there is room.
     #[inline]
     fn tell_found(&mut self, out: &mut Output, found: &Found, at: u64, processor: u32) {
-        if !out.is_full() {
-            out.push(found.events, self.slot(found.number).data);
+        if !out.is_full() && out.push(found.events, self.slot(found.number).data) {
             self.report(found.number, found.seen, at);
             self.meet(found.number, processor);
         }
@@ -378,7 +387,8 @@ impl Body {
             // SAFETY: the kernel has just written these entries, and nothing overtakes `index`.
             let event = unsafe { out.to.add(index).read_unaligned() };
             if event.u64 & TAG_MASK != TAG {
-                out.push(event.events, event.u64);
+                // What the kernel has written can be written.
+                let _ = out.push(event.events, event.u64);
             } else if let Some(number) = self.named(event.u64) {
                 self.kernel_says(number, event.events);
             }
@@ -636,6 +646,9 @@ pub unsafe fn wait_if_ours(
     // The kernel judges such an address.
     if !sys::is_address(events, room * size_of::<libc::epoll_event>()) {
         return None;
+    }
+    if !faults::is_writable(events, size_of::<libc::epoll_event>()) {
+        return Some(Err(libc::EFAULT));
     }
     let (out, counted) = (Output { to: events, room, filled: 0 }, Cell::new(false));
     Some(Call { held, counted, interest, epfd, out, timeout, mask, seen: signals::count() }.run())

@@ -26,6 +26,7 @@ use super::{Section, kernel, nested, signals};
 use crate::bypass;
 use crate::descriptor;
 use crate::doorbell::{self, Edges};
+use crate::faults;
 use crate::jump;
 use crate::sleep::SLICE;
 use crate::sys::{self, Outcome};
@@ -69,6 +70,9 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     if !unsafe { names_ours(descriptors, count) } {
         // SAFETY: the caller's promise.
         return unsafe { kernel::poll(descriptors, count, timeout, mask) };
+    }
+    if !faults::is_writable(descriptors, count * size_of::<libc::pollfd>()) {
+        return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise; not null, not empty.
     let asked = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
@@ -144,7 +148,8 @@ impl Drop for Memory {
 pub unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
     // Without any socket of ours nothing is looked at: the kernel judges the address.
     let bytes = count.saturating_mul(size_of::<libc::pollfd>());
-    if count == 0 || count > DESCRIPTORS || !table::has_sockets() || !sys::is_address(descriptors, bytes) {
+    if count == 0 || count > DESCRIPTORS || !table::has_sockets() || !faults::is_readable(descriptors, bytes)
+    {
         return false;
     }
     // SAFETY: the caller's promise.

@@ -9,8 +9,9 @@ use std::ffi::c_int;
 
 use super::kernel::{Mask, Timeout};
 use super::poll::{self, Memory};
+use crate::faults;
 use crate::jump;
-use crate::sys::{self, Outcome};
+use crate::sys::Outcome;
 use crate::table::{self, DESCRIPTORS};
 
 const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
@@ -61,7 +62,7 @@ fn bits(count: c_int) -> usize {
 pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
     let bytes = bits(count).div_ceil(64) * 8;
     // The kernel judges what can be no set, and everything if no socket is ours.
-    if !table::has_sockets() || sets.iter().any(|set| !set.is_null() && !sys::is_address(*set, bytes)) {
+    if !table::has_sockets() || sets.iter().any(|set| !set.is_null() && !faults::is_readable(*set, bytes)) {
         return false;
     }
     (0..bits(count)).any(|fd| {
@@ -76,6 +77,10 @@ pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
 /// The sets are null or have `count` bits, or are for the kernel to refuse; `mask` is null or a signal set.
 pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> Outcome {
     let bits = bits(count);
+    let bytes = bits.div_ceil(64) * 8;
+    if sets.iter().any(|set| !set.is_null() && !faults::is_writable(*set, bytes)) {
+        return Err(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     let total = (0..bits).filter(named).count();

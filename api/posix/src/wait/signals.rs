@@ -5,7 +5,7 @@
 //!    [`trampoline`] with the program's flags and mask, the program's handler is kept in [`ACTIONS`], and the trampoline counts
 //!    ([`count`], per thread) before it calls the handler. Whoever asks for the old action gets the program's.
 //! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) are left alone: the first two run nothing, and a fault is
-//!    the thread's own doing; runtimes are particular about it.
+//!    the thread's own doing; runtimes are particular about it. SIGSEGV and SIGBUS go through [`faults`] instead.
 //! 3. While a thread changes what its own handlers may want too (a lock of this crate), it is in a [`Section`]. A signal that comes then is put
 //!    aside: the trampoline remembers it, and returns with every signal blocked. The section's end sends it again to
 //!    the thread, unblocks, and the kernel runs the handler there, as if it had come a moment later. So no handler ever
@@ -22,7 +22,9 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
-use crate::sys::{self, Errno, Outcome};
+use crate::action::{real, send_again, set_mask};
+use crate::faults;
+use crate::sys::{Errno, Outcome};
 
 /// One past the highest signal.
 const SIGNALS: usize = 65;
@@ -47,10 +49,6 @@ static ACTIONS: [Action; SIGNALS] =
 /// Signals whose handlers `signal` installs without `SA_RESTART` (`siginterrupt`).
 static INTERRUPTING: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 
-/// The C library's `sigaction`.
-static REAL: AtomicUsize = AtomicUsize::new(0);
-
-type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 struct Local {
@@ -132,13 +130,7 @@ fn deliver(local: &Local) {
         // SAFETY: an action on the stack.
         let _ = unsafe { real(signal, &raw const again, ptr::null_mut()) };
     }
-    // SAFETY: the kernel reads the information and the mask, which outlive the calls.
-    unsafe {
-        let process = sys::call(libc::SYS_getpid, [0; 6]).cast_unsigned();
-        let thread = sys::call(libc::SYS_gettid, [0; 6]).cast_unsigned();
-        let from = sys::address(information);
-        sys::call(libc::SYS_rt_tgsigqueueinfo, [process, thread, sys::signed(signal), from, 0, 0]);
-    }
+    send_again(signal, information);
     set_mask(libc::SIG_SETMASK, mask);
 }
 
@@ -150,15 +142,6 @@ pub fn block_all() -> u64 {
 /// Gives the calling thread the mask that [`block_all`] has taken.
 pub fn restore(before: u64) {
     set_mask(libc::SIG_SETMASK, before);
-}
-
-/// `rt_sigprocmask(2)`; the mask before.
-fn set_mask(how: c_int, mask: u64) -> u64 {
-    let mut before: u64 = 0;
-    let (new, old) = (sys::address(&raw const mask), sys::address_mut(&raw mut before));
-    // SAFETY: the kernel reads and writes eight bytes each, on this stack.
-    unsafe { sys::call(libc::SYS_rt_sigprocmask, [sys::signed(how), new, old, 8, 0, 0]) };
-    before
 }
 
 /// What the kernel calls.
@@ -208,38 +191,15 @@ fn composed(action: &Action, handler: usize) -> libc::sigaction {
     new
 }
 
-/// Calls the C library's `sigaction`.
-///
-/// # Safety
-/// As `sigaction(2)`.
-pub(super) unsafe fn real(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> Outcome {
-    let mut address = REAL.load(Acquire);
-    if address == 0 {
-        address = resolve();
-    }
-    if address == 0 {
-        return Err(libc::ENOSYS);
-    }
-    // SAFETY: the C library's function of that name has this signature; the arguments are the caller's promise.
-    match unsafe { std::mem::transmute::<usize, Sigaction>(address)(signal, new, old) } {
-        0 => Ok(0),
-        _ => Err(sys::errno()),
-    }
-}
-
-/// Finds the C library's `sigaction`: for the constructor, before the program runs.
-pub fn resolve() -> usize {
-    // SAFETY: a name that ends in zero.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr()) }.addr();
-    REAL.store(found, Release);
-    found
-}
-
 /// `sigaction(2)`.
 ///
 /// # Safety
 /// As `sigaction(2)`.
 pub unsafe fn action(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> Outcome {
+    if faults::are_of(signal) {
+        // SAFETY: the caller's promise.
+        return unsafe { faults::action(signal, new, old) };
+    }
     let slot = usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal));
     let Some(slot) = slot.filter(|_| !is_fault(signal)) else {
         // SAFETY: the caller's promise.
