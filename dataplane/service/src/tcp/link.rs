@@ -14,8 +14,8 @@ use rustix::thread::sched_getcpu;
 use sietch_protocol::socket_service::Name;
 use sietch_ring::Foreign;
 use sietch_ring::stream::{
-    End, Geometry, Hangup, Memory, Names, OPTIONS_OFFSET, STATE_OFFSET, Want, flag, mark_served, option,
-    state, waiters::Rung,
+    End, Geometry, Hangup, Memory, Names, OPTIONS_OFFSET, STATE_OFFSET, Want, flag, holes, mark_served,
+    option, state, waiters::Rung,
 };
 
 use super::channel::{Channel, Departure, Wanted};
@@ -96,6 +96,8 @@ impl Link {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // What came with a byte would be closed by the thread of a VNIC. Before Linux 6.16 it may come.
         let _ = sietch_socket::kernel::refuse_descriptors(&placeholder);
+        // The application can make holes in the common memory, and must not end this process with them.
+        holes::answer_faults();
         let end = End::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have ended in peace, the end of this process is a reset.
         end.abort_on_close(true);
