@@ -18,12 +18,16 @@
 //!
 //! On other processors than x86-64 the accesses are ordinary ones, and a fault ends the process.
 
+use std::num::NonZeroUsize;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 /// Bytes of a page on every machine that we know: looks are this far apart at most.
 const PAGE: usize = 4096;
 
 /// The address at which a copy met no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault(pub usize);
+pub struct Fault(pub NonZeroUsize);
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 std::arch::global_asm!(include_str!("guarded/x86_64.s"));
@@ -32,8 +36,11 @@ std::arch::global_asm!(include_str!("guarded/x86_64.s"));
 unsafe extern "C" {
     /// Copies; 0, or the address of the fault.
     fn sietch_guarded_copy(to: *mut u8, from: *const u8, length: usize) -> usize;
-    /// As above, for more than [`STRAIGHT`] bytes and a processor with AVX.
-    fn sietch_guarded_copy_wide(to: *mut u8, from: *const u8, length: usize) -> usize;
+    /// As above, for more than 128 bytes, whatever the processor has.
+    #[cfg(test)]
+    fn sietch_guarded_copy_narrow(to: *mut u8, from: *const u8, length: usize) -> usize;
+    /// Whether long copies may use AVX.
+    static sietch_guarded_has_wide: AtomicU8;
     /// Reads a byte.
     fn sietch_guarded_read(from: *const u8) -> usize;
     /// Writes a byte back that it reads, in one step.
@@ -44,9 +51,14 @@ unsafe extern "C" {
     static sietch_guarded_landing: u8;
 }
 
-/// Most bytes that are copied without a loop.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const STRAIGHT: usize = 128;
+/// Looks once what the processor has. Without that long copies are slower.
+pub fn prepare() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::is_x86_feature_detected!("avx") {
+        // SAFETY: a byte of this module's.
+        unsafe { &sietch_guarded_has_wide }.store(1, Relaxed);
+    }
+}
 
 /// Copies `length` bytes.
 ///
@@ -59,15 +71,9 @@ const STRAIGHT: usize = 128;
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fault> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // SAFETY: the caller's promise; the wide one is for processors that have it.
-        let fault = unsafe {
-            if length > STRAIGHT && std::is_x86_feature_detected!("avx") {
-                sietch_guarded_copy_wide(to, from, length)
-            } else {
-                sietch_guarded_copy(to, from, length)
-            }
-        };
-        if fault == 0 { Ok(()) } else { Err(Fault(fault)) }
+        // SAFETY: the caller's promise.
+        let fault = unsafe { sietch_guarded_copy(to, from, length) };
+        NonZeroUsize::new(fault).map_or(Ok(()), |fault| Err(Fault(fault)))
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     {

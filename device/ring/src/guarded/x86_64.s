@@ -1,10 +1,17 @@
 # The routines of guarded.rs. System V calls: rdi, rsi, rdx; the answer in rax. No stack, no calls.
+    .data
+    .globl sietch_guarded_has_wide
+    .hidden sietch_guarded_has_wide
+    .type sietch_guarded_has_wide, @object
+    .size sietch_guarded_has_wide, 1
+sietch_guarded_has_wide:
+    .byte 0
     .text
     .p2align 6
     .globl sietch_guarded_begin, sietch_guarded_end, sietch_guarded_landing
     .hidden sietch_guarded_begin, sietch_guarded_end, sietch_guarded_landing
-    .globl sietch_guarded_copy, sietch_guarded_copy_wide, sietch_guarded_read, sietch_guarded_write
-    .hidden sietch_guarded_copy, sietch_guarded_copy_wide, sietch_guarded_read, sietch_guarded_write
+    .globl sietch_guarded_copy, sietch_guarded_copy_narrow, sietch_guarded_copy_wide, sietch_guarded_read, sietch_guarded_write
+    .hidden sietch_guarded_copy, sietch_guarded_copy_narrow, sietch_guarded_copy_wide, sietch_guarded_read, sietch_guarded_write
     .type sietch_guarded_copy, @function
     .type sietch_guarded_copy_wide, @function
     .type sietch_guarded_read, @function
@@ -14,10 +21,10 @@ sietch_guarded_begin:
 # Moves from both ends, which overlap in the middle.
 sietch_guarded_copy:
     .cfi_startproc
-    cmp rdx, 16
-    jb 2f
     cmp rdx, 32
     ja 5f
+    cmp edx, 16
+    jb 2f
     movups xmm0, [rsi]
     movups xmm1, [rsi + rdx - 16]
     movups [rdi], xmm0
@@ -89,8 +96,11 @@ sietch_guarded_copy:
     movups [rdi + rdx - 16], xmm7
     xor eax, eax
     ret
-# Blocks of 64 bytes, and the last 64 bytes, which overlap the block before.
 7:
+    cmp byte ptr [rip + sietch_guarded_has_wide], 0
+    jne sietch_guarded_copy_wide
+# Blocks of 64 bytes, and the last 64 bytes, which overlap the block before.
+sietch_guarded_copy_narrow:
     lea r8, [rsi + rdx - 64]
     lea r9, [rdi + rdx - 64]
     .p2align 4

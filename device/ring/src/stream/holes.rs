@@ -140,6 +140,7 @@ impl Drop for Listed {
 
 /// Has a page ready for holes. To be called before [`answer`] can be.
 pub fn prepare() {
+    guarded::prepare();
     if SPARE.load(Acquire) != 0 {
         return;
     }

@@ -20,7 +20,7 @@ impl Cut {
     /// Where the fault lies, at an end that is told if it was its memory.
     #[cold]
     pub(super) fn at(fault: Fault, end: &End) -> Self {
-        if !end.contains(fault.0) {
+        if !end.contains(fault.0.get()) {
             return Self::Buffer;
         }
         end.distrust();
