@@ -7,19 +7,26 @@
 //! 2. Another may take the last connection just before the call. A timer of this thread sends it a signal every
 //!    [`PATIENCE`], whose handler does nothing, so the call ends with EINTR. It goes on until the call has ended: a signal
 //!    that came before the call would be lost.
-//! 3. What is in the queue is returned, signal or not: nothing is lost by that.
+//! 3. Such a timer counts as a signal that waits (RLIMIT_SIGPENDING), and so does every signal that any process of the same
+//!    user has waiting. Where none is left another thread sends the signal with `tgkill`. A number
+//!    below SIGRTMIN arrives also when the kernel has no room to note who sent it.
+//! 4. What is in the queue is returned, signal or not: nothing is lost by that.
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a call waits if another holder was faster.
 const PATIENCE: Duration = Duration::from_micros(100);
+
+/// How long the pauses between the signals of another thread become.
+const LONGEST: Duration = Duration::from_millis(50);
 
 thread_local! {
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
@@ -28,10 +35,8 @@ thread_local! {
 /// A timer that sends a signal to the thread that made it.
 struct Timer(libc::timer_t);
 
-/// The signal: the last one that programs may use, which nothing else here does.
-fn signal() -> libc::c_int {
-    libc::SIGRTMAX()
-}
+/// The signal: one that nothing else here uses, and that a process ignores where no handler is.
+const SIGNAL: libc::c_int = libc::SIGURG;
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
@@ -44,28 +49,70 @@ fn install() -> io::Result<()> {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as usize;
         // SAFETY: the handler does nothing, and `action` lives over the call.
-        let result = unsafe { libc::sigaction(signal(), &raw const action, null_mut()) };
+        let result = unsafe { libc::sigaction(SIGNAL, &raw const action, null_mut()) };
         if result == 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL) }
     });
     if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
 }
 
+/// Lets the signal come to this thread, which has the mask of the one that started it.
+fn unblock() -> io::Result<()> {
+    // SAFETY: all bytes zero are a `sigset_t`; each call is given the address of one that lives over it.
+    let failed = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, SIGNAL);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, null_mut())
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
+
+/// One call of `accept4`; no address is asked for.
+fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: no address is asked for.
+    let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), libc::SOCK_CLOEXEC) };
+    match fd {
+        // SAFETY: the kernel has just opened it for this call.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The same, and another thread sends the signal until it has ended.
+fn accept_beside_another_thread(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    install()?;
+    unblock()?;
+    // SAFETY: these two only tell numbers.
+    let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
+    std::thread::scope(|scope| {
+        let (over, ended) = channel::<()>();
+        let sender = move || {
+            let mut pause = PATIENCE;
+            // The first one is enough, unless it came before the call.
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
+                pause = (2 * pause).min(LONGEST);
+                // SAFETY: the thread waits for this one: its number is nobody else's.
+                unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) };
+            }
+        };
+        let started =
+            std::thread::Builder::new().name("sietch-patience".to_owned()).spawn_scoped(scope, sender);
+        started.map_err(|_| io::Error::from_raw_os_error(libc::ENOBUFS))?;
+        let accepted = accept(listener);
+        drop(over);
+        accepted
+    })
+}
+
 impl Timer {
     fn new() -> io::Result<Self> {
         install()?;
-        // SAFETY: all bytes zero are a `sigset_t` and a `sigevent`; each call is given addresses of values that live over it.
+        unblock()?;
+        // SAFETY: all bytes zero are a `sigevent`; each call is given addresses of values that live over it.
         let timer = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, signal());
-            // A thread has the mask of the one that started it.
-            let failed = libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, null_mut());
-            if failed != 0 {
-                return Err(io::Error::from_raw_os_error(failed));
-            }
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = signal();
+            event.sigev_signo = SIGNAL;
             event.sigev_notify_thread_id = libc::gettid();
             let mut timer: libc::timer_t = null_mut();
             if libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) != 0 {
@@ -97,34 +144,29 @@ impl Drop for Timer {
 /// Accepts a connection that waits at a listening socket, blocking or not, with nothing of its flags.
 ///
 /// # Errors
-/// `EAGAIN`: none waits. `ENOBUFS`: no timer is left. Others of `accept(2)`.
+/// `EAGAIN`: none waits. `ENOBUFS`: neither a timer nor a thread is left. Others of `accept(2)`.
 pub fn accept_waiting(listener: impl AsFd) -> io::Result<OwnedFd> {
     let listener = listener.as_fd();
     let mut entry = [PollFd::new(&listener, PollFlags::IN)];
     if poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
         return Err(io::Error::from_raw_os_error(libc::EAGAIN));
     }
-    TIMER.with_borrow_mut(|timer| {
-        // The limit is one of signals that wait (RLIMIT_SIGPENDING), and comes back.
-        let short = |_| io::Error::from_raw_os_error(libc::ENOBUFS);
-        let timer = match timer {
-            Some(timer) => timer,
-            None => timer.insert(Timer::new().map_err(short)?),
-        };
+    let short = |_| io::Error::from_raw_os_error(libc::ENOBUFS);
+    let accepted = TIMER.with_borrow_mut(|timer| {
+        if timer.is_none() {
+            // The limit is one of signals that wait (RLIMIT_SIGPENDING), and may come back.
+            *timer = Timer::new().ok();
+        }
+        let Some(timer) = timer else { return accept_beside_another_thread(listener) };
         timer.set(PATIENCE).map_err(short)?;
-        // SAFETY: no address is asked for.
-        let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), libc::SOCK_CLOEXEC) };
-        let accepted = match fd {
-            // SAFETY: the kernel has just opened it for this call.
-            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => Err(io::Error::last_os_error()),
-        };
+        let accepted = accept(listener);
         // It is this thread's own, and was set before: stopping it cannot fail.
         let _ = timer.set(Duration::ZERO);
-        accepted.map_err(|error| match error.raw_os_error() {
-            Some(libc::EINTR) => io::Error::from_raw_os_error(libc::EAGAIN),
-            _ => error,
-        })
+        accepted
+    });
+    accepted.map_err(|error| match error.raw_os_error() {
+        Some(libc::EINTR) => io::Error::from_raw_os_error(libc::EAGAIN),
+        _ => error,
     })
 }
 
@@ -147,7 +189,30 @@ mod tests {
 
     #[test]
     fn who_loses_the_race_for_the_last_one_does_not_wait() {
-        const CLIENTS: usize = 2000;
+        race(2000);
+    }
+
+    /// The variable by which this program knows that it is to have no signals left.
+    const SHORT: &str = "SIETCH_TEST_SHORT_OF_SIGNALS";
+
+    #[test]
+    fn with_no_signals_left_what_waits_is_accepted_and_nobody_waits_either() {
+        let name = "patience::tests::with_no_signals_left_what_waits_is_accepted_and_nobody_waits_either";
+        if std::env::var_os(SHORT).is_none() {
+            // The limit is one of the whole process.
+            let mut short = std::process::Command::new(std::env::current_exe().expect("this program"));
+            let short = short.args(["--exact", name]).env(SHORT, "").output().expect("it runs");
+            let said = String::from_utf8_lossy(&short.stdout);
+            assert!(short.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(rustix::process::Resource::Sigpending, none).expect("less is allowed");
+        assert!(Timer::new().is_err(), "no timer is left");
+        race(200);
+    }
+
+    fn race(clients: usize) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -162,7 +227,7 @@ mod tests {
                     }
                 });
             }
-            for sent in 1..=CLIENTS {
+            for sent in 1..=clients {
                 let _client = TcpStream::connect(address).expect("it listens");
                 while taken.load(Ordering::Relaxed) < sent {
                     std::hint::spin_loop();
@@ -171,6 +236,6 @@ mod tests {
             // All of them end, though nobody connects any more.
             over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(taken.load(Ordering::Relaxed), CLIENTS);
+        assert_eq!(taken.load(Ordering::Relaxed), clients);
     }
 }
