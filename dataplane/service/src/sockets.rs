@@ -33,7 +33,7 @@ pub(crate) mod revoked;
 mod run;
 pub mod table;
 
-pub use closer::Sent;
+pub use closer::{ListenerPair, Sent};
 pub use counters::{Board, Counters, Shown};
 pub use limits::raise_descriptors;
 pub use sietch_protocol::socket_service::{Action, Rule, Rules};

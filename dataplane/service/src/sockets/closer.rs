@@ -9,19 +9,28 @@
 //!    the answer ([`Closer::close_and_answer`]). So what the application then does with its socket
 //!    is what the kernel sees: if it closes it, its peer sees the end.
 //! 3. Nothing is changed on a socket (SO_LINGER, say), whose application may go on with it.
-//! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], so that others are
-//!    served if these hang. What that user sends then waits, and counts among its descriptors. A
-//!    user for whom [`limits::UNCLOSED`] jobs wait is not listened to any more; nothing is
-//!    forgotten.
-//! 5. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes back
-//!    here wherever it is dropped, and counts as a request until then.
+//! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], and one while half of
+//!    them close something: many users together leave one to the next. What a user sends then waits,
+//!    and counts among its descriptors. Who finds all of them in use is not served
+//!    ([`Closer::has_place`]).
+//! 5. A user of whom too much waits is not listened to any more ([`limits::most_unclosed`]). What
+//!    it sends all the same cannot be left in the kernel's queue, where others wait behind it. It is
+//!    put into sockets of this process that nobody reads ([`Closer::put_away`]): some 250
+//!    connections take two descriptors there. They are closed with that socket, by a thread of
+//!    that user. Nothing is forgotten.
+//! 6. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes back
+//!    here wherever it is dropped, and counts as a request until then. So does the pair of a
+//!    listener ([`ListenerPair`]).
+//! 7. A connection over which a request came may hold descriptors too. Whoever has answered over it
+//!    closes it here ([`Closer::answer`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::net::SendFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{Descriptors, Reply, send_message};
 use zerocopy::IntoBytes as _;
 
@@ -43,13 +52,18 @@ pub(super) struct Outgoing {
 struct Job {
     close: Vec<OwnedFd>,
     then: Option<Outgoing>,
+    /// Nothing in it can hold a name.
+    nameless: bool,
 }
 
 impl Outgoing {
-    fn send(self) {
+    /// Sends it, and returns what it was sent over, to be closed. What goes along is closed at once: it was made here, and its end is noticed by
+    /// others.
+    fn send(self) -> OwnedFd {
         let sent: Vec<_> = self.descriptors.iter().map(|sent| sent.as_fd()).collect();
         // An answer that nobody takes is lost.
         let _ = send_message(self.socket.as_fd(), self.reply.as_bytes(), &sent, SendFlags::DONTWAIT);
+        self.socket
     }
 }
 
@@ -62,8 +76,28 @@ impl Job {
     fn run(self) {
         drop(self.close);
         if let Some(answer) = self.then {
-            answer.send();
+            drop(answer.send());
         }
+    }
+}
+
+/// A pair of sockets: what lies in it is closed with it.
+#[derive(Debug)]
+struct Lot([OwnedFd; 2]);
+
+impl Lot {
+    fn new() -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        let (into, from) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(Self([into, from]))
+    }
+
+    fn put(&self, what: &OwnedFd) -> Result<(), Errno> {
+        send_message(self.0[0].as_fd(), &[0], &[what.as_fd()], SendFlags::DONTWAIT)
+    }
+
+    fn job(self) -> Job {
+        Job { close: self.0.into(), then: None, nameless: true }
     }
 }
 
@@ -71,46 +105,107 @@ impl Job {
 #[derive(Debug, Default)]
 struct User {
     waiting: VecDeque<Job>,
+    /// What was put away last: closed behind all others.
+    lot: Option<Lot>,
     /// Threads that close something of this user.
     busy: usize,
-    /// Descriptors of both.
+    /// Its entries among [`Queue::turns`].
+    turns: usize,
+    /// Descriptors of all three.
     descriptors: usize,
+    /// Jobs that are not [`Job::nameless`].
+    named: usize,
+}
+
+impl User {
+    fn has_work(&self) -> bool {
+        !self.waiting.is_empty() || self.lot.is_some()
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        self.waiting.pop_front().or_else(|| self.lot.take().map(Lot::job))
+    }
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     users: HashMap<u32, User>,
-    /// Whose turn it is: an entry for each job that waits, or more.
+    /// Whose turn it is.
     turns: VecDeque<u32>,
     threads: usize,
     idle: usize,
+    /// Threads that close something.
+    busy: usize,
     /// Of all users.
     descriptors: usize,
 }
 
 impl Queue {
+    /// Threads that one user may have now.
+    fn allowed(&self) -> usize {
+        if self.busy < limits::CLOSERS / 2 { limits::CLOSERS_PER_USER } else { 1 }
+    }
+
+    fn push(&mut self, uid: u32, job: Job) {
+        let user = self.users.entry(uid).or_default();
+        user.descriptors += job.size();
+        user.named += usize::from(!job.nameless);
+        self.descriptors += job.size();
+        user.waiting.push_back(job);
+        self.give_turn(uid);
+    }
+
+    /// Has a user's next job done by one more thread, if it may have one.
+    fn give_turn(&mut self, uid: u32) {
+        let allowed = self.allowed();
+        let Some(user) = self.users.get_mut(&uid) else { return };
+        if user.has_work() && user.busy + user.turns < allowed {
+            user.turns += 1;
+            self.turns.push_back(uid);
+        }
+    }
+
     /// The next job of a user who may have one more thread.
     fn take(&mut self) -> Option<(u32, Job)> {
         while let Some(uid) = self.turns.pop_front() {
+            let allowed = self.allowed();
             let Some(user) = self.users.get_mut(&uid) else { continue };
-            if user.busy < limits::CLOSERS_PER_USER
-                && let Some(job) = user.waiting.pop_front()
+            user.turns -= 1;
+            // One that has as many as it may gets its turn back when one of them has ended.
+            if user.busy < allowed
+                && let Some(job) = user.next()
             {
                 user.busy += 1;
+                self.busy += 1;
                 return Some((uid, job));
             }
+            self.forget(uid);
         }
         None
     }
 
-    fn done(&mut self, uid: u32, size: usize) {
+    /// A job of this user is done, of which these were the descriptors; whether it was nameless.
+    fn done(&mut self, uid: u32, size: usize, nameless: bool) {
+        self.busy -= 1;
+        self.count_less(uid, size);
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.busy -= 1;
+            user.named -= usize::from(!nameless);
+        }
+        self.give_turn(uid);
+        self.forget(uid);
+    }
+
+    fn count_less(&mut self, uid: u32, size: usize) {
         self.descriptors -= size;
-        let Some(user) = self.users.get_mut(&uid) else { return };
-        user.busy -= 1;
-        user.descriptors -= size;
-        if !user.waiting.is_empty() {
-            self.turns.push_back(uid);
-        } else if user.busy == 0 {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.descriptors -= size;
+        }
+    }
+
+    /// Forgets a user of whom nothing is left.
+    fn forget(&mut self, uid: u32) {
+        if self.users.get(&uid).is_some_and(|user| user.busy + user.turns == 0 && !user.has_work()) {
             self.users.remove(&uid);
         }
     }
@@ -153,9 +248,10 @@ impl Sent {
         let close: Vec<_> = self.descriptors.iter_mut().filter_map(Option::take).collect();
         match self.closer.take() {
             Some((uid, closer)) if !close.is_empty() => closer.close_and_answer(uid, close, answer),
-            _ => {
+            Some((uid, closer)) => closer.answer(uid, answer),
+            None => {
                 drop(close);
-                answer.send();
+                drop(answer.send());
             }
         }
     }
@@ -171,8 +267,47 @@ impl From<Descriptors> for Sent {
 impl Drop for Sent {
     fn drop(&mut self) {
         if let Some((uid, closer)) = self.closer.take() {
-            let close = self.descriptors.iter_mut().filter_map(Option::take);
-            close.for_each(|sent| closer.close(uid, sent));
+            closer.close_all(uid, self.descriptors.iter_mut().filter_map(Option::take).collect());
+        }
+    }
+}
+
+/// A listener's pair, the service's end and the placeholder, on its way to a VNIC. Dropped, it is closed by the threads of the closer that it came
+/// from: connections that arrived at published ports may lie in it.
+#[derive(Debug)]
+pub struct ListenerPair {
+    ends: Option<[OwnedFd; 2]>,
+    closer: Option<(u32, Closer)>,
+}
+
+impl ListenerPair {
+    /// A user's.
+    pub(super) fn new(uid: u32, ends: [OwnedFd; 2], closer: Closer) -> Self {
+        Self { ends: Some(ends), closer: Some((uid, closer)) }
+    }
+
+    /// Both, until they are taken out.
+    pub fn ends(&self) -> Option<&[OwnedFd; 2]> {
+        self.ends.as_ref()
+    }
+
+    /// Takes both out.
+    pub fn take(mut self) -> Option<[OwnedFd; 2]> {
+        self.ends.take()
+    }
+}
+
+/// Of what this process made itself, and has shown to nobody.
+impl From<[OwnedFd; 2]> for ListenerPair {
+    fn from(ends: [OwnedFd; 2]) -> Self {
+        Self { ends: Some(ends), closer: None }
+    }
+}
+
+impl Drop for ListenerPair {
+    fn drop(&mut self) {
+        if let (Some(ends), Some((uid, closer))) = (self.ends.take(), self.closer.take()) {
+            closer.close_all(uid, ends.into());
         }
     }
 }
@@ -184,12 +319,66 @@ pub(super) struct Closer(Arc<Shared>);
 impl Closer {
     /// Closes without waiting for anybody.
     pub fn close(&self, uid: u32, descriptor: OwnedFd) {
-        self.enter(uid, Job { close: vec![descriptor], then: None });
+        self.close_all(uid, vec![descriptor]);
+    }
+
+    /// The same of several.
+    pub fn close_all(&self, uid: u32, close: Vec<OwnedFd>) {
+        if !close.is_empty() {
+            self.enter(uid, Job { close, then: None, nameless: false });
+        }
+    }
+
+    /// The same of what no name hangs on: what an answer took.
+    pub fn close_answered(&self, uid: u32, close: Vec<OwnedFd>) {
+        if !close.is_empty() {
+            self.enter(uid, Job { close, then: None, nameless: true });
+        }
     }
 
     /// Closes these, then answers.
     pub fn close_and_answer(&self, uid: u32, close: Vec<OwnedFd>, answer: Outgoing) {
-        self.enter(uid, Job { close, then: Some(answer) });
+        self.enter(uid, Job { close, then: Some(answer), nameless: false });
+    }
+
+    /// Answers at once, and closes what that took.
+    pub fn answer(&self, uid: u32, answer: Outgoing) {
+        self.close_answered(uid, vec![answer.send()]);
+    }
+
+    /// Puts away a socket of a user that may have nothing more here. It must be one that nothing
+    /// but the last close can take long of, as of no Unix socket.
+    pub fn put_away(&self, uid: u32, socket: OwnedFd) {
+        let mut queue = self.queue();
+        for _ in 0..2 {
+            let user = queue.users.entry(uid).or_default();
+            let (lot, more) = match user.lot.take() {
+                Some(lot) => (lot, 0),
+                None => match Lot::new() {
+                    Ok(lot) => (lot, 2),
+                    Err(_) => break,
+                },
+            };
+            let put = lot.put(&socket);
+            user.descriptors += more;
+            match put {
+                Err(Errno::AGAIN) => user.waiting.push_back(lot.job()),
+                _ => user.lot = Some(lot),
+            }
+            queue.descriptors += more;
+            queue.give_turn(uid);
+            match put {
+                Ok(()) => {
+                    self.have_done(queue, uid);
+                    // It lies there: this is not its last close.
+                    return drop(socket);
+                }
+                Err(Errno::AGAIN) => {}
+                Err(_) => break,
+            }
+        }
+        drop(queue);
+        self.close(uid, socket);
     }
 
     /// Descriptors that wait to be closed, or hang in it.
@@ -202,29 +391,32 @@ impl Closer {
         self.queue().users.get(&uid).map_or(0, |user| user.descriptors)
     }
 
-    /// Whether so much of a user waits that its requests are not read any more.
-    pub fn is_stuck(&self, uid: u32) -> bool {
-        self.queue().users.get(&uid).is_some_and(|user| user.waiting.len() >= limits::UNCLOSED)
+    /// Whether a thread closes, or would close, what this user sends.
+    pub fn has_place(&self, uid: u32) -> bool {
+        let queue = self.queue();
+        queue.busy + queue.turns.len() < limits::CLOSERS
+            || queue.users.get(&uid).is_some_and(|user| user.busy > 0)
     }
 
-    /// Whether something of a user is being closed.
+    /// Whether something of a user is being closed that may have a name.
     pub fn is_at(&self, uid: u32) -> bool {
-        self.queue().users.contains_key(&uid)
+        self.queue().users.get(&uid).is_some_and(|user| user.named > 0)
     }
 
-    fn enter(&self, uid: u32, job: Job) {
+    fn enter(&self, uid: u32, mut job: Job) {
         let mut queue = self.queue();
-        queue.descriptors += job.size();
-        let user = queue.users.entry(uid).or_default();
-        user.descriptors += job.size();
-        user.waiting.push_back(job);
-        if user.waiting.len() == limits::UNCLOSED {
-            tracing::warn!(
-                "user {uid}: {} descriptors that it sent hang in their close; it is served no more until they are closed",
-                limits::UNCLOSED
-            );
+        // Where others have all threads the answer does not wait for them.
+        let has_none = queue.users.get(&uid).is_none_or(|user| user.busy == 0);
+        let early = job.then.take_if(|_| has_none && queue.busy >= limits::CLOSERS);
+        queue.push(uid, job);
+        self.have_done(queue, uid);
+        if let Some(answer) = early {
+            self.answer(uid, answer);
         }
-        queue.turns.push_back(uid);
+    }
+
+    /// Sees that there is a thread for what was just entered.
+    fn have_done(&self, mut queue: MutexGuard<'_, Queue>, uid: u32) {
         if queue.idle >= queue.turns.len() || queue.threads >= limits::CLOSERS {
             drop(queue);
             self.0.work.notify_one();
@@ -234,20 +426,17 @@ impl Closer {
         let own = self.clone();
         if std::thread::Builder::new().name("sietch-closer".to_owned()).spawn(move || own.work()).is_err() {
             // One that is there, or the next one, finds it waiting. The answer does not wait for
-            // that.
+            // that, if all of them may hang.
             queue.threads -= 1;
-            let first = queue.threads == 0;
+            let none_idle = queue.idle == 0;
             let job = queue.users.get_mut(&uid).and_then(|user| user.waiting.back_mut());
-            let answer = job.and_then(|job| job.then.take_if(|_| first));
+            let answer = job.and_then(|job| job.then.take_if(|_| none_idle));
             let size = answer.as_ref().map_or(0, |answer| 1 + answer.descriptors.len());
-            queue.descriptors -= size;
-            if let Some(user) = queue.users.get_mut(&uid) {
-                user.descriptors -= size;
-            }
+            queue.count_less(uid, size);
             drop(queue);
             self.0.work.notify_one();
             if let Some(answer) = answer {
-                answer.send();
+                self.answer(uid, answer);
             }
         }
     }
@@ -257,10 +446,10 @@ impl Closer {
         loop {
             if let Some((uid, job)) = queue.take() {
                 drop(queue);
-                let size = job.size();
+                let (size, nameless) = (job.size(), job.nameless);
                 job.run();
                 queue = self.queue();
-                queue.done(uid, size);
+                queue.done(uid, size, nameless);
                 continue;
             }
             queue.idle += 1;

@@ -317,9 +317,12 @@ impl Service {
     }
 
     fn restore_waiting(&mut self, listener: ListenerId, waiting: Waiting) {
-        if let Some(open) = self.open.get_mut(&listener) {
-            open.waiting.push_back(waiting);
-            self.watch(listener);
+        match self.open.get_mut(&listener) {
+            Some(open) => {
+                open.waiting.push_back(waiting);
+                self.watch(listener);
+            }
+            None => self.let_go(listener, waiting, true),
         }
     }
 }

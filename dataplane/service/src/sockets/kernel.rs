@@ -1,11 +1,14 @@
 //! What the kernel says of a socket that an application sent.
 
+use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, SocketFlags, SocketType, sockopt,
+};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sietch_socket::kernel::{accept_queue, bound_interface, namespace as namespace_of, namespace_cookie};
 use sietch_socket::patience::accept_waiting;
@@ -23,6 +26,15 @@ pub(super) struct Tcp {
     pub only_ipv6: bool,
     /// Whether it is bound to an interface or a VRF, which the addresses alone do not tell.
     pub of_interface: bool,
+}
+
+/// Whether a descriptor is a socket. Nothing else is to be duplicated here: each close of a file is told to its file system, which may be its
+/// sender's, and only the last one of a socket can take long.
+///
+/// # Errors
+/// `ENOTSOCK`, `EBADF`.
+pub(super) fn check_socket(sent: &OwnedFd) -> Result<(), Errno> {
+    sockopt::socket_type(sent).map(drop)
 }
 
 impl Tcp {
@@ -133,6 +145,41 @@ pub(super) fn do_not_wait(socket: impl AsFd) -> Result<(), Errno> {
     if flags.contains(OFlags::NONBLOCK) { Ok(()) } else { fcntl_setfl(&socket, flags | OFlags::NONBLOCK) }
 }
 
+/// Whether nothing lies in a connection to this service that would have to be closed with it, and nothing can come any more. Messages without
+/// descriptors are thrown away; who sends anything from now on fails (`EPIPE`).
+pub(super) fn holds_nothing(connection: &OwnedFd) -> bool {
+    /// More messages than the buffer of a Unix socket has room for, where nobody made that larger.
+    const MOST: usize = 1024;
+    // Without room for descriptors none is taken out; the kernel says that there was something for
+    // which there was no room.
+    let is_cut = || {
+        let mut byte = [0; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut nothing = RecvAncillaryBuffer::default();
+        let message =
+            rustix::net::recvmsg(connection, &mut [IoSliceMut::new(&mut byte)], &mut nothing, flags);
+        message.map(|message| message.flags.contains(ReturnFlags::CTRUNC))
+    };
+    // With credentials that is so of every message, and of the end it is not.
+    let with_credentials = |on| sockopt::set_socket_passcred(connection, on);
+    if rustix::net::shutdown(connection, Shutdown::Both).is_err() {
+        return false;
+    }
+    for _ in 0..MOST {
+        match with_credentials(true).and_then(|()| is_cut()) {
+            Ok(false) => return true,
+            Ok(true) => {}
+            Err(_) => return false,
+        }
+        if with_credentials(false).and_then(|()| is_cut()) != Ok(false)
+            || rustix::net::recv(connection, &mut [0; 1][..], RecvFlags::DONTWAIT).is_err()
+        {
+            return false;
+        }
+    }
+    false
+}
+
 /// Accepts one connection, with nothing of the listener's flags, and without setting any of them:
 /// others may hold the socket, and wait in `accept`.
 pub(super) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
@@ -158,4 +205,40 @@ pub(super) fn peer(socket: impl AsFd) -> Option<SocketAddr> {
 /// A socket's own name.
 pub(super) fn local(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getsockname(socket).ok().and_then(|name| SocketAddr::try_from(name).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::SendFlags;
+    use sietch_protocol::socket_service::send_message;
+
+    use super::*;
+
+    /// A connection with these messages in it: bytes, and whether a descriptor comes along.
+    fn with(messages: &[(&str, bool)]) -> [OwnedFd; 2] {
+        let pair =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (own, other) = pair.expect("descriptors");
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        for (bytes, descriptor) in messages {
+            let sent = [null.as_fd()];
+            let sent = if *descriptor { &sent[..] } else { &[] };
+            send_message(other.as_fd(), bytes.as_bytes(), sent, SendFlags::empty()).expect("room");
+        }
+        [own, other]
+    }
+
+    #[test]
+    fn a_connection_with_descriptors_in_it_is_told_from_one_without() {
+        for messages in [&[][..], &[("", false)], &[("request", false), ("", false), ("x", false)]] {
+            let [own, other] = with(messages);
+            assert!(holds_nothing(&own), "{messages:?}");
+            let sent = send_message(other.as_fd(), b"x", &[], SendFlags::NOSIGNAL);
+            assert_eq!(sent, Err(Errno::PIPE), "nothing comes any more");
+        }
+        for messages in [&[("x", true)][..], &[("", true)], &[("", false), ("", true)]] {
+            let [own, _other] = with(messages);
+            assert!(!holds_nothing(&own), "{messages:?}");
+        }
+    }
 }

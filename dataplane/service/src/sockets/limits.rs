@@ -117,16 +117,33 @@ pub const HELD_UP_UNNOTICED: Duration = Duration::from_micros(50);
 
 /// Threads that may hang in closing a descriptor that an application sent: a file of a file system
 /// that the application itself serves is closed when that application pleases, and a TCP socket may
-/// linger.
-pub const CLOSERS: usize = 64;
+/// linger. Each that hangs takes a number of a process and some 20 KiB; 160 users together can have
+/// all of them hang.
+pub const CLOSERS: usize = 256;
 
-/// Those of one user: so few that some users together leave the others theirs, and more than one,
-/// so that what closes at once does not wait for what hangs.
+/// Those of one user, while less than half of all close something, and more than one, so that what
+/// closes at once does not wait for what hangs. From then on a user has one.
 pub const CLOSERS_PER_USER: usize = 4;
 
 /// Descriptors of one user that wait for such a thread: those of a listener that ends with all its
 /// backlog, twice.
 pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
+
+/// So many may wait of a user however few are free: what a few requests take that are being
+/// answered. They are of [`SPARE_DESCRIPTORS`].
+pub const UNCLOSED_ALWAYS: usize = 32;
+
+/// How many descriptors of one user may wait to be closed while so many are free: nobody has more
+/// of them than it leaves.
+pub const fn most_unclosed(free: usize) -> usize {
+    if free < UNCLOSED_ALWAYS {
+        UNCLOSED_ALWAYS
+    } else if free < UNCLOSED {
+        free
+    } else {
+        UNCLOSED
+    }
+}
 
 /// Applications of one user that are remembered as revoked, the latest ones: each is a program that
 /// was started once, and its number is never given again. Each takes 16 bytes.
@@ -160,6 +177,20 @@ pub fn raise_descriptors() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_with_as_much_to_be_closed_as_they_can_leave_as_much_to_the_next() {
+        let mut left = 100_000;
+        while left > UNCLOSED_ALWAYS {
+            let mut own = 0;
+            while own < most_unclosed(left) {
+                own += 1;
+                left -= 1;
+            }
+            assert!(own <= UNCLOSED && left + UNCLOSED_ALWAYS >= own, "{own}, {left}");
+        }
+        assert_eq!(most_unclosed(0), UNCLOSED_ALWAYS);
+    }
 
     #[test]
     fn users_that_take_all_they_can_leave_some_to_the_next() {

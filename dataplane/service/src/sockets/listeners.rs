@@ -178,7 +178,7 @@ impl Service {
     /// Closes this service's copy of what was handed over. A socket of the kernel may have been accepted and closed by then, to linger, and an end
     /// of a stream that has waited may hold what its client sent: those are the closer's. An end that nobody has had before is closed
     /// at once, so that the other hears in time who has closed it.
-    fn let_go(&self, id: ListenerId, what: Waiting, has_waited: bool) {
+    pub(super) fn let_go(&self, id: ListenerId, what: Waiting, has_waited: bool) {
         let socket = match what {
             Waiting::Kernel(_, socket) => socket,
             Waiting::Stream(_, placeholder) if has_waited => placeholder,
@@ -420,16 +420,17 @@ impl Service {
     /// `ENOBUFS`: there are as many of this kernel's socket as there may be. Those of epoll.
     pub(super) fn open_listener(&mut self, id: ListenerId, mut open: Open) -> Result<(), Errno> {
         let mates = self.open.values().filter(|other| other.group == open.group).count();
-        if mates >= limits::LISTENERS_OF_ONE_SOCKET {
+        let entered = if mates >= limits::LISTENERS_OF_ONE_SOCKET {
             self.counters.limited += 1;
+            Err(Errno::NOBUFS)
+        } else {
+            open.watched = (open.events(), true);
+            self.watch_both(id, &open)
+        };
+        if let Err(error) = entered {
             let uid = self.table.listener(id).map_or(NOBODY, |listener| listener.application.uid);
-            open.kernel.into_iter().chain([open.pair]).for_each(|socket| self.closer.close(uid, socket));
-            return Err(Errno::NOBUFS);
-        }
-        open.watched = (open.events(), true);
-        self.add(&open.pair, Token::Pair(id), open.events())?;
-        if let Some(kernel) = &open.kernel {
-            self.add(kernel, Token::Kernel(id), EventFlags::IN)?;
+            self.closer.close_all(uid, open.kernel.into_iter().chain([open.pair]).collect());
+            return Err(error);
         }
         if open.leads_to.is_none() {
             self.registry.insert_listener(id, open.cookie);
@@ -437,6 +438,13 @@ impl Service {
         self.open.insert(id, open);
         self.watch(id);
         Ok(())
+    }
+
+    fn watch_both(&self, id: ListenerId, open: &Open) -> Result<(), Errno> {
+        self.add(&open.pair, Token::Pair(id), open.events())?;
+        let Some(kernel) = &open.kernel else { return Ok(()) };
+        // Others may hold the pair: its entry would outlive this descriptor.
+        self.add(kernel, Token::Kernel(id), EventFlags::IN).inspect_err(|_| self.remove(&open.pair))
     }
 
     /// Takes a listener out: its port is free, and what waits is reset, or goes to another one of

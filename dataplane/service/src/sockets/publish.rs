@@ -12,7 +12,8 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Action, Descriptors, Request};
 
-use super::kernel::Tcp;
+use super::closer::ListenerPair;
+use super::kernel::{self, Tcp};
 use super::listeners::Open;
 use super::requests::Caller;
 use super::run::Service;
@@ -109,6 +110,7 @@ impl Service {
         request: &Request,
         socket: &OwnedFd,
     ) -> Result<ListenerId, Errno> {
+        kernel::check_socket(socket).map_err(|_| Errno::INVAL)?;
         let asked = self.expendable.ask(caller.uid, socket, Tcp::of);
         let tcp = asked.map_err(|_| Errno::NOBUFS)?.map_err(|_| Errno::INVAL)?;
         if !tcp.listens || tcp.of_interface {
@@ -145,7 +147,7 @@ impl Service {
         caller: Caller,
         request: &Request,
         sent: &mut Descriptors,
-    ) -> Result<Option<[OwnedFd; 2]>, Errno> {
+    ) -> Result<Option<ListenerPair>, Errno> {
         let sockets: Vec<OwnedFd> = sent.iter_mut().skip(1).filter_map(Option::take).collect();
         if sockets.is_empty() {
             return Ok(None);
@@ -165,6 +167,6 @@ impl Service {
         let name = request.local.address().map_or_else(|| "?".to_owned(), |name| name.to_string());
         let leads_to = LeadsTo { vnic: request.vnic().map(str::to_owned), name };
         self.publish(caller, request, &pair, &leads_to, sockets)?;
-        Ok(Some([pair, placeholder]))
+        Ok(Some(ListenerPair::new(caller.uid, [pair, placeholder], self.closer.clone())))
     }
 }

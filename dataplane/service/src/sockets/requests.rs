@@ -54,13 +54,22 @@ pub(super) struct Answer {
     pub memory: Option<(ConnectionId, usize)>,
     /// What came with the request and is not kept: closed before the answer is sent.
     pub spent: Vec<OwnedFd>,
+    /// The same, but nobody sees when it is closed: after the answer.
+    pub later: Vec<OwnedFd>,
     /// The program's socket was bound to a name, which the connection that was made has.
     pub bound: bool,
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, own: [const { None }; MOST_DESCRIPTORS], memory: None, spent: Vec::new(), bound: false }
+        Self {
+            reply,
+            own: [const { None }; MOST_DESCRIPTORS],
+            memory: None,
+            spent: Vec::new(),
+            later: Vec::new(),
+            bound: false,
+        }
     }
 }
 
@@ -114,11 +123,11 @@ impl Service {
                 self.counters.asked_connect += 1;
                 return match self.connect(application, request, &socket) {
                     // Its program has something else in its place: nobody sees when this is closed.
-                    Ok(answer) if let Some((id, _)) = answer.memory => {
+                    Ok(mut answer) if let Some((id, _)) = answer.memory => {
                         // While the connection lives its name is taken in the kernel too.
                         match answer.bound {
-                            true => drop(self.names.insert(id, socket)),
-                            false => self.closer.close(caller.uid, socket),
+                            true => answer.later.extend(self.names.insert(id, socket)),
+                            false => answer.later.push(socket),
                         }
                         answer
                     }
@@ -199,6 +208,7 @@ impl Service {
         socket: &OwnedFd,
     ) -> Result<(ListenerId, OwnedFd, OwnedFd, Tcp), Box<Answer>> {
         let no = |error: Errno| Box::new(Answer::refused(error));
+        kernel::check_socket(socket).map_err(no)?;
         let asked = self.expendable.ask(caller.uid, socket, Tcp::of);
         let mut tcp = asked.map_err(|_| Box::new(self.held_up()))?.map_err(no)?;
         if request.flags & REJOIN != 0 {
@@ -271,6 +281,7 @@ impl Service {
         request: &Request,
         socket: &OwnedFd,
     ) -> Result<Answer, Errno> {
+        kernel::check_socket(socket)?;
         let fd = std::os::fd::AsFd::as_fd(socket);
         let about = |fd: BorrowedFd<'_>| (Tcp::of(fd), kernel::peer(fd).is_some());
         let Ok((tcp, connected)) = self.expendable.ask(application.uid, socket, about) else {
@@ -375,6 +386,8 @@ impl Service {
         let memory = Memory::create(self.geometry, names)?;
         memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
+        // Whoever accepts could send descriptors over the other end before this copy is closed. Before Linux 6.16 it may.
+        let _ = sietch_socket::kernel::refuse_descriptors(&first);
         let watches = self.registry.watch([&first, &second]);
         self.registry.insert(id, memory, cookies, watches);
         match self.hand_over(listener, Waiting::Stream(id, second)) {

@@ -192,6 +192,8 @@ pub(super) struct Service {
     /// When it was last said that descriptors are short.
     complained: Option<Instant>,
     swept_at: Instant,
+    /// The same of users whose closes hang.
+    complained_of_closes: Option<Instant>,
     /// Ends were closed; when they are looked at.
     bury_at: Option<Instant>,
     pub table: Table,
@@ -311,6 +313,7 @@ impl Service {
             table: Table::beginning_at(u16::from_ne_bytes(random()?)),
             registry: Registry::default(),
             open: BTreeMap::new(),
+            complained_of_closes: None,
             left: HashMap::new(),
             names: BTreeMap::new(),
             freed: Vec::new(),
@@ -344,14 +347,21 @@ impl Service {
     /// Whether a user may have so many descriptors more. None are taken that are kept for requests,
     /// and some are always left to other users.
     pub fn has_descriptors(&self, uid: u32, more: usize) -> bool {
-        let of = |connections, listeners| {
-            connections * limits::DESCRIPTORS_PER_CONNECTION + listeners * limits::DESCRIPTORS_PER_LISTENER
-        };
-        let all = of(self.registry.len(), self.open.len()) + self.closer.waiting();
-        let free = self.most_descriptors.saturating_sub(all);
         let held = self.table.of_user(uid);
-        let own = of(held.connections, held.listeners) + self.closer.waiting_of(uid);
-        limits::has_share(own, more, free)
+        let own = descriptors_of(held.connections, held.listeners) + self.closer.waiting_of(uid);
+        limits::has_share(own, more, self.free_descriptors())
+    }
+
+    /// Descriptors that nobody has.
+    fn free_descriptors(&self) -> usize {
+        let all = descriptors_of(self.registry.len(), self.open.len()) + self.closer.waiting();
+        self.most_descriptors.saturating_sub(all)
+    }
+
+    /// Whether what this user sends can be closed. If not, none of its requests is read.
+    fn can_close_for(&self, uid: u32) -> bool {
+        self.closer.has_place(uid)
+            && self.closer.waiting_of(uid) < limits::most_unclosed(self.free_descriptors())
     }
 
     /// Takes a connection over that was made on a VNIC: it is found after exec and in messages, listed, revoked, and handed to a successor. Beyond
@@ -395,9 +405,7 @@ impl Service {
                         continue;
                     }
                     tracing::warn!("an administrator from another user or PID namespace is turned away");
-                    self.counters.turned_away += 1;
-                    // Its request, which nobody read, is to be closed elsewhere.
-                    self.closer.close(who.map_or(NOBODY, |who| who.uid), socket);
+                    self.turn_away(who.map_or(NOBODY, |who| who.uid), socket);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // Short of descriptors: those that are kept for administrators are in use, and
@@ -408,7 +416,7 @@ impl Service {
     }
 
     fn let_in(&mut self, socket: OwnedFd, administers: bool) {
-        let Ok(who) = peer(&socket) else { return };
+        let Ok(who) = peer(&socket) else { return self.turn_away(NOBODY, socket) };
         // It is only shown.
         let pid = who.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
         let caller = Caller { uid: who.uid, pid, administers };
@@ -422,17 +430,15 @@ impl Service {
             let elsewhere: usize =
                 self.elsewhere.values().map(|counted| Arc::strong_count(counted) - 1).sum();
             let free = (limits::REQUESTS + administrators).saturating_sub(self.asking.len() + elsewhere);
-            own >= limits::REQUESTS_PER_USER.min(free) || self.closer.is_stuck(caller.uid)
+            own >= limits::REQUESTS_PER_USER.min(free) || !self.can_close_for(caller.uid)
         };
         if full {
-            self.counters.turned_away += 1;
-            // A request may lie in it.
-            return self.closer.close(caller.uid, socket);
+            return self.turn_away(caller.uid, socket);
         }
         self.last += 1;
         let number = self.last;
         if self.add(&socket, Token::Request(number), EventFlags::IN).is_err() {
-            return;
+            return self.turn_away(caller.uid, socket);
         }
         *self.users.entry(caller.bucket()).or_default() += 1;
         self.asking
@@ -446,6 +452,25 @@ impl Service {
         let answered = self.answered.entry(caller.bucket()).or_default();
         *answered += 1;
         *answered <= limits::PER_TURN_AND_USER
+    }
+
+    /// Closes a connection whose request nobody reads: who asked goes to the kernel. What lies in it is closed by a thread, or waits where it takes
+    /// no place of others.
+    fn turn_away(&mut self, uid: u32, socket: OwnedFd) {
+        self.counters.turned_away += 1;
+        if super::kernel::holds_nothing(&socket) {
+            return;
+        }
+        if self.can_close_for(uid) {
+            return self.closer.close(uid, socket);
+        }
+        self.closer.put_away(uid, socket);
+        if self.complained_of_closes.is_none_or(|at| at.elapsed() >= COMPLAIN) {
+            self.complained_of_closes = Some(Instant::now());
+            tracing::warn!(
+                "user {uid}: descriptors that it sent hang in their close; its requests are left to the kernel until they are closed"
+            );
+        }
     }
 
     /// Reads a request, if it has come, and answers.
@@ -508,7 +533,8 @@ impl Service {
             }
             _ => {
                 if length == 0 {
-                    return received.into_iter().flatten().for_each(|sent| self.closer.close(uid, sent));
+                    let close = received.into_iter().flatten().chain([socket]).collect();
+                    return self.closer.close_all(uid, close);
                 }
                 self.counters.malformed += 1;
                 // Of another version, perhaps: it learns which one is here.
@@ -536,7 +562,7 @@ impl Service {
 
     /// An answer that nobody takes is lost; what was made for it is found to be gone later.
     pub(super) fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
-        let Answer { mut reply, own, memory, spent, bound: _ } = answer;
+        let Answer { mut reply, own, memory, spent, mut later, bound: _ } = answer;
         let mut kept = Vec::new();
         if let Some((id, end)) = memory {
             match self.registry.get(id) {
@@ -551,9 +577,10 @@ impl Service {
             let copies = kept.iter().map(|kept| kept.try_clone_to_owned());
             if let Ok(copies) = copies.collect::<io::Result<Vec<_>>>() {
                 let descriptors = own.into_iter().chain(copies).collect();
-                return self.closer.close_and_answer(uid, spent, Outgoing { socket, reply, descriptors });
+                self.closer.close_and_answer(uid, spent, Outgoing { socket, reply, descriptors });
+                return self.closer.close_answered(uid, later);
             }
-            spent.into_iter().for_each(|spent| self.closer.close(uid, spent));
+            self.closer.close_all(uid, spent);
         }
         let descriptors: Vec<_> = own.iter().map(AsFd::as_fd).chain(kept).collect();
         let _ = send_message(socket.as_fd(), reply.as_bytes(), &descriptors, SendFlags::DONTWAIT);
@@ -577,13 +604,16 @@ impl Service {
         while let Some((&number, asking)) = self.asking.first_key_value()
             && asking.until <= now
         {
-            self.counters.turned_away += 1;
             if let Some(Asking { socket, caller, .. }) = self.dismiss(number) {
-                self.closer.close(caller.uid, socket);
+                self.turn_away(caller.uid, socket);
             }
         }
         let many = self.registry.made() >= limits::SWEEP_AFTER.max(self.registry.len() / 2);
         if self.registry.unwatched() > 0 && (many || now - self.swept_at >= limits::SWEEP) {
+        // What was made here is closed at once: others notice its end, and nothing lies in it.
+        drop(own);
+        later.push(socket);
+        self.closer.close_answered(uid, later);
             self.sweep_now();
         }
         if self.bury_at.is_some_and(|at| at <= now) {
@@ -717,3 +747,8 @@ fn message_size() -> io::Result<u32> {
     send_message(one.as_fd(), &[0; ARRIVAL_BYTES], &[], SendFlags::DONTWAIT)?;
     Ok(unreceived(&one)?.max(1))
 }
+/// Descriptors that count for so many connections and listeners.
+fn descriptors_of(connections: usize, listeners: usize) -> usize {
+    connections * limits::DESCRIPTORS_PER_CONNECTION + listeners * limits::DESCRIPTORS_PER_LISTENER
+}
+

@@ -36,7 +36,7 @@ use super::link::Link;
 use super::metrics::Counters;
 use super::ports::Ports;
 use crate::sockets::revoked::Revoked;
-use crate::sockets::{Registrar, Sent};
+use crate::sockets::{ListenerPair, Registrar, Sent};
 
 mod administration;
 mod requests;
@@ -132,7 +132,7 @@ pub struct Asked {
     pub sent: Sent,
     /// For [`RequestKind::Listen`]: the pair that the listener is to have, the service's end and the placeholder, where the socket service has
     /// a part in it (published ports). Shut down when the listener closes.
-    pub pair: Option<[OwnedFd; 2]>,
+    pub pair: Option<ListenerPair>,
     /// For [`RequestKind::Revoke`]: nothing is ended, and the answer says whose application is meant.
     pub rehearsal: bool,
     /// Where the answer goes.

@@ -2,6 +2,7 @@
 //!
 //! Tests that count the descriptors of this process, in which the service runs, run in one of their own ([`alone`]).
 
+mod closing;
 mod outside;
 mod users;
 
@@ -152,7 +153,10 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
 fn lingering() -> (TcpStream, TcpStream) {
     use std::io::Write as _;
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    // There may be hundreds of them.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listening, 4096).expect("a socket");
     let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
+    rustix::net::sockopt::set_socket_send_buffer_size(&one, 4096).expect("a socket");
     let (other, _) = listening.accept().expect("it has connected");
     one.set_nonblocking(true).expect("a socket");
     while one.write(&[0; 65536]).is_ok() {}

@@ -21,7 +21,7 @@ use sietch_ring::stream::Memory;
 
 use super::{Asked, Device, Pair, Placeholder, Reservation, Token, Vnic, Within};
 use crate::sockets::table::{Application, Connection, Names};
-use crate::sockets::{Command, Paired};
+use crate::sockets::{Command, ListenerPair, Paired};
 use crate::tcp::information;
 use crate::tcp::limits::BACKLOG;
 use crate::tcp::link::{Link, names};
@@ -134,7 +134,7 @@ impl<Q: Device> Vnic<Q> {
         uid: u32,
         request: &Request,
         sent: Option<&OwnedFd>,
-        pair: Option<[OwnedFd; 2]>,
+        pair: Option<ListenerPair>,
     ) -> Result<Answer, Errno> {
         let claim = match self.reserved(sent) {
             // What was judged is the name that the request says.
@@ -158,16 +158,19 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Listens on a claim; the placeholder.
-    fn open(&mut self, claim: u64, request: &Request, pair: Option<[OwnedFd; 2]>) -> Result<OwnedFd, Errno> {
+    fn open(&mut self, claim: u64, request: &Request, pair: Option<ListenerPair>) -> Result<OwnedFd, Errno> {
         let application =
             self.host.ports().get(claim).map(|claim| claim.name.application).ok_or(Errno::NOENT)?;
-        let [pair, placeholder] = match pair {
+        // Where it is not taken out, something else closes it.
+        let made = match pair {
             Some(pair) => pair,
-            None => own_pair(request.backlog)?,
+            None => own_pair(request.backlog)?.into(),
         };
-        let cookie = sockopt::socket_cookie(&placeholder)?;
+        let [pair, placeholder] = made.ends().ok_or(Errno::INVAL)?;
+        let cookie = sockopt::socket_cookie(placeholder)?;
         self.host.listen(claim, request.backlog).map_err(ports::Refused::errno)?;
-        self.watch(&pair, Token::Pair(claim))?;
+        self.watch(pair, Token::Pair(claim))?;
+        let [pair, placeholder] = made.take().ok_or(Errno::INVAL)?;
         self.placeholders.insert(cookie, Placeholder::Listener(claim));
         self.pairs
             .insert(claim, Pair { socket: pair, cookie, application, full: false, within: VecDeque::new() });
@@ -245,6 +248,7 @@ impl<Q: Device> Vnic<Q> {
             .map_err(|_| Errno::NOBUFS)?;
         memory.reset_until_accepted().map_err(|_| Errno::NOBUFS)?;
         let (zero, one) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let zero = takes_no_descriptors(zero);
         let arrival = Arrival::new(ArrivalKind::Stream, remote.into(), local.into());
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| Errno::MFILE);
         let cookies = [sockopt::socket_cookie(&zero)?, sockopt::socket_cookie(&one)?];

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -40,6 +40,11 @@ impl Place {
     }
 
     pub fn with(rules: Rules) -> Self {
+        Self::after(rules, |_| {})
+    }
+
+    /// One that has not begun to serve when `before` is done: what that asks waits in the socket's queue. It is given the path.
+    pub fn after(rules: Rules, before: impl FnOnce(&Path)) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sietch-sockets-{}-{number}", std::process::id()));
@@ -66,6 +71,7 @@ impl Place {
         let shown = Arc::clone(&board);
         let geometry = Geometry { smallest: 14, largest: 22 };
         let options = Options { socket: Source::New(listening), administrators, rules, geometry };
+        before(&socket);
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         Self { folder, socket, commands, bell, board, thread: Some(thread) }
     }
@@ -118,12 +124,7 @@ impl Place {
 
     /// A connection to it, over which nothing was said yet.
     pub fn open(&self) -> OwnedFd {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .expect("a descriptor");
-        rustix::net::connect(&socket, &SocketAddrUnix::new(&self.socket).expect("a path"))
-            .expect("it serves");
-        socket
+        open(&self.socket)
     }
 
     pub fn call(&self, request: &Request, send: &[BorrowedFd<'_>]) -> Result<(Reply, Descriptors), Errno> {
@@ -200,6 +201,15 @@ impl Drop for Place {
                 .expect("a service in this process serves");
         }
     }
+}
+
+/// A connection to the service with this socket.
+pub fn open(path: &Path) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .expect("a descriptor");
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("it serves");
+    socket
 }
 
 pub fn request(kind: RequestKind) -> Request {

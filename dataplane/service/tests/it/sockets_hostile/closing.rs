@@ -1,0 +1,153 @@
+//! Users whose sockets hang in their close, and what that leaves to others.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::users::{ONE, OTHER, as_user, is_root};
+use super::*;
+
+/// Asks something about a socket whose last close hangs as long as the peer that is returned is there. Nobody else has the socket afterwards: if the service
+/// does not read before this returns, it is the service that hangs.
+fn hang(path: &Path, uid: u32) -> TcpStream {
+    let (one, peer) = lingering();
+    let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+    send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
+    let asked = request(RequestKind::Adopt);
+    let sent = || {
+        let socket = crate::sockets_place::open(path);
+        send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty()).expect("room");
+        socket
+    };
+    let socket = as_user(uid, sent).expect("root may be anybody");
+    drop((one, sender, holder, socket));
+    peer
+}
+
+/// Whether a user is served: it asks about a pipe, and the service closes its copy.
+fn is_served(place: &Place, uid: u32) -> bool {
+    let asks = || {
+        let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
+        match place.call(&request(RequestKind::Adopt), &[writer.as_fd()]) {
+            Ok((reply, _)) => {
+                assert_eq!(reply.kind(), ReplyKind::Unknown);
+                drop(writer);
+                assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
+                true
+            }
+            // It goes to the kernel, and at once.
+            Err(error) => {
+                assert_ne!(error, Errno::TIMEDOUT);
+                false
+            }
+        }
+    };
+    as_user(uid, asks).expect("root may be anybody")
+}
+
+#[test]
+fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
+    let name = "closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next";
+    if !is_root(name) {
+        return;
+    }
+    if alone::passes(name) {
+        return;
+    }
+    let before = descriptors();
+    // Those that come first have four each until half are in use, and all others one.
+    let first = limits::CLOSERS / 2 / limits::CLOSERS_PER_USER;
+    let others = limits::CLOSERS / 2 - 1;
+    let mut uids = (ONE + 100..).flat_map(|uid| {
+        let each = if uid < ONE + 100 + first as u32 { limits::CLOSERS_PER_USER } else { 1 };
+        std::iter::repeat_n(uid, each)
+    });
+    let mut peers = Vec::new();
+    let place = Place::after(Rules::default(), |path| {
+        let hanging = uids.by_ref().take(limits::CLOSERS / 2 + others);
+        peers.extend(hanging.map(|uid| hang(path, uid)));
+    });
+    // These have asked for more than theirs, which would be all that are left.
+    for uid in ONE + 100..ONE + 100 + 2 * first as u32 {
+        as_user(uid, || {
+            let null = std::fs::File::open("/dev/null").expect("it is there");
+            let socket = place.open();
+            let asked = request(RequestKind::Adopt);
+            send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty())
+                .expect("room");
+        });
+    }
+    for _ in 0..50 {
+        assert!(is_served(&place, OTHER), "one thread is left");
+    }
+    // The last one as well: nobody can close anything of others, who are told so at once.
+    for uid in uids {
+        if !is_served(&place, OTHER) {
+            break;
+        }
+        // It may be this process that hangs.
+        let path = place.socket.clone();
+        let (told, peer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(hang(&path, uid)));
+        peers.extend(peer.recv_timeout(Duration::from_millis(100)));
+    }
+    let (reply, _) = place.administer(&request(RequestKind::List)).expect("an answer");
+    assert_eq!(reply.kind(), ReplyKind::Listed, "administrators are served");
+    drop(peers);
+    while !is_served(&place, OTHER) {
+        std::thread::yield_now();
+    }
+    drop(place);
+    while descriptors() > before {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_waits_to_be_closed_of_one_user_is_bounded_and_another_is_served() {
+    let name = "what_waits_to_be_closed_of_one_user_is_bounded_and_another_is_served";
+    if !is_root(name) {
+        return;
+    }
+    if alone::passes(name) {
+        return;
+    }
+    let before = descriptors();
+    let mut peers = Vec::new();
+    let place = Place::after(Rules::default(), |path| {
+        peers.extend((0..limits::CLOSERS_PER_USER).map(|_| hang(path, ONE)));
+    });
+    let null = std::fs::File::open("/dev/null").expect("it is there");
+    let asked = request(RequestKind::Adopt);
+    let asks = |times: usize| {
+        for _ in 0..times {
+            let socket = place.open();
+            let _ = send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty());
+        }
+    };
+    // Each leaves two, while it is served.
+    as_user(ONE, || asks(limits::UNCLOSED / 2));
+    while is_read(&place, ONE) {
+        as_user(ONE, || asks(100));
+    }
+    as_user(ONE, || asks(limits::UNCLOSED));
+    assert!(is_served(&place, OTHER));
+    assert!(!is_read(&place, ONE), "it has all that it may have");
+    // Its share, what is open of requests, and a few in which the rest lies.
+    let most = limits::UNCLOSED + 2 * limits::REQUESTS_PER_USER + limits::UNCLOSED / 50;
+    let has = descriptors() - before;
+    assert!(has >= limits::UNCLOSED && has <= most, "{has} of {most}");
+    drop(peers);
+    while !is_served(&place, ONE) {
+        std::thread::yield_now();
+    }
+    drop((place, null));
+    while descriptors() > before {
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a request of a user is read, which nothing has to be closed for.
+fn is_read(place: &Place, uid: u32) -> bool {
+    as_user(uid, || place.call(&request(RequestKind::Hello), &[]).is_ok()).expect("root may be anybody")
+}
