@@ -32,6 +32,7 @@ mod requests;
 pub(crate) mod revoked;
 mod run;
 pub mod table;
+mod users;
 
 pub use closer::{ListenerPair, Sent};
 pub use counters::{Board, Counters, Shown};

@@ -39,6 +39,7 @@ use super::registry::Registry;
 use super::requests::{Answer, Caller};
 use super::revoked::Revoked;
 use super::table::{Connection, ConnectionId, ListenerId, Table};
+use super::users::Unmapped;
 use crate::tcp::Asked;
 
 /// Pauses when something is short.
@@ -191,9 +192,9 @@ pub(super) struct Service {
     resting: Option<Instant>,
     /// When it was last said that descriptors are short.
     complained: Option<Instant>,
-    swept_at: Instant,
     /// The same of users whose closes hang.
     complained_of_closes: Option<Instant>,
+    swept_at: Instant,
     /// Ends were closed; when they are looked at.
     bury_at: Option<Instant>,
     pub table: Table,
@@ -206,6 +207,10 @@ pub(super) struct Service {
     /// What held a name, and whose it was: closed in this turn.
     pub freed: Vec<(u32, OwnedFd)>,
     pub closer: Closer,
+    /// Users that are not served, for nothing tells one from the other.
+    unmapped: Unmapped,
+    /// It was said that there are some.
+    said_unmapped: bool,
     pub expendable: Expendable,
     pub rules: Rules,
     pub revoked: Revoked,
@@ -308,16 +313,18 @@ impl Service {
             last: 0,
             resting: None,
             complained: None,
+            complained_of_closes: None,
             swept_at: Instant::now(),
             bury_at: None,
             table: Table::beginning_at(u16::from_ne_bytes(random()?)),
             registry: Registry::default(),
             open: BTreeMap::new(),
-            complained_of_closes: None,
             left: HashMap::new(),
             names: BTreeMap::new(),
             freed: Vec::new(),
             closer: Closer::default(),
+            unmapped: Unmapped::here(),
+            said_unmapped: false,
             expendable: Expendable::default(),
             rules,
             revoked: Revoked::default(),
@@ -447,13 +454,6 @@ impl Service {
         self.read(number);
     }
 
-    /// Whether one more request of this user is answered in this turn.
-    fn has_turn(&mut self, caller: Caller) -> bool {
-        let answered = self.answered.entry(caller.bucket()).or_default();
-        *answered += 1;
-        *answered <= limits::PER_TURN_AND_USER
-    }
-
     /// Closes a connection whose request nobody reads: who asked goes to the kernel. What lies in it is closed by a thread, or waits where it takes
     /// no place of others.
     fn turn_away(&mut self, uid: u32, socket: OwnedFd) {
@@ -471,6 +471,13 @@ impl Service {
                 "user {uid}: descriptors that it sent hang in their close; its requests are left to the kernel until they are closed"
             );
         }
+    }
+
+    /// Whether one more request of this user is answered in this turn.
+    fn has_turn(&mut self, caller: Caller) -> bool {
+        let answered = self.answered.entry(caller.bucket()).or_default();
+        *answered += 1;
+        *answered <= limits::PER_TURN_AND_USER
     }
 
     /// Reads a request, if it has come, and answers.
@@ -514,7 +521,12 @@ impl Service {
                         tracing::warn!("a successor took nothing over, and this service goes on: {error}")
                     }
                 }
-                return;
+                let close = received.into_iter().flatten().chain([socket]).collect();
+                return self.closer.close_all(uid, close);
+            }
+            Ok((_, kind)) if self.unmapped.contains(uid) => {
+                let sent = received.into_iter().flatten().collect();
+                self.answer_unmapped(kind).having_spent(sent)
             }
             Ok((request, kind)) if complete && self.is_for_vnic(&request, kind, &received) => {
                 return self.pass_on(caller, request, kind, received, socket);
@@ -543,6 +555,21 @@ impl Service {
             }
         };
         self.send_answer(uid, socket, answer);
+    }
+
+    /// A user that has no number here goes to the kernel. `EOVERFLOW` is the kernel's own word for such numbers.
+    fn answer_unmapped(&mut self, kind: RequestKind) -> Answer {
+        self.counters.denied += 1;
+        if !std::mem::replace(&mut self.said_unmapped, true) {
+            tracing::warn!(
+                "users without a number in the user namespace of this service (/proc/self/uid_map) are not served: the kernel shows all of them as one"
+            );
+        }
+        match kind {
+            RequestKind::Listen | RequestKind::Connect => Reply::new(ReplyKind::NotOurs).into(),
+            RequestKind::Adopt => Reply::new(ReplyKind::Unknown).into(),
+            _ => Answer::refused(Errno::OVERFLOW),
+        }
     }
 
     /// The socket of a request that was read, if nothing else lies in it, as it must be while who asks waits for the answer. Else it is closed elsewhere:
@@ -584,6 +611,10 @@ impl Service {
         }
         let descriptors: Vec<_> = own.iter().map(AsFd::as_fd).chain(kept).collect();
         let _ = send_message(socket.as_fd(), reply.as_bytes(), &descriptors, SendFlags::DONTWAIT);
+        // What was made here is closed at once: others notice its end, and nothing lies in it.
+        drop(own);
+        later.push(socket);
+        self.closer.close_answered(uid, later);
     }
 
     fn dismiss(&mut self, number: u64) -> Option<Asking> {
@@ -610,10 +641,6 @@ impl Service {
         }
         let many = self.registry.made() >= limits::SWEEP_AFTER.max(self.registry.len() / 2);
         if self.registry.unwatched() > 0 && (many || now - self.swept_at >= limits::SWEEP) {
-        // What was made here is closed at once: others notice its end, and nothing lies in it.
-        drop(own);
-        later.push(socket);
-        self.closer.close_answered(uid, later);
             self.sweep_now();
         }
         if self.bury_at.is_some_and(|at| at <= now) {
@@ -734,6 +761,11 @@ impl Service {
     }
 }
 
+/// Descriptors that count for so many connections and listeners.
+fn descriptors_of(connections: usize, listeners: usize) -> usize {
+    connections * limits::DESCRIPTORS_PER_CONNECTION + listeners * limits::DESCRIPTORS_PER_LISTENER
+}
+
 fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bits = [0; BYTES];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())?;
@@ -747,8 +779,3 @@ fn message_size() -> io::Result<u32> {
     send_message(one.as_fd(), &[0; ARRIVAL_BYTES], &[], SendFlags::DONTWAIT)?;
     Ok(unreceived(&one)?.max(1))
 }
-/// Descriptors that count for so many connections and listeners.
-fn descriptors_of(connections: usize, listeners: usize) -> usize {
-    connections * limits::DESCRIPTORS_PER_CONNECTION + listeners * limits::DESCRIPTORS_PER_LISTENER
-}
-

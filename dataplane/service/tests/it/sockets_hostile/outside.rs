@@ -1,4 +1,4 @@
-//! A service in a PID namespace of its own, as in a container, and programs outside it.
+//! A service in a namespace of its own, as in a container, and programs outside it.
 
 use std::io::Write as _;
 
@@ -15,24 +15,9 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     if std::env::var_os(SERVE).is_some() {
         return serve();
     }
-    let mut command = Command::new("unshare");
-    let program = std::env::current_exe().expect("this program has a path");
-    command.args(["--pid", "--fork", "--kill-child"]).arg(program);
-    command.args(["--exact", "--nocapture", &format!("sockets_hostile::outside::{name}")]);
-    command.env(SERVE, "").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().expect("unshare is there");
-    let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));
-    let mut socket = None;
-    let mut line = String::new();
-    while socket.is_none() && std::io::BufRead::read_line(&mut said, &mut line).is_ok_and(|read| read > 0) {
-        socket = line.trim_end().split_once(HERE).map(|(_, path)| path.to_owned());
-        line.clear();
-    }
-    let Some(socket) = socket else {
-        let ended = child.wait();
-        let root = rustix::process::geteuid().is_root();
-        assert!(!root, "root may make a PID namespace: {ended:?}");
-        return eprintln!("SKIPPED {name}: needs root, to make a PID namespace");
+    let Some(Elsewhere { mut child, socket, _said }) = Elsewhere::start(name, &["--pid", "--kill-child"])
+    else {
+        return;
     };
     let ask = |request: &Request, sent: &[BorrowedFd<'_>]| {
         let mut received = Descriptors::default();
@@ -54,6 +39,78 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     let mut received = Descriptors::default();
     let listed = call(administrators.as_os_str().as_bytes(), &request(RequestKind::List), &[], &mut received);
     assert!(listed.is_err(), "{listed:?}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it is a child").success());
+}
+
+/// A service in another namespace: this program again, in which the test of that name serves.
+struct Elsewhere {
+    child: Child,
+    socket: String,
+    /// What it says besides: kept, so that it can.
+    _said: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Elsewhere {
+    /// `None`: it cannot be made, which is said.
+    fn start(name: &str, namespaces: &[&str]) -> Option<Self> {
+        let mut command = Command::new("unshare");
+        let program = std::env::current_exe().expect("this program has a path");
+        command.args(namespaces).arg("--fork").arg(program);
+        command.args(["--exact", "--nocapture", &format!("sockets_hostile::outside::{name}")]);
+        command.env(SERVE, "").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("unshare is there");
+        let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        let mut socket = None;
+        let mut line = String::new();
+        while socket.is_none() && std::io::BufRead::read_line(&mut said, &mut line).is_ok_and(|read| read > 0)
+        {
+            socket = line.trim_end().split_once(HERE).map(|(_, path)| path.to_owned());
+            line.clear();
+        }
+        if socket.is_none() {
+            let ended = child.wait();
+            let root = rustix::process::geteuid().is_root();
+            assert!(!root, "root may make namespaces: {ended:?}");
+            eprintln!("SKIPPED {name}: needs root, to make a namespace");
+        }
+        socket.map(|socket| Self { child, socket, _said: said })
+    }
+}
+
+#[test]
+fn users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel() {
+    let name = "users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel";
+    if std::env::var_os(SERVE).is_some() {
+        return serve();
+    }
+    if !users::is_root(name) {
+        return;
+    }
+    // Root alone has a number there.
+    let Some(Elsewhere { mut child, socket, _said }) = Elsewhere::start(name, &["--user", "--map-root-user"])
+    else {
+        return;
+    };
+    let asked = |kind: RequestKind, sent: &[BorrowedFd<'_>]| {
+        let mut received = Descriptors::default();
+        let reply = call(socket.as_bytes(), &request(kind), sent, &mut received).expect("an answer");
+        (reply.kind(), reply.error())
+    };
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    for uid in [users::ONE, users::OTHER] {
+        let done = users::as_user(uid, || {
+            let (kind, _) = asked(RequestKind::Listen, &[kernel.as_fd()]);
+            assert_eq!(kind, ReplyKind::NotOurs);
+            for kind in [RequestKind::Hello, RequestKind::List, RequestKind::Revoke] {
+                let refused = (ReplyKind::Refused, rustix::io::Errno::OVERFLOW);
+                assert_eq!(asked(kind, &[]), refused, "{kind:?}: nobody knows whose that is");
+            }
+        });
+        assert!(done.is_some(), "root may be anybody");
+    }
+    assert_eq!(asked(RequestKind::Hello, &[]).0, ReplyKind::Here);
+    assert_eq!(asked(RequestKind::Listen, &[kernel.as_fd()]).0, ReplyKind::Listening);
     drop(child.stdin.take());
     assert!(child.wait().expect("it is a child").success());
 }
