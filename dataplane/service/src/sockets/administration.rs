@@ -114,6 +114,16 @@ pub struct Cut {
     pub users: BTreeSet<u32>,
 }
 
+impl Cut {
+    /// What something else has ended of the same.
+    pub(super) fn add(&mut self, other: Self) {
+        self.listeners += other.listeners;
+        let known: BTreeSet<[u64; 2]> = self.connections.iter().copied().collect();
+        self.connections.extend(other.connections.into_iter().filter(|found| !known.contains(found)));
+        self.users.extend(other.users);
+    }
+}
+
 pub(crate) fn hexadecimal(id: [u8; 16]) -> String {
     use std::fmt::Write as _;
     id.iter().fold(String::with_capacity(32), |mut text, byte| {
@@ -285,7 +295,11 @@ impl Service {
         if listeners.is_empty() && connections.is_empty() {
             return Err(Errno::SRCH);
         }
-        self.remember(caller, request.application, &users);
+        // Who asked all VNICs as well asks here twice.
+        let id = request.application;
+        let is_new = users.iter().any(|&uid| !self.revoked.contains(Application { uid, id }));
+        self.counters.revoked += u64::from(is_new);
+        self.remember(caller, id, &users);
         let mut ended = Cut { listeners: listeners.len(), connections: Vec::new(), users };
         for id in listeners {
             // The program has the kernel's socket too, and may hold it: then that listens on.
@@ -306,7 +320,6 @@ impl Service {
             }
             ended.connections.push(entry.cookies);
         }
-        self.counters.revoked += 1;
         Ok(ended)
     }
 }

@@ -1,7 +1,8 @@
 //! Requests that are answered elsewhere: by a VNIC, or by all of them.
 //!
 //! 1. What names a VNIC goes to whoever serves VNICs ([`Asked`]), with what was sent along. Rules and revocations are judged here first.
-//! 2. A list, or the end of an application, is asked of all VNICs as well; what this service knows goes along.
+//! 2. A list, or the end of an application, is asked of all VNICs as well; what this service knows goes along. What an application has here ends before
+//!    VNICs are asked, if it is said whose it is: by an administrator (`ID@UID`), or by its user, who means no other's.
 //! 3. Until it is answered such a request counts as an open one of its user. What was sent along comes back to the closer ([`Sent`]): no
 //!    thread of a VNIC hangs in a close.
 
@@ -18,6 +19,7 @@ use super::requests::{Answer, Caller};
 use super::run::Service;
 use super::table::Application;
 use crate::tcp::Asked;
+use crate::tcp::gather::read;
 
 impl Service {
     /// Whether a request is one about a VNIC. What a socket is that was inherited, this service knows itself if it is one of its own.
@@ -57,8 +59,13 @@ impl Service {
         socket: OwnedFd,
     ) {
         let own = match kind {
-            // Nothing is ended before everybody has said whose it is.
-            RequestKind::Revoke if received.iter().all(Option::is_none) => self.rehearse(caller, &request),
+            // Where it is said whose application is meant, what it has here ends at once. Else nothing is ended before everybody has said whose it is.
+            RequestKind::Revoke
+                if (caller.administers && request.user().is_none())
+                    && received.iter().all(Option::is_none) =>
+            {
+                self.rehearse(caller, &request)
+            }
             _ => self.answer(caller, &request, kind, received),
         };
         if own.reply.kind() == ReplyKind::Refused && own.reply.error() != Errno::SRCH {
@@ -71,16 +78,17 @@ impl Service {
 
     /// VNICs have ended what they had of an application: what this service has is ended, and both are told.
     pub(super) fn finish_revocation(&mut self, asked: Asked, on_vnics: Cut) {
-        let Asked { uid, administers, request, socket, .. } = asked;
+        let Asked { uid, administers, request, socket, sent, .. } = asked;
         let caller = Caller { uid, pid: 0, administers };
+        // What was ended here at once.
+        let mut all: Cut = sent.first().and_then(read).unwrap_or_default();
+        all.add(on_vnics);
         let cut = match self.cut(caller, &request) {
-            Ok(mut cut) => {
-                cut.listeners += on_vnics.listeners;
-                cut.connections.extend(on_vnics.connections);
-                cut.users.extend(on_vnics.users);
-                Ok(cut)
+            Ok(cut) => {
+                all.add(cut);
+                Ok(all)
             }
-            Err(Errno::SRCH) if !on_vnics.users.is_empty() => Ok(on_vnics),
+            Err(Errno::SRCH) if !all.users.is_empty() => Ok(all),
             Err(error) => Err(error),
         };
         if let Ok(cut) = &cut {

@@ -1,11 +1,12 @@
 //! What is asked of all VNICs at once: who has what, and the end of it.
 //!
 //! 1. The socket service has answered for the host's addresses; its answer comes along with the question.
-//! 2. Each VNIC is asked in turn, over a pair of its own, as a program would ask it. One that does not answer in time has nothing to say.
+//! 2. All VNICs are asked at the same time, each over a pair of its own, as a program would ask it. One that does not answer within [`PATIENCE`] has
+//!    nothing to say; all of them together take no longer.
 //! 3. The answers are put together, and that is sent.
 //! 4. The end of an application is asked for twice. An id is what a program says of itself, and another user may have taken it: first
 //!    everybody says whose application it is, and nothing is ended if those are several users. Then it is ended as that user's alone, on VNICs first;
-//!    the socket service ends what it has, and answers.
+//!    the socket service ends what it has, and answers. Where whose it is was said with the question, the socket service has ended its part before.
 //! 5. The [`Gate`] refuses what the application asks of VNICs from the first round on. Its requests
 //!    may wait behind the revocation already. A VNIC on which it has nothing, or that is acquired
 //!    later, does not know of the revocation.
@@ -13,16 +14,15 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use serde::de::DeserializeOwned;
 use sietch_protocol::socket_service::{
-    Descriptors, REPLY_BYTES, Reply, ReplyKind, RequestKind, receive_message, send_message,
+    Descriptors, REPLY_BYTES, Reply, ReplyKind, RequestKind, receive_message,
 };
-use zerocopy::IntoBytes as _;
 
 use super::vnic::Asked;
 use crate::sockets::administration::{Cut, Listing, sealed};
@@ -71,7 +71,7 @@ pub fn gather<'a>(
     let answer = match asked.kind {
         RequestKind::List => {
             let mut all: Listing = own.and_then(read).unwrap_or_default();
-            for found in lines.filter_map(|line| ask::<Listing>(&asked, line)) {
+            for found in ask_all::<Listing>(&asked, &lines.collect::<Vec<_>>()) {
                 all.applications.extend(found.applications);
                 all.listeners.extend(found.listeners);
                 all.connections.extend(found.connections);
@@ -93,12 +93,7 @@ pub fn gather<'a>(
         _ => Err(Errno::OPNOTSUPP),
     };
     match answer {
-        Ok(file) => {
-            let reply = Reply::new(ReplyKind::Listed);
-            // Who does not wait for it has hung up.
-            let _ =
-                send_message(asked.socket.as_fd(), reply.as_bytes(), &[file.as_fd()], SendFlags::DONTWAIT);
-        }
+        Ok(file) => asked.sent.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]),
         Err(error) => asked.refuse(error),
     }
 }
@@ -111,8 +106,7 @@ fn revoke(
     gate: &mut Gate,
 ) -> Result<Cut, Errno> {
     asked.rehearsal = true;
-    let on_vnics = lines.iter().filter_map(|line| ask::<Cut>(asked, *line));
-    users.extend(on_vnics.flat_map(|found| found.users));
+    users.extend(ask_all::<Cut>(asked, lines).into_iter().flat_map(|found| found.users));
     asked.rehearsal = false;
     let user = *users.first().ok_or(Errno::SRCH)?;
     if users.len() > 1 {
@@ -124,26 +118,41 @@ fn revoke(
     gate.0.insert(Application { uid: user, id: asked.request.application }, by);
     // It is remembered also if it has closed everything since the first round.
     let mut all = Cut { users, ..Cut::default() };
-    for found in lines.iter().filter_map(|line| ask::<Cut>(asked, *line)) {
+    for found in ask_all::<Cut>(asked, lines) {
         all.listeners += found.listeners;
         all.connections.extend(found.connections);
     }
     Ok(all)
 }
 
-fn read<T: DeserializeOwned>(file: &OwnedFd) -> Option<T> {
+/// What a sealed text says.
+pub(crate) fn read<T: DeserializeOwned>(file: &OwnedFd) -> Option<T> {
     serde_json::from_slice(&sietch_protocol::sealed::read(file, MOST).ok()?).ok()
 }
 
-/// What one VNIC says to it; nothing: it refuses, or has nothing, or is gone.
-fn ask<T: DeserializeOwned>(asked: &Asked, line: Line<'_>) -> Option<T> {
+/// What VNICs say to it, in their order; nothing: it refuses, or has nothing, or is gone.
+fn ask_all<T: DeserializeOwned>(asked: &Asked, lines: &[Line<'_>]) -> Vec<T> {
+    let waiting: Vec<OwnedFd> = lines.iter().filter_map(|line| ask(asked, *line)).collect();
+    let until = Instant::now() + PATIENCE;
+    waiting.iter().filter_map(|own| hear(own, until)).collect()
+}
+
+/// Asks one VNIC; where the answer comes.
+fn ask(asked: &Asked, line: Line<'_>) -> Option<OwnedFd> {
     let (own, socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
-    set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE)).ok()?;
     let &Asked { uid, administers, request, kind, rehearsal, .. } = asked;
     let sent = Sent::default();
     line.orders.send(Asked { uid, administers, request, kind, sent, pair: None, rehearsal, socket }).ok()?;
     let _ = rustix::io::write(line.bell, &1_u64.to_ne_bytes());
+    Some(own)
+}
+
+/// Waits for one answer.
+fn hear<T: DeserializeOwned>(own: &OwnedFd, until: Instant) -> Option<T> {
+    // What is there already is taken all the same.
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    set_socket_timeout(own, Timeout::Recv, Some(left)).ok()?;
     let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
     let (length, _) = receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).ok()?;
     Reply::parse(bytes.get(..length)?).ok().filter(|reply| reply.kind() == ReplyKind::Listed)?;

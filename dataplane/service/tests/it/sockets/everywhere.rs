@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::SocketFlags;
 use sietch_protocol::socket_service::{Request, RequestKind};
 use sietch_ring::stream::{Geometry, Memory};
-use sietch_service::sockets::administration::Cut;
+use sietch_service::sockets::administration::{Cut, Listing};
 use sietch_service::sockets::table::{Application, Connection, Names};
 use sietch_service::sockets::{Command, Paired};
 use sietch_service::tcp::Asked;
@@ -105,6 +105,83 @@ fn an_application_in_two_places_ends_in_both() {
     // It has nothing on the host any more, and something on the VNIC still, says that.
     let cut = revoke(&place, &mut vnic, &asked).expect("one user's");
     assert_eq!((cut.listeners, vnic.ended), (0, 2));
+}
+
+#[test]
+fn what_is_said_to_be_one_users_ends_here_before_vnics_are_asked() {
+    let place = Place::new();
+    let own = rustix::process::geteuid().as_raw();
+    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let (_, ends) = connect(&place, address);
+    arrival(&placeholder);
+    let (vnics, questions) = channel::<Asked>();
+    place.tell(Command::Vnics(vnics));
+    let mut asked = request(RequestKind::Revoke);
+    asked.set_user(own);
+    let cut = std::thread::scope(|scope| {
+        let revoked = scope.spawn(|| place.administer(&asked).expect("an answer"));
+        let revocation = questions.recv().expect("the service asks");
+        // Nobody has answered for a VNIC yet.
+        assert_eq!(place.shown().listeners, 0);
+        let end = sietch_ring::stream::End::attach(
+            ends[1].as_ref().expect("memory").as_fd(),
+            ends[2].as_ref().expect("a private page").as_fd(),
+        );
+        let state = end.expect("ours").private().state.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(state, sietch_ring::stream::state::FAILED);
+        gather(revocation, std::iter::empty(), Some(&place.registrar()), &mut Gate::default());
+        place.tell(Command::Sweep);
+        let (reply, descriptors) = revoked.join().expect("no panic");
+        assert_eq!(reply.kind(), ReplyKind::Listed);
+        let text = sietch_protocol::sealed::read(descriptors[0].as_ref().expect("a list"), 1 << 20);
+        serde_json::from_slice::<Cut>(&text.expect("sealed")).expect("a list")
+    });
+    // Each is told of once, though it was looked for twice.
+    assert_eq!((cut.listeners, cut.connections.len(), cut.users), (1, 1, [own].into()));
+    assert_eq!(place.shown().counters.revoked, 1);
+}
+
+#[test]
+fn vnics_are_asked_at_the_same_time() {
+    let (lines, questions): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<Asked>()).unzip();
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    let (own, socket) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("descriptors");
+    let (request, kind, sent) =
+        (request(RequestKind::List), RequestKind::List, Descriptors::default().into());
+    let asked =
+        Asked { uid: 0, administers: true, request, kind, sent, pair: None, rehearsal: false, socket };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Each answers when both have been asked.
+            let both: Vec<Asked> = questions.iter().filter_map(|asked| asked.recv().ok()).collect();
+            for asked in both {
+                let listing = Listing { omitted: 1, ..Listing::default() };
+                let text = serde_json::to_vec(&listing).expect("a text");
+                let file = sietch_protocol::sealed::make("test", &text).expect("memory");
+                asked.sent.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]);
+            }
+        });
+        let lines: Vec<_> = lines.iter().map(|orders| Line { orders, bell: &bell }).collect();
+        gather(asked, lines.into_iter(), None, &mut Gate::default());
+    });
+    drop(lines);
+    let (mut bytes, mut received) = ([0; 512], Descriptors::default());
+    sietch_protocol::socket_service::receive_message(
+        own.as_fd(),
+        &mut bytes,
+        &mut received,
+        rustix::net::RecvFlags::empty(),
+    )
+    .expect("an answer");
+    let text = sietch_protocol::sealed::read(received[0].as_ref().expect("a list"), 1 << 20);
+    let listing: Listing = serde_json::from_slice(&text.expect("sealed")).expect("a list");
+    assert_eq!(listing.omitted, 2, "both have answered in time");
 }
 
 #[test]
