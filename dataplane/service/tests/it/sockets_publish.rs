@@ -8,8 +8,8 @@ use rustix::net::RecvFlags;
 use sietch_protocol::socket_service::{
     ArrivalKind, Descriptors, Incoming, REJOIN, Reply, ReplyKind, RequestKind, receive_arrival,
 };
-use sietch_service::sockets::Rules;
 use sietch_service::sockets::administration::Listing;
+use sietch_service::sockets::{Rules, limits};
 
 use crate::sockets_place::{Place, arrival, connect, request};
 
@@ -78,6 +78,27 @@ fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_nobody(
     found.sort();
     expected.sort();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_listener_with_many_clients_in_one_turn_has_some_of_them_and_then_another_has_its_own() {
+    let place = Place::new();
+    // Both lead into one pair, in the order in which they are come to: the published one first.
+    let (own, name) = bound("127.0.0.1:0");
+    let (published, crowded) = bound("127.0.0.1:0");
+    let many = limits::IN_PAIR as usize - 4;
+    assert!(many > limits::PER_TURN);
+    let crowd: Vec<_> = (0..many).map(|_| TcpStream::connect(crowded).unwrap()).collect();
+    let single = TcpStream::connect(name).unwrap();
+    let mut asked = request(RequestKind::Listen);
+    asked.backlog = 200;
+    let (reply, mut received) = place.call(&asked, &[own.as_fd(), published.as_fd()]).unwrap();
+    assert_eq!(reply.kind(), ReplyKind::Listening);
+    let placeholder = received[0].take().unwrap();
+    let arrived: Vec<_> = (0..=many).map(|_| arrival(&placeholder).0.local.address()).collect();
+    let at = arrived.iter().position(|found| *found == Some(name)).expect("it arrives");
+    assert!(at <= limits::PER_TURN, "{at} of {many} came before it");
+    drop((crowd, single));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use sietch_protocol::socket_service::{Request, RequestKind};
+use sietch_protocol::socket_service::{REPLY_BYTES, Reply, Request, RequestKind};
 use sietch_service::sockets::administration::Listing;
 
 use super::*;
@@ -36,7 +36,61 @@ pub fn is_root(name: &str) -> bool {
     root
 }
 
-fn list(found: Result<(sietch_protocol::socket_service::Reply, Descriptors), Errno>) -> Listing {
+/// Asks something, and waits for no answer.
+fn ask(path: &std::path::Path, asked: &Request, sent: &impl std::os::fd::AsFd) -> OwnedFd {
+    let socket = sockets_place::open(path);
+    send_message(socket.as_fd(), asked.as_bytes(), &[sent.as_fd()], SendFlags::empty()).expect("room");
+    socket
+}
+
+/// The answer to that.
+fn answer(socket: &OwnedFd) -> (Reply, Descriptors) {
+    let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
+    let found = receive_message(socket.as_fd(), &mut bytes, &mut received, RecvFlags::empty());
+    let (length, _) = found.expect("an answer");
+    (Reply::parse(&bytes[..length]).expect("an answer"), received)
+}
+
+#[test]
+fn a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_theirs() {
+    let name = "a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_theirs";
+    if !is_root(name) {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut listens = request(RequestKind::Listen);
+    listens.backlog = 1024;
+    let mut connects = request(RequestKind::Connect);
+    connects.remote = kernel.local_addr().expect("bound").into();
+    let many = 6 * limits::PER_TURN_AND_USER;
+    let (mut listener, mut crowd, mut other) = (None, Vec::new(), None);
+    // All of it waits when the service begins.
+    let place = Place::after(Rules::default(), |path| {
+        let connect = || ask(path, &connects, &client(AddressFamily::INET));
+        listener = as_user(OTHER, || ask(path, &listens, &kernel));
+        crowd = as_user(ONE, || (0..many).map(|_| connect()).collect()).expect("root may be anybody");
+        other = as_user(OTHER, connect);
+    });
+    let listener = answer(&listener.expect("root may be anybody"));
+    assert_eq!(listener.0.kind(), ReplyKind::Listening);
+    // Ports are given one after the other.
+    let port = |socket: &OwnedFd| {
+        let (reply, kept) = answer(socket);
+        assert_eq!(reply.kind(), ReplyKind::Connected);
+        (reply.local.address().expect("a name").port(), kept)
+    };
+    let first: Vec<_> = crowd.iter().map(port).collect();
+    let (own, _kept) = port(&other.expect("root may be anybody"));
+    let earliest = first[0].0;
+    let before = first.iter().filter(|(one, _)| one.wrapping_sub(earliest) < own.wrapping_sub(earliest));
+    // The other is let in with the fourth batch of new requests, and answered in that turn.
+    let most = (many + 2).div_ceil(limits::PER_TURN) * limits::PER_TURN_AND_USER;
+    assert!(before.clone().count() <= most && most < many, "{} of {many}", before.count());
+    drop((place, listener, kernel));
+}
+
+fn list(found: Result<(Reply, Descriptors), Errno>) -> Listing {
     let (reply, descriptors) = found.expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
     let file = descriptors[0].as_ref().expect("a list");
