@@ -1,20 +1,22 @@
 //! VNICs for unmodified programs: acquired from the daemon when somebody first asks for one, then driven by the threads of [`sietch_service::tcp`].
 //!
-//! 1. The socket service hands over what programs ask that name a VNIC. A thread of its own looks which VNIC that is, and passes it on; a VNIC that it does not have yet
-//!    it asks the daemon for, as any application does. The daemon gives out only those that `sietch.toml` says are `served`.
+//! 1. The socket service hands over what programs ask that name a VNIC. A thread of its own ([`Desk`]) looks which VNIC that is, and passes it on. What is
+//!    for one that is not there yet goes to a second thread ([`Keeper`]), which asks the daemon for that VNIC, as any application does, and waits as long as the daemon
+//!    likes. The daemon gives out only those that `sietch.toml` says are `served`.
+//!    Lists and revocations of all VNICs are the first thread's: they wait neither for the daemon nor, if an administrator asks, for what users have asked before.
 //! 2. Each VNIC has a lease of its own: it is revoked by itself, and `sietch ss` and `sietch capture` see it.
 //! 3. What each has counted, and how busy its threads are, is shared with the daemon on a page named `tcp-NAME`, for `sietch stat` and `sietch top`.
 //! 4. A service that takes another's place may have to wait until that one has let go of the VNIC ([`HAND_OVER`]). The one that ends resets all
 //!    connections, for both sides to hear, before it lets go ([`Vnics::join`]).
 //! 5. One that has ended (revoked, or its device is gone) is forgotten; who asks next has it acquired anew, or refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -134,62 +136,136 @@ struct Line {
     page: Metrics,
 }
 
-/// See the module.
-struct Keeper {
-    socket: PathBuf,
-    pool: Pool<Served>,
-    board: Arc<Board>,
+/// What both threads know.
+#[derive(Default)]
+struct State {
     lines: BTreeMap<String, Line>,
-    /// Whom VNICs tell of connections between their programs.
-    registrar: Registrar,
     /// Refuses applications that were revoked.
     gate: gather::Gate,
 }
 
-/// The thread that keeps the VNICs.
-pub(super) struct Vnics(JoinHandle<()>);
+type Shared = Arc<Mutex<State>>;
+
+fn lock(state: &Shared) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// Passes a request on to its VNIC; the request again, if that is not there.
+    fn pass_on(&mut self, asked: Asked) -> Option<(String, Asked)> {
+        let asked = self.gate.admit(asked)?;
+        let Some(name) = asked.request.vnic().map(str::to_owned) else {
+            asked.refuse(Errno::INVAL);
+            return None;
+        };
+        let Some(line) = self.lines.get(&name) else { return Some((name, asked)) };
+        if let Err(lost) = line.orders.send(asked) {
+            // It has just ended.
+            lost.0.refuse(Errno::NETDOWN);
+        }
+        let _ = rustix::io::write(&line.bell, &1_u64.to_ne_bytes());
+        None
+    }
+}
+
+/// Requests that came and were not looked at: an administrator's come first.
+#[derive(Default)]
+struct Waiting([VecDeque<Asked>; 2]);
+
+impl Waiting {
+    fn push(&mut self, asked: Asked) {
+        self.0[usize::from(!asked.administers)].push_back(asked);
+    }
+
+    fn pop(&mut self) -> Option<Asked> {
+        self.0.iter_mut().find_map(VecDeque::pop_front)
+    }
+}
+
+/// Passes requests on, and asks all VNICs at once. It waits for nobody else but VNICs, and for those as long as [`gather`] says.
+struct Desk {
+    state: Shared,
+    /// Whom VNICs tell of connections between their programs.
+    registrar: Registrar,
+    keeper: Sender<Asked>,
+}
+
+impl Desk {
+    /// Until nobody can send any more.
+    fn run(self, asked: &Receiver<Asked>) {
+        let mut waiting = Waiting::default();
+        loop {
+            asked.try_iter().for_each(|asked| waiting.push(asked));
+            let next = waiting.pop().map_or_else(|| asked.recv(), Ok);
+            let Ok(next) = next else { return };
+            if next.request.vnic().is_some() {
+                let absent = lock(&self.state).pass_on(next);
+                if let Some((_, asked)) = absent
+                    && let Err(lost) = self.keeper.send(asked)
+                {
+                    lost.0.refuse(Errno::NETDOWN);
+                }
+                continue;
+            }
+            let State { lines, gate } = &mut *lock(&self.state);
+            let lines = lines.values().map(|Line { orders, bell, .. }| gather::Line { orders, bell });
+            gather::gather(next, lines, Some(&self.registrar), gate);
+        }
+    }
+}
+
+/// Acquires VNICs, and shows what they have counted.
+struct Keeper {
+    socket: PathBuf,
+    pool: Pool<Served>,
+    board: Arc<Board>,
+    state: Shared,
+    registrar: Registrar,
+}
+
+/// The threads that keep the VNICs.
+pub(super) struct Vnics([JoinHandle<()>; 2]);
 
 impl Vnics {
     /// Waits until all VNICs have ended. They do when nobody can send requests any more.
     pub(super) fn join(self) {
-        // One that panicked has nothing any more.
-        let _ = self.0.join();
+        for thread in self.0 {
+            // One that panicked has nothing any more.
+            let _ = thread.join();
+        }
     }
 }
 
-/// Starts the thread; who has the sender hands over requests.
+/// Starts the threads; who has the sender hands over requests.
 ///
 /// # Errors
 /// No descriptors or threads are left.
 pub(super) fn start(socket: &Path, registrar: Registrar) -> io::Result<(Sender<Asked>, Vnics)> {
     let (sender, asked) = channel();
+    let (absent, wanted) = channel();
     let pool = Pool::start(Options::default())?;
-    let board = pool.board();
-    let (socket, lines, gate) = (socket.to_owned(), BTreeMap::new(), gather::Gate::default());
-    let mut keeper = Keeper { socket, pool, board, lines, registrar, gate };
-    let name = "sietch-vnics".to_owned();
-    let thread = std::thread::Builder::new().name(name).spawn(move || keeper.run(&asked))?;
-    Ok((sender, Vnics(thread)))
+    let (board, state) = (pool.board(), Shared::default());
+    let desk = Desk { state: Arc::clone(&state), registrar: registrar.try_clone()?, keeper: absent };
+    let mut keeper = Keeper { socket: socket.to_owned(), pool, board, state, registrar };
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let keeps = thread("sietch-vnics").spawn(move || keeper.run(&wanted))?;
+    let passes_on = thread("sietch-desk").spawn(move || desk.run(&asked))?;
+    Ok((sender, Vnics([passes_on, keeps])))
 }
 
 impl Keeper {
-    /// Passes requests on until nobody can send any more.
-    fn run(&mut self, asked: &Receiver<Asked>) {
+    /// Acquires what is asked for until nobody can ask any more.
+    fn run(&mut self, wanted: &Receiver<Asked>) {
         loop {
-            let next = if self.lines.is_empty() {
-                asked.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            let next = if lock(&self.state).lines.is_empty() {
+                wanted.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                asked.recv_timeout(INTERVAL)
+                wanted.recv_timeout(INTERVAL)
             };
             for name in self.pool.take_ended() {
-                self.lines.remove(&name);
+                lock(&self.state).lines.remove(&name);
             }
             match next {
-                Ok(asked) if asked.request.vnic().is_none() => {
-                    let lines = self.lines.values();
-                    let lines = lines.map(|Line { orders, bell, .. }| gather::Line { orders, bell });
-                    gather::gather(asked, lines, Some(&self.registrar), &mut self.gate);
-                }
                 Ok(asked) => self.pass_on(asked),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -199,26 +275,22 @@ impl Keeper {
     }
 
     fn pass_on(&mut self, asked: Asked) {
-        let Some(asked) = self.gate.admit(asked) else { return };
-        let Some(name) = asked.request.vnic().map(str::to_owned) else { return asked.refuse(Errno::INVAL) };
-        if !self.lines.contains_key(&name) {
-            match self.acquire(&name) {
-                Ok(line) => {
-                    tracing::info!("VNIC {name} is served");
-                    self.lines.insert(name.clone(), line);
-                }
-                Err((error, cause)) => {
-                    tracing::warn!("VNIC {name}: {cause}");
-                    return asked.refuse(error);
-                }
+        // It may be there by now.
+        let absent = lock(&self.state).pass_on(asked);
+        let Some((name, asked)) = absent else { return };
+        match self.acquire(&name) {
+            Ok(line) => {
+                tracing::info!("VNIC {name} is served");
+                let mut state = lock(&self.state);
+                state.lines.insert(name, line);
+                // Its program may have been revoked meanwhile.
+                state.pass_on(asked);
+            }
+            Err((error, cause)) => {
+                tracing::warn!("VNIC {name}: {cause}");
+                asked.refuse(error);
             }
         }
-        let Some(line) = self.lines.get(&name) else { return };
-        if let Err(lost) = line.orders.send(asked) {
-            // It has just ended.
-            lost.0.refuse(Errno::NETDOWN);
-        }
-        let _ = rustix::io::write(&line.bell, &1_u64.to_ne_bytes());
     }
 
     /// Asks the daemon for a VNIC and has it served.
@@ -270,9 +342,10 @@ impl Keeper {
 
     /// Puts what was noted on the VNICs' pages.
     fn show(&mut self) {
+        let lines = &mut lock(&self.state).lines;
         for (thread, shown) in self.board.read() {
             for vnic in &shown.vnics {
-                let Some(line) = self.lines.get_mut(&vnic.name) else { continue };
+                let Some(line) = lines.get_mut(&vnic.name) else { continue };
                 line.page.set_all(0, values(thread as u64, shown.busy, vnic));
                 if let Err(cause) = line.page.publish(clock::now()) {
                     tracing::warn!("{}: its counters are not shown: {cause}", line.page.label());
@@ -362,4 +435,64 @@ fn values(thread: u64, busy: u32, vnic: &VnicShown) -> [u64; 18] {
         deferred,
         vnic.worked,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{
+        AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, recv, socket_with, socketpair,
+    };
+    use sietch_protocol::socket_service::{Request, RequestKind};
+    use sietch_service::sockets::Sent;
+
+    use super::*;
+
+    fn ask(vnics: &Sender<Asked>, kind: RequestKind, vnic: Option<&str>) -> OwnedFd {
+        let (own, socket) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("descriptors");
+        let mut request = Request::new(kind, [7; 16]);
+        vnic.into_iter().for_each(|vnic| request.set_vnic(vnic));
+        let (sent, administers) = (Sent::default(), vnic.is_none());
+        let asked = Asked { uid: 0, administers, request, kind, sent, pair: None, rehearsal: false, socket };
+        vnics.send(asked).expect("a thread hears it");
+        own
+    }
+
+    #[test]
+    fn what_an_administrator_asks_does_not_wait_for_a_daemon_that_hangs() {
+        let path = std::env::temp_dir().join(format!("sietch-vnics-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        // A daemon that lets itself be called, and says nothing.
+        let daemon = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .expect("a descriptor");
+        rustix::net::bind(&daemon, &SocketAddrUnix::new(&path).expect("a path")).expect("a free name");
+        rustix::net::listen(&daemon, 16).expect("bound");
+        let (commands, _orders) = channel();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+        let (vnics, threads) = start(&path, Registrar { commands, bell }).expect("threads");
+        let program = ask(&vnics, RequestKind::Connect, Some("v0"));
+        let call = rustix::net::accept(&daemon).expect("it asks for the VNIC");
+        let administrator = ask(&vnics, RequestKind::List, None);
+        let answered = recv(&administrator, &mut [0_u8; 1][..], RecvFlags::empty()).expect("an answer");
+        assert_eq!(answered.0, 1);
+        let waits = recv(&program, &mut [0_u8; 1][..], RecvFlags::DONTWAIT);
+        assert_eq!(waits.err(), Some(Errno::AGAIN), "the daemon has said nothing");
+        drop((call, daemon, vnics));
+        assert_eq!(recv(&program, &mut [0_u8; 1][..], RecvFlags::empty()).expect("an answer").0, 1);
+        threads.join();
+        let _ = std::fs::remove_file(&path);
+    }
+
+    #[test]
+    fn an_administrator_comes_before_users_that_asked_earlier() {
+        let (vnics, asked) = channel();
+        let users = [(); 3].map(|()| ask(&vnics, RequestKind::Connect, Some("v0")));
+        let administrator = ask(&vnics, RequestKind::List, None);
+        let mut waiting = Waiting::default();
+        asked.try_iter().for_each(|asked| waiting.push(asked));
+        let order: Vec<bool> = std::iter::from_fn(|| waiting.pop()).map(|asked| asked.administers).collect();
+        assert_eq!(order, [true, false, false, false]);
+        drop((users, administrator));
+    }
 }
