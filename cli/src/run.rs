@@ -60,7 +60,8 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
         with_library = false;
         // Another version is what an upgrade looks like in between: servers are to start, and nobody is to wonder whose sockets they have.
         let on_the_host = arguments.vnic.is_none() && arguments.publish.is_empty();
-        go_on(arguments.anyway || on_the_host && matches!(cause, RunError::OtherService { .. }), cause)?;
+        let passing = matches!(cause, RunError::OtherService { .. } | RunError::NoNumber { .. });
+        go_on(arguments.anyway || on_the_host && passing, cause)?;
     }
     if with_library && let Some(program) = program::imports_liburing(&file, path.as_deref()) {
         // It may use it for files alone. Where nobody listens to complaints, the program runs all

@@ -88,7 +88,7 @@ impl Service<'_> {
     /// Whether it answers, and understands the library.
     ///
     /// # Errors
-    /// [`RunError::NoService`], [`RunError::OtherService`].
+    /// [`RunError::NoService`], [`RunError::OtherService`], [`RunError::NoNumber`].
     pub fn greet(&self) -> Result<(), RunError> {
         let own = &self.library;
         let path = || self.path.to_owned();
@@ -101,6 +101,7 @@ impl Service<'_> {
             Ok(Greeting::Here(None)) => other(unnamed(socket_service::VERSION)),
             Ok(Greeting::Other(version, None)) => other(unnamed(version)),
             Err(Errno::PROTO) => other("what no version of sietch speaks".to_owned()),
+            Err(Errno::OVERFLOW) => Err(RunError::NoNumber { path: path() }),
             Err(cause) => Err(RunError::NoService { path: path(), source: cause.into() }),
         }
     }

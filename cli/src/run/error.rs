@@ -110,6 +110,18 @@ pub enum RunError {
         own: String,
     },
 
+    /// The service cannot tell this user from others.
+    #[error(
+        "the service at {path} lives in a user namespace that has no number of its own for this user: programs use the kernel's sockets"
+    )]
+    #[diagnostic(help(
+        "start a service for this user (`sietch service --sockets-only --sockets PATH`), or map the user in that namespace; `--anyway` starts the program all the same, without --vnic and --publish"
+    ))]
+    NoNumber {
+        /// Its socket.
+        path: PathBuf,
+    },
+
     /// A port of the host cannot be had.
     #[error("publishing {ports}: the host's {host}: {cause}")]
     #[diagnostic(help("{}", publish::mend(cause)))]
@@ -180,6 +192,7 @@ impl RunError {
             | Self::LibraryPath { .. }
             | Self::NoService { .. }
             | Self::OtherService { .. }
+            | Self::NoNumber { .. }
             | Self::Publish { .. }
             | Self::PublishedAlready { .. }
             | Self::PublishMost { .. }

@@ -340,6 +340,35 @@ fn without_service_or_library_it_says_how_to_get_them() {
 }
 
 #[test]
+fn more_ports_than_can_be_published_are_refused() {
+    let Some(place) = Place::new("publish-most") else { return };
+    let refused = |ports: Vec<String>| {
+        let publish = ports.iter().flat_map(|port| ["--publish", port.as_str()]);
+        place.refused(&publish.chain(["--", "true"]).collect::<Vec<_>>())
+    };
+    let (status, said) = refused((0..33).map(|at| format!("{}:{}", 20_000 + at, 30_000 + at)).collect());
+    assert!(status == Some(125) && said.contains("32 of"), "{status:?} {said}");
+    let of_one = (0..4).map(|at| format!("127.0.0.{}:20000:30000", 10 + at)).collect();
+    let (status, said) = refused(of_one);
+    assert!(status == Some(125) && said.contains("3 of port 30000"), "{status:?} {said}");
+}
+
+#[test]
+fn a_service_that_has_no_number_for_the_user_says_so_and_the_program_has_the_kernel_s_sockets() {
+    let Some(mut place) = Place::new("unmapped") else { return };
+    let path = place.folder.join("sockets.sock");
+    place.service = None;
+    place.service = Some(Service::answering(&path, Reply::refused(rustix::io::Errno::OVERFLOW)));
+    let output = place.output(&["--", "sh", "-c", "echo $LD_PRELOAD$SIETCH_SOCKETS; exit 6"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    assert_eq!(text(&output.stdout).trim(), "", "{output:?}");
+    assert!(said.contains("user namespace") && said.contains("kernel's sockets"), "{said}");
+    let (status, said) = place.refused(&["--vnic", "kv", "--", "true"]);
+    assert!(status == Some(125) && said.contains("user namespace"), "{status:?} {said}");
+}
+
+#[test]
 fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_sockets() {
     let Some(mut place) = Place::new("versions") else { return };
     let path = place.folder.join("sockets.sock");
