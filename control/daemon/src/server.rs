@@ -409,8 +409,7 @@ struct Allowance {
 
 impl Allowance {
     /// Counts one request; the time to wait before the next is read.
-    fn spend(&mut self) -> Duration {
-        let now = Instant::now();
+    fn spend(&mut self, now: Instant) -> Duration {
         let earned = now.duration_since(self.at).as_secs_f64() * f64::from(REQUESTS_PER_SECOND);
         self.left = (self.left + earned).min(f64::from(REQUEST_BURST)) - 1.0;
         self.at = now;
@@ -449,7 +448,7 @@ async fn converse(
             Err(error) => return error.into(),
         };
         greeted = true;
-        let pause = allowance.spend();
+        let pause = allowance.spend(Instant::now());
         let (answer, answered) = oneshot::channel();
         let event = Event::Request { connection: number, request, descriptors: frame.descriptors, answer };
         if events.send(event).await.is_err() {
@@ -552,6 +551,24 @@ async fn write(stream: &UnixStream, frame: &ServerFrame, descriptors: Vec<OwnedF
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_asks_without_end_is_heard_so_often_and_no_more() {
+        let mut now = Instant::now();
+        let (begin, mut heard) = (now, 0);
+        let mut allowance = Allowance { left: f64::from(REQUEST_BURST), at: now };
+        while now < begin + Duration::from_secs(60) {
+            now += allowance.spend(now);
+            heard += 1;
+            assert!(heard > REQUEST_BURST || now == begin, "so many go at once");
+        }
+        let most = REQUEST_BURST + 60 * REQUESTS_PER_SECOND;
+        assert!((most - 1..=most + 1).contains(&heard), "{heard} of {most}");
+        // One that has been quiet may ask so much at once again, and no more.
+        now += Duration::from_secs(3600);
+        let at_once = (0..2 * REQUEST_BURST).filter(|_| allowance.spend(now).is_zero()).count();
+        assert_eq!(at_once, REQUEST_BURST as usize);
+    }
 
     #[test]
     fn clients_never_take_the_files_that_are_kept_for_revoking() {
