@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | instructions | generate | suites`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | instructions | generate | packetdrill | suites`.
 #![forbid(unsafe_code)]
 
 mod ci;
@@ -7,6 +7,7 @@ mod guest;
 mod instructions;
 mod mutations;
 mod ordinary;
+mod packetdrill;
 mod soak;
 mod suites;
 mod tidy;
@@ -24,6 +25,8 @@ usage: cargo xtask COMMAND
   instructions     count the instructions of the network's fast path (needs valgrind)
   ordinary         the tests of what depends on privileges, as an ordinary user (root)
   mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
+  packetdrill [FILE]
+                   the conformance scripts under Google's packetdrill, FILE or the one in PATH
   soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, posix, or all of them
   suites [MODULE]  CPython's own tests of sockets, on the kernel's and under `sietch run` (root)";
 
@@ -43,6 +46,8 @@ fn main() -> ExitCode {
         ["mutations"] => mutations::run(&root(), ""),
         ["mutations", filter] => mutations::run(&root(), filter),
         ["ordinary"] => ordinary::run(&root()),
+        ["packetdrill"] => packetdrill::run(&root(), None),
+        ["packetdrill", tool] => packetdrill::run(&root(), Some(tool)),
         ["suites"] => suites::run(&root(), None),
         ["suites", module] => suites::run(&root(), Some(module)),
         ["soak"] => soak::run(&root(), "all"),
