@@ -57,6 +57,19 @@ pub fn let_go(held: &Held) {
     held.facts.kept.let_go();
 }
 
+/// A listener was shut down here: nothing connects to it from now on, though the service sees that only later.
+pub fn stop(held: &Held) {
+    // A sandbox may not let it through; the service's answer is the only one then.
+    if !confined::is_confined()
+        && let Some(kernel) = held.facts.kept.get()
+    {
+        // SAFETY: touches no memory.
+        let _ =
+            unsafe { sys::ask(libc::SYS_shutdown, [signed(kernel), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };
+    }
+    let_go(held);
+}
+
 /// This process has made a listener of a socket.
 pub fn own(held: &Held) {
     held.facts.process.store(sys::process(), Relaxed);

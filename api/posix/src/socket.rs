@@ -622,7 +622,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
                 // Linux stops listening; who sleeps in accept hears EINVAL.
                 held.facts.flags.fetch_or(facts::STOPPED, Release);
                 let _ = kernel_shutdown(fd, libc::SHUT_RDWR);
-                renewal::let_go(&held);
+                renewal::stop(&held);
                 accept::refuse_all(fd);
             }
             0

@@ -158,6 +158,18 @@ fn holes_in_the_memory_of_a_connection_reset_it_where_there_are_no_pages() {
     });
 }
 
+#[test]
+fn a_listener_that_is_shut_down_refuses_at_once_and_listens_again() {
+    both(&["python3"], |place| {
+        let script = place.write("stopped.py", include_str!("scripts/stopped.py"));
+        let kernel = place.start(place.bystander("python3", &[&script]), "kernel's").succeed().text();
+        assert_eq!(kernel, "refused 200 served 200\n");
+        assert_eq!(place.ask("python3", &[&script]), kernel);
+        // The kernel's have gone over its loopback.
+        place.has_no_measure();
+    });
+}
+
 /// Where the loader of this machine's programs is.
 fn loader() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
