@@ -202,6 +202,27 @@ fn programs_of_another_c_library_are_started_without_the_library() {
 }
 
 #[test]
+fn what_a_static_launcher_starts_has_the_library() {
+    both(&["cc"], |place| {
+        let launcher = "#include <unistd.h>\n\
+             int main(int count, char **words) { if (count > 1) execv(words[1], words + 1); return 1; }\n";
+        let source = place.write("launcher.c", launcher);
+        let output = place.path("launcher");
+        let mut cc = place.bystander("cc", &[&source, "-static", "-o", &output]);
+        if !cc.output().is_ok_and(|output| output.status.success()) {
+            return eprintln!(
+                "SKIPPED what_a_static_launcher_starts_has_the_library: needs a static C library"
+            );
+        }
+        let program = compile(place, "shows", include_str!("scripts/shows.c"), &[]);
+        let said = place.ask("sh", &["-c", &format!("{output} {program} 1 2; {output} {output} {program}")]);
+        let library = place::library();
+        let library = library.display();
+        assert_eq!(said, format!("LD_PRELOAD {library} 1 2\nLD_PRELOAD {library}\n"));
+    });
+}
+
+#[test]
 fn arguments_that_are_listed_in_the_source_arrive() {
     both(&["cc"], |place| {
         let starts = compile(place, "listed", include_str!("scripts/listed.c"), &[]);

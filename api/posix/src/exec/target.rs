@@ -4,12 +4,15 @@
 //!    times. Its ELF header and program headers name the loader: that decides which C library the
 //!    program has.
 //! 2. glibc's loader from 2.34 on loads the library. An older one, another C library's (musl), one
-//!    of another word size or machine would refuse the program for it. A program without a loader
-//!    takes none, and what it starts itself is not looked at by anybody.
-//! 3. The file is foreign bytes: each read has a bound, and each number is compared before it is
+//!    of another word size or machine would refuse the program for it.
+//! 3. A static program ignores the library, and hands the environment on to what it starts: gosu,
+//!    tini and a static shell mostly start programs of this C library, so it keeps the environment.
+//!    What it starts is not looked at by anybody: a program of another C library ends with status
+//!    127 there, and says why, unless the launcher's environment has no `LD_PRELOAD`.
+//! 4. The file is foreign bytes: each read has a bound, and each number is compared before it is
 //!    used. What cannot be read or makes no sense is the kernel's to judge: the environment stays
 //!    as it would be.
-//! 4. Nothing is allocated and no lock is taken: this runs between fork and exec.
+//! 5. Nothing is allocated and no lock is taken: this runs between fork and exec.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -36,8 +39,19 @@ const LOADER_START: usize = 1 << 14;
 /// In the loader of a glibc that this library can use: the version that its calls need.
 const VERSION: &[u8] = b"\0GLIBC_2.34\0";
 
-/// `PT_INTERP`.
+/// `PT_INTERP`, `PT_DYNAMIC`.
 const INTERPRETER: u32 = 3;
+const DYNAMIC: u32 = 2;
+
+/// `ET_EXEC`.
+const FIXED: u16 = 2;
+
+/// `DT_FLAGS_1`, and of its bits `DF_1_PIE`.
+const FLAGS: u64 = 0x6fff_fffb;
+const PROGRAM: u64 = 0x0800_0000;
+
+/// Entries of `PT_DYNAMIC` that are looked at: a static program has about 25.
+const MOST_ENTRIES: usize = 64;
 
 /// `EM_X86_64`, `EM_AARCH64`.
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
@@ -188,12 +202,19 @@ fn judge_program(file: &File, first: &[u8]) -> bool {
     if first[4] != 2 || first[5] != 1 || u16_at(first, 18) != Some(MACHINE) {
         return false;
     }
+    let (at, bytes) = match segment(file, first, INTERPRETER) {
+        Segment::At(at, bytes) => (at, bytes),
+        // Static, or glibc's loader itself, which is given the program as an argument.
+        Segment::None => return is_static(file, first) || has_version(file),
+        Segment::Unknown => return true,
+    };
     let mut name = [0_u8; LOADER_NAME];
-    match loader(file, first, &mut name) {
-        Loader::Named => {}
-        // glibc's loader itself, which is given the program as an argument.
-        Loader::None => return has_version(file),
-        Loader::Unknown => return true,
+    let Ok(bytes) = usize::try_from(bytes) else { return true };
+    let Some(to) = name.get_mut(..bytes).filter(|to| (2..LOADER_NAME).contains(&to.len())) else {
+        return true;
+    };
+    if file.read(at, to) != bytes {
+        return true;
     }
     let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let base = text.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -201,44 +222,54 @@ fn judge_program(file: &File, first: &[u8]) -> bool {
         && File::open(libc::AT_FDCWD, name.as_ptr().cast()).is_none_or(|loader| has_version(&loader))
 }
 
-enum Loader {
-    /// It was written where the caller said.
-    Named,
+/// Where a segment lies in its file.
+enum Segment {
+    /// Offset and bytes.
+    At(u64, u64),
     None,
     Unknown,
 }
 
-fn loader(file: &File, header: &[u8], name: &mut [u8; LOADER_NAME]) -> Loader {
+/// The first segment of a kind.
+fn segment(file: &File, header: &[u8], kind: u32) -> Segment {
     let (offset, size, count) = (u64_at(header, 32), u16_at(header, 54), u16_at(header, 56));
-    let (Some(offset), Some(size), Some(count)) = (offset, size, count) else { return Loader::Unknown };
+    let (Some(offset), Some(size), Some(count)) = (offset, size, count) else { return Segment::Unknown };
     let count = usize::from(count);
     if usize::from(size) != PROGRAM_HEADER || count > MOST_HEADERS {
-        return Loader::Unknown;
+        return Segment::Unknown;
     }
     let mut block = [0_u8; AT_ONCE * PROGRAM_HEADER];
     let mut done = 0;
     while done < count {
         let now = (count - done).min(AT_ONCE);
         let wanted = block.get_mut(..now * PROGRAM_HEADER).unwrap_or_default();
-        let Some(at) = offset.checked_add((done * PROGRAM_HEADER) as u64) else { return Loader::Unknown };
+        let Some(at) = offset.checked_add((done * PROGRAM_HEADER) as u64) else { return Segment::Unknown };
         if file.read(at, wanted) != wanted.len() {
-            return Loader::Unknown;
+            return Segment::Unknown;
         }
-        let interpreter = wanted
-            .chunks_exact(PROGRAM_HEADER)
-            .find(|entry| u32_at(entry, 0) == Some(INTERPRETER))
-            .map(|entry| u64_at(entry, 8).zip(u64_at(entry, 32)));
-        if let Some(place) = interpreter {
-            let fits = place.and_then(|(at, bytes)| {
-                let bytes = usize::try_from(bytes).ok().filter(|bytes| (2..LOADER_NAME).contains(bytes))?;
-                let to = name.get_mut(..bytes)?;
-                (file.read(at, to) == bytes).then_some(())
-            });
-            return if fits.is_some() { Loader::Named } else { Loader::Unknown };
+        let found = wanted.chunks_exact(PROGRAM_HEADER).find(|entry| u32_at(entry, 0) == Some(kind));
+        if let Some(entry) = found {
+            let place = u64_at(entry, 8).zip(u64_at(entry, 32));
+            return place.map_or(Segment::Unknown, |(at, bytes)| Segment::At(at, bytes));
         }
         done += now;
     }
-    Loader::None
+    Segment::None
+}
+
+/// Whether a file without an interpreter is a program, and not a loader: at a fixed place in memory, or marked as a
+/// program that runs at any.
+fn is_static(file: &File, header: &[u8]) -> bool {
+    if u16_at(header, 16) == Some(FIXED) {
+        return true;
+    }
+    let Segment::At(at, bytes) = segment(file, header, DYNAMIC) else { return false };
+    let mut entries = [0_u8; MOST_ENTRIES * 16];
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(entries.len());
+    let there = file.read(at, entries.get_mut(..bytes).unwrap_or_default());
+    entries.get(..there).unwrap_or_default().chunks_exact(16).any(|entry| {
+        u64_at(entry, 0) == Some(FLAGS) && u64_at(entry, 8).is_some_and(|flags| flags & PROGRAM != 0)
+    })
 }
 
 /// Whether a loader is one of a glibc that has what this library needs.

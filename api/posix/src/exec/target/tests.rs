@@ -45,6 +45,18 @@ fn searched(name: &str) -> bool {
     unsafe { takes_the_library(Named::Search(name.as_ptr())) }
 }
 
+/// A program that has no loader, at a fixed place or with flags of `DT_FLAGS_1`.
+fn alone(kind: u16, flags: u64) -> Vec<u8> {
+    let mut file = program(None);
+    file[16..18].copy_from_slice(&kind.to_le_bytes());
+    file[64..68].copy_from_slice(&DYNAMIC.to_le_bytes());
+    file[96..104].copy_from_slice(&32_u64.to_le_bytes());
+    for word in [5, 0, FLAGS, flags] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    file
+}
+
 /// A program whose loader is the file of this name; none: it has no loader.
 fn program(loader: Option<&CString>) -> Vec<u8> {
     let name = loader.map_or(&b""[..], |name| name.as_bytes_with_nul());
@@ -87,7 +99,7 @@ fn the_loader_decides() {
         ("old", Some(&old), false),
         ("musl", Some(&musl), false),
         ("far", Some(&far), false),
-        ("static", None, false),
+        ("none", None, false),
     ] {
         let program = folder.file(name, &program(loader));
         assert_eq!(takes(&program), expected, "{name}");
@@ -103,6 +115,33 @@ fn the_loader_decides() {
     let mut foreign = program(Some(&recent));
     foreign[18] ^= 0x55;
     assert!(!takes(&folder.file("foreign", &foreign)));
+}
+
+#[test]
+fn a_static_program_keeps_the_environment_for_what_it_starts_and_a_loader_does_not() {
+    let folder = Folder::new("static");
+    let now = 1_u64;
+    for (name, content, expected) in [
+        ("fixed", alone(FIXED, 0), true),
+        ("anywhere", alone(3, PROGRAM | now), true),
+        ("loader", alone(3, now), false),
+    ] {
+        let program = folder.file(name, &content);
+        assert_eq!(takes(&program), expected, "{name}");
+        let script = folder.file("script", format!("#!{}\n", program.to_str().unwrap()).as_bytes());
+        assert_eq!(takes(&script), expected, "a script for {name}");
+    }
+    let source = folder.file("main.c", b"int main(void) { return 0; }\n");
+    for kind in ["-static", "-static-pie"] {
+        let program = folder.0.join("compiled");
+        let mut cc = std::process::Command::new("cc");
+        cc.arg(kind).arg("-o").arg(&program).arg(source.to_str().unwrap());
+        if !cc.output().is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED a program with {kind}: needs cc and a static C library");
+            continue;
+        }
+        assert!(takes(&CString::new(program.to_str().unwrap()).unwrap()), "{kind}");
+    }
 }
 
 #[test]
