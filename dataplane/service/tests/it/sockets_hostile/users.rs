@@ -57,7 +57,6 @@ fn a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_
     if !is_root(name) {
         return;
     }
-    let _turn = one_at_a_time();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let mut listens = request(RequestKind::Listen);
     listens.backlog = 1024;
