@@ -38,7 +38,7 @@ pub fn is_root(name: &str) -> bool {
 
 /// Asks something, and waits for no answer.
 fn ask(path: &std::path::Path, asked: &Request, sent: &impl std::os::fd::AsFd) -> OwnedFd {
-    let socket = sockets_place::open(path);
+    let socket = crate::sockets_place::open(path);
     send_message(socket.as_fd(), asked.as_bytes(), &[sent.as_fd()], SendFlags::empty()).expect("room");
     socket
 }
