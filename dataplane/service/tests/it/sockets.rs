@@ -15,7 +15,7 @@ use sietch_protocol::socket_service::{
 use sietch_ring::stream::End;
 
 use crate::alone;
-use crate::sockets_place::{Place, arrival, client, connect, listen, request};
+use crate::sockets_place::{Place, arrival, bind_when_free, client, connect, listen, request};
 use sietch_service::sockets::limits;
 
 #[test]
@@ -116,7 +116,7 @@ fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
     place.until(|shown| shown.listeners == 0);
     assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
     settle(&place, address);
-    let again = TcpListener::bind(address).unwrap();
+    let again = bind_when_free(address);
     drop(again);
     // Who waited to be accepted hears of it.
     let waiting = waiting[0].take().unwrap();
@@ -356,7 +356,7 @@ fn a_name_that_has_a_connection_is_refused_whatever_became_of_its_listener() {
     assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "its queue is full");
     drop(placeholder);
     place.until(|shown| shown.listeners == 0);
-    let _kernels = TcpListener::bind(address).unwrap();
+    let _kernels = bind_when_free(address);
     assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "another listens there");
 }
 

@@ -23,7 +23,7 @@ use sietch_service::sockets::{Rules, limits};
 use zerocopy::IntoBytes as _;
 
 use crate::alone;
-use crate::sockets_place::{Place, arrival, client, connect, listen, request};
+use crate::sockets_place::{Place, arrival, bind_when_free, client, connect, listen, request};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
@@ -374,7 +374,7 @@ fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_th
     let address = kernel.local_addr().expect("bound");
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
     // Both have SO_REUSEADDR, and one of them does not listen: the kernel gives the name away.
-    let next = TcpListener::bind(address).expect("the name is free");
+    let next = bind_when_free(address);
     let owner = place.listen_on(&next, 64);
     for _ in 0..40 {
         let (reply, _own) = connect(&place, address);
@@ -395,7 +395,7 @@ fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
     let away = elsewhere.local_addr().expect("bound");
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
     let _ = rustix::net::connect(&kernel, &away);
-    let next = TcpListener::bind(address).expect("the name is free");
+    let next = bind_when_free(address);
     let owner = place.listen_on(&next, 64);
     for _ in 0..4 {
         let (reply, _own) = connect(&place, address);
@@ -704,7 +704,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let (reply, _) = place.administer(&request(RequestKind::Revoke)).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
     // The listener is gone, the connection says so, and a stranger's is as it was.
-    assert!(TcpListener::bind(address).is_ok(), "the port is free");
+    drop(bind_when_free(address));
     let page = own[2].as_ref().expect("a private page");
     let end = sietch_ring::stream::End::attach(own[1].as_ref().expect("memory").as_fd(), page.as_fd())
         .expect("ours");
@@ -717,7 +717,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     assert_eq!(reply.kind(), ReplyKind::Connected);
     arrival(&other);
     // What is revoked does not come back by asking again.
-    let again = TcpListener::bind(address).expect("the port is free");
+    let again = bind_when_free(address);
     let (reply, _) = place.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
     let (reply, _) = place

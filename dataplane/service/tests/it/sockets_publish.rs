@@ -11,7 +11,7 @@ use sietch_protocol::socket_service::{
 use sietch_service::sockets::administration::Listing;
 use sietch_service::sockets::{Rules, limits};
 
-use crate::sockets_place::{Place, arrival, connect, request};
+use crate::sockets_place::{Place, arrival, bind_when_free, connect, request};
 
 fn bound(address: &str) -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind(address).expect("a free port");
@@ -56,7 +56,7 @@ fn kernel_and_memory_arrive_at_one_accept_with_the_name_that_they_asked_for() {
     drop(placeholder);
     place.until(|shown| shown.listeners == 0);
     for name in names {
-        TcpListener::bind(name).unwrap();
+        drop(bind_when_free(name));
     }
 }
 
@@ -155,6 +155,6 @@ fn a_successor_has_published_ports_too_and_a_revoked_application_has_none() {
     let found = receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut Descriptors::default());
     assert!(matches!(found, Ok(Incoming::Closed)), "{found:?}");
     for name in names {
-        TcpListener::bind(name).unwrap();
+        drop(bind_when_free(name));
     }
 }

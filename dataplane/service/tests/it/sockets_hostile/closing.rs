@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use super::users::{ONE, OTHER, as_user, is_root};
 use super::*;
 
-/// Asks something about a socket whose last close hangs as long as the peer that is returned is there. Nobody else has the socket afterwards: if the service
-/// does not read before this returns, it is the service that hangs.
-fn hang(path: &Path, uid: u32) -> TcpStream {
+/// Asks something about a socket whose last close hangs as long as the peer that is returned is there. Nobody else has the socket once the rest is
+/// dropped: if the service does not read before, it is the service that hangs, else it may be who drops.
+fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     let (one, peer) = lingering();
     let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
     send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
@@ -20,8 +20,12 @@ fn hang(path: &Path, uid: u32) -> TcpStream {
         socket
     };
     let socket = as_user(uid, sent).expect("root may be anybody");
-    drop((one, sender, holder, socket));
-    peer
+    (peer, (one, sender, holder, socket))
+}
+
+/// The same where the service does not read before this returns.
+fn hang(path: &Path, uid: u32) -> TcpStream {
+    ask_to_hang(path, uid).0
 }
 
 /// Whether a user is served: it asks about a pipe, and the service closes its copy.
@@ -88,8 +92,12 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         // It may be this process that hangs.
         let path = place.socket.clone();
         let (told, peer) = std::sync::mpsc::channel();
-        std::thread::spawn(move || told.send(hang(&path, uid)));
-        peers.extend(peer.recv_timeout(Duration::from_millis(100)));
+        std::thread::spawn(move || {
+            let (peer, rest) = ask_to_hang(&path, uid);
+            told.send(peer).expect("it is waited for");
+            drop(rest);
+        });
+        peers.push(peer.recv().expect("the request is sent"));
     }
     let (reply, _) = place.administer(&request(RequestKind::List)).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed, "administrators are served");

@@ -247,3 +247,16 @@ pub fn arrival(placeholder: &OwnedFd) -> (Arrival, Descriptors) {
         other => panic!("{other:?}"),
     }
 }
+
+/// Listens at a name that is about to be free. A child that another test of this program has forked and that has not started its own program yet holds
+/// whatever was open here.
+pub fn bind_when_free(name: SocketAddr) -> TcpListener {
+    let start = Instant::now();
+    loop {
+        match TcpListener::bind(name) {
+            Ok(listener) => return listener,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{name}: {error}"),
+        }
+        std::thread::yield_now();
+    }
+}
