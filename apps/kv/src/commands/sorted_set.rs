@@ -175,7 +175,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
     for pair in arguments[2 + taken..].chunks_exact(2) {
         pairs.push((parse_float(pair[0]).ok_or(Fault::NOT_FLOAT)?, pair[1]));
     }
-    let seed = context.data.seed();
+    let (seed, replaying) = (context.data.seed(), context.data.replaying());
     let set: Option<&mut SortedSet> = if options.only_existing {
         write(&mut context.data, key)?
     } else {
@@ -193,8 +193,11 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
             if old == Some(score) {
                 continue;
             }
+            if replaying && score == 0.0 && score.is_sign_negative() {
+                set.know_negative_zero();
+            }
             set.insert(name, score);
-            changes.push((format_double(score), name));
+            changes.push((format_double(set.stored(score)), name));
             added += usize::from(old.is_none());
             updated += usize::from(old.is_some());
         }

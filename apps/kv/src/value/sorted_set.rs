@@ -118,6 +118,7 @@ impl SortedSet {
     pub fn insert(&mut self, name: &[u8], score: f64) -> Option<f64> {
         let old = self.score(name);
         if let Some(old_score) = old {
+            let score = self.stored(score);
             // The same score (0 and -0 too) changes nothing.
             if old_score != score {
                 self.content = self.content - score_bytes(old_score) + score_bytes(score);
@@ -128,17 +129,26 @@ impl SortedSet {
         if self.len() >= SMALL_SORTED_SET_ENTRIES || name.len() > SMALL_SORTED_SET_BYTES {
             self.convert();
         }
+        let score = self.stored(score);
         self.bytes += name_bytes(name.len());
         self.content += argument(name.len()) + score_bytes(score);
         self.put(Entry { score, name: name.into() });
         None
     }
 
+    /// What becomes of a score here: a small set does not know -0, as in Redis, where it holds whole scores as integers.
+    pub fn stored(&self, score: f64) -> f64 {
+        if matches!(self.members, Members::Small(_)) { score + 0.0 } else { score }
+    }
+
+    /// From now on it knows -0: it was recorded of a set that did.
+    pub fn know_negative_zero(&mut self) {
+        self.convert();
+    }
+
     fn put(&mut self, entry: Entry) {
         match &mut self.members {
             Members::Small(entries) => {
-                // A small set does not know -0, as in Redis, where it holds whole scores as integers.
-                let entry = Entry { score: entry.score + 0.0, ..entry };
                 let place = entries.partition_point(|old| {
                     compare((old.score, &old.name), (entry.score, &entry.name)).is_lt()
                 });

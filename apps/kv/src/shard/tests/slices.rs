@@ -267,3 +267,23 @@ proptest! {
         prop_assert_eq!(restored(&taken, &logged, logged.sequence), dump(&logged.bench.shard));
     }
 }
+
+#[test]
+fn a_score_of_negative_zero_is_what_it_was() {
+    let mut logged = Logged::new();
+    // A small set does not know it, one that is large does, and goes on with it when it has become smaller.
+    logged.run("ZADD small -0 a");
+    for number in 0..200 {
+        logged.run(&format!("ZADD large {number} m{number}"));
+    }
+    logged.run("ZADD large -0 first");
+    logged.run("ZADD cut -0 before");
+    logged.run("ZUNIONSTORE cut 1 large WEIGHTS -1");
+    logged.run("ZREMRANGEBYRANK cut 0 -3");
+    let had = dump(&logged.bench.shard);
+    assert!(had.iter().any(|line| line.contains("-0")), "{had:?}");
+    let nothing = Taken { records: Vec::new(), start: 0, most: 0, slices: 0 };
+    assert_eq!(restored(&nothing, &logged, u64::MAX), had, "from the log");
+    let taken = take(&mut logged, 100, &mut |_| Vec::new());
+    assert_eq!(restored(&taken, &logged, u64::MAX), had, "from a snapshot");
+}
