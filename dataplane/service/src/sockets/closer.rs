@@ -17,7 +17,8 @@
 //!    it sends all the same cannot be left in the kernel's queue, where others wait behind it. It is
 //!    put into sockets of this process that nobody reads ([`Closer::put_away`]): some 250
 //!    connections take two descriptors there. They are closed with that socket, by a thread of
-//!    that user. Nothing is forgotten.
+//!    that user. What is put away slows down whatever the service sends, so there is a limit
+//!    ([`limits::PUT_AWAY`]), beyond which each takes a descriptor. Nothing is forgotten.
 //! 6. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes back
 //!    here wherever it is dropped, and counts as a request until then. So does the pair of a
 //!    listener ([`ListenerPair`]).
@@ -54,6 +55,8 @@ struct Job {
     then: Option<Outgoing>,
     /// Nothing in it can hold a name.
     nameless: bool,
+    /// Sockets that were put away in it.
+    put_away: usize,
 }
 
 impl Outgoing {
@@ -83,21 +86,26 @@ impl Job {
 
 /// A pair of sockets: what lies in it is closed with it.
 #[derive(Debug)]
-struct Lot([OwnedFd; 2]);
+struct Lot {
+    pair: [OwnedFd; 2],
+    sockets: usize,
+}
 
 impl Lot {
     fn new() -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC;
         let (into, from) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok(Self([into, from]))
+        Ok(Self { pair: [into, from], sockets: 0 })
     }
 
-    fn put(&self, what: &OwnedFd) -> Result<(), Errno> {
-        send_message(self.0[0].as_fd(), &[0], &[what.as_fd()], SendFlags::DONTWAIT)
+    fn put(&mut self, what: &OwnedFd) -> Result<(), Errno> {
+        send_message(self.pair[0].as_fd(), &[0], &[what.as_fd()], SendFlags::DONTWAIT)?;
+        self.sockets += 1;
+        Ok(())
     }
 
     fn job(self) -> Job {
-        Job { close: self.0.into(), then: None, nameless: true }
+        Job { close: self.pair.into(), then: None, nameless: true, put_away: self.sockets }
     }
 }
 
@@ -115,6 +123,8 @@ struct User {
     descriptors: usize,
     /// Jobs that are not [`Job::nameless`].
     named: usize,
+    /// Sockets that were put away.
+    put_away: usize,
 }
 
 impl User {
@@ -138,6 +148,15 @@ struct Queue {
     busy: usize,
     /// Of all users.
     descriptors: usize,
+    /// The same of [`User::put_away`].
+    put_away: usize,
+}
+
+/// What a job was, once it is done.
+struct Done {
+    descriptors: usize,
+    nameless: bool,
+    put_away: usize,
 }
 
 impl Queue {
@@ -184,16 +203,36 @@ impl Queue {
         None
     }
 
-    /// A job of this user is done, of which these were the descriptors; whether it was nameless.
-    fn done(&mut self, uid: u32, size: usize, nameless: bool) {
+    /// A job of this user is done. The turns that others have for it.
+    fn done(&mut self, uid: u32, done: &Done) -> usize {
+        let before = self.allowed();
         self.busy -= 1;
-        self.count_less(uid, size);
+        self.put_away -= done.put_away;
+        self.count_less(uid, done.descriptors);
         if let Some(user) = self.users.get_mut(&uid) {
             user.busy -= 1;
-            user.named -= usize::from(!nameless);
+            user.named -= usize::from(!done.nameless);
+            user.put_away -= done.put_away;
         }
         self.give_turn(uid);
         self.forget(uid);
+        if self.allowed() == before {
+            return 0;
+        }
+        // They had fewer threads meanwhile than they may have from now on.
+        let turns = self.turns.len();
+        let waiting: Vec<u32> =
+            self.users.iter().filter(|(_, user)| user.has_work()).map(|(uid, _)| *uid).collect();
+        for uid in waiting {
+            (0..limits::CLOSERS_PER_USER).for_each(|_| self.give_turn(uid));
+        }
+        self.turns.len() - turns
+    }
+
+    /// Whether one more socket of a user may be put away.
+    fn may_put_away(&self, uid: u32) -> bool {
+        self.put_away < limits::PUT_AWAY
+            && self.users.get(&uid).is_none_or(|user| user.put_away < limits::PUT_AWAY_PER_USER)
     }
 
     fn count_less(&mut self, uid: u32, size: usize) {
@@ -325,20 +364,20 @@ impl Closer {
     /// The same of several.
     pub fn close_all(&self, uid: u32, close: Vec<OwnedFd>) {
         if !close.is_empty() {
-            self.enter(uid, Job { close, then: None, nameless: false });
+            self.enter(uid, Job { close, then: None, nameless: false, put_away: 0 });
         }
     }
 
     /// The same of what no name hangs on: what an answer took.
     pub fn close_answered(&self, uid: u32, close: Vec<OwnedFd>) {
         if !close.is_empty() {
-            self.enter(uid, Job { close, then: None, nameless: true });
+            self.enter(uid, Job { close, then: None, nameless: true, put_away: 0 });
         }
     }
 
     /// Closes these, then answers.
     pub fn close_and_answer(&self, uid: u32, close: Vec<OwnedFd>, answer: Outgoing) {
-        self.enter(uid, Job { close, then: Some(answer), nameless: false });
+        self.enter(uid, Job { close, then: Some(answer), nameless: false, put_away: 0 });
     }
 
     /// Answers at once, and closes what that took.
@@ -350,9 +389,9 @@ impl Closer {
     /// but the last close can take long of, as of no Unix socket.
     pub fn put_away(&self, uid: u32, socket: OwnedFd) {
         let mut queue = self.queue();
-        for _ in 0..2 {
+        for _ in 0..if queue.may_put_away(uid) { 2 } else { 0 } {
             let user = queue.users.entry(uid).or_default();
-            let (lot, more) = match user.lot.take() {
+            let (mut lot, more) = match user.lot.take() {
                 Some(lot) => (lot, 0),
                 None => match Lot::new() {
                     Ok(lot) => (lot, 2),
@@ -361,11 +400,13 @@ impl Closer {
             };
             let put = lot.put(&socket);
             user.descriptors += more;
+            user.put_away += usize::from(put.is_ok());
             match put {
                 Err(Errno::AGAIN) => user.waiting.push_back(lot.job()),
                 _ => user.lot = Some(lot),
             }
             queue.descriptors += more;
+            queue.put_away += usize::from(put.is_ok());
             queue.give_turn(uid);
             match put {
                 Ok(()) => {
@@ -446,10 +487,13 @@ impl Closer {
         loop {
             if let Some((uid, job)) = queue.take() {
                 drop(queue);
-                let (size, nameless) = (job.size(), job.nameless);
+                let done = Done { descriptors: job.size(), nameless: job.nameless, put_away: job.put_away };
                 job.run();
                 queue = self.queue();
-                queue.done(uid, size, nameless);
+                for _ in 0..queue.done(uid, &done) {
+                    self.have_done(queue, uid);
+                    queue = self.queue();
+                }
                 continue;
             }
             queue.idle += 1;
@@ -514,5 +558,45 @@ mod tests {
                 std::thread::yield_now();
             }
         }
+    }
+
+    #[test]
+    fn no_more_is_put_away_than_the_kernel_looks_through_in_passing() {
+        let closer = Closer::default();
+        let hanging: Vec<_> = (0..limits::CLOSERS_PER_USER).map(|_| lingering()).collect();
+        let (ours, peers): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
+        ours.into_iter().for_each(|one| closer.close(7, one.into()));
+        while closer.queue().busy < limits::CLOSERS_PER_USER {
+            std::thread::yield_now();
+        }
+        for _ in 0..limits::PUT_AWAY_PER_USER + 10 {
+            let (one, _other) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+            closer.put_away(7, one.into());
+        }
+        let put_away = |uid: u32| closer.queue().users.get(&uid).map_or(0, |user| user.put_away);
+        assert_eq!(put_away(7), limits::PUT_AWAY_PER_USER);
+        assert!(closer.waiting_of(7) >= limits::CLOSERS_PER_USER + 10, "the others have a descriptor each");
+        assert!(closer.waiting_of(7) < limits::PUT_AWAY_PER_USER / 2);
+        drop(peers);
+        while closer.waiting() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!((put_away(7), closer.queue().put_away), (0, 0));
+    }
+
+    #[test]
+    fn what_has_waited_for_few_threads_is_done_when_there_are_more() {
+        let mut queue = Queue::default();
+        let job = || Job { close: Vec::new(), then: None, nameless: true, put_away: 0 };
+        for uid in 0..limits::CLOSERS as u32 / 2 {
+            queue.push(uid, job());
+            assert!(queue.take().is_some());
+        }
+        (0..3).for_each(|_| queue.push(1000, job()));
+        assert!(queue.take().is_some() && queue.take().is_none(), "there is one thread for it");
+        let done = Done { descriptors: 0, nameless: true, put_away: 0 };
+        assert_eq!(queue.done(0, &done), 0, "half of the threads are in use still");
+        assert_eq!(queue.done(1, &done), 3, "a turn for each thread more that it may have");
+        assert!(queue.take().is_some());
     }
 }

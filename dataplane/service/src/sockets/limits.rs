@@ -133,6 +133,13 @@ pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 /// answered. They are of [`SPARE_DESCRIPTORS`].
 pub const UNCLOSED_ALWAYS: usize = 32;
 
+/// Sockets of all users that are put away inside others, at most. From some 2000 on the kernel may let each message with a socket in it wait for a search
+/// through all of them (net/unix/garbage.c), those of this service's answers among them: a millisecond for so many, measured on Linux 6.18.
+pub const PUT_AWAY: usize = 6000;
+
+/// Those of one user.
+pub const PUT_AWAY_PER_USER: usize = 4000;
+
 /// How many descriptors of one user may wait to be closed while so many are free: nobody has more
 /// of them than it leaves.
 pub const fn most_unclosed(free: usize) -> usize {

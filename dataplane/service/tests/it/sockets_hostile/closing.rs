@@ -138,7 +138,8 @@ fn what_waits_to_be_closed_of_one_user_is_bounded_and_another_is_served() {
     while is_read(&place, ONE) {
         as_user(ONE, || asks(100));
     }
-    as_user(ONE, || asks(limits::UNCLOSED));
+    // Not more than may be put away.
+    as_user(ONE, || asks(limits::PUT_AWAY_PER_USER - 200));
     assert!(is_served(&place, OTHER));
     assert!(!is_read(&place, ONE), "it has all that it may have");
     // Its share, what is open of requests, and a few in which the rest lies.
