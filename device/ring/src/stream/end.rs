@@ -85,8 +85,8 @@ impl Due {
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
 #[derive(Debug)]
 pub struct End {
-    /// The first to be dropped: what is listed is mapped.
-    _listed: holes::Listed,
+    /// Taken off before the memory is unmapped.
+    listed: holes::Listed,
     common: Mapped,
     private: Mapped,
     index: usize,
@@ -100,6 +100,15 @@ pub struct End {
 unsafe impl std::marker::Send for End {}
 // SAFETY: as above.
 unsafe impl Sync for End {}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if !self.listed.take_off() {
+            self.common.stay();
+            self.private.stay();
+        }
+    }
+}
 
 impl End {
     /// Maps the end whose private page is `private`, of the connection whose common memory is `common`.
@@ -117,8 +126,9 @@ impl End {
             return Err(AttachError::Foreign);
         }
         let common = Mapped::of(common, geometry.common())?;
-        let _listed = holes::list((common.address, common.length), private.address);
-        Ok(Self { _listed, common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
+        let listed = holes::list((common.address, common.length), private.address)
+            .ok_or_else(|| AttachError::Io(std::io::ErrorKind::OutOfMemory.into()))?;
+        Ok(Self { listed, common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
     }
 
     /// What the holders of this end share.

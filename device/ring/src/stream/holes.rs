@@ -10,16 +10,21 @@
 //!    there as a second mapping of the same memory (`mremap` of no bytes), for which nothing has to be promised. All holes share it,
 //!    also with children of a fork: only what a reset connection publishes is written there.
 //! 4. The list is of words alone. The handler waits for nothing, allocates nothing, and uses no memory of the thread's own.
+//! 5. An entry is used again, and what it names is unmapped. So the handler pins an entry ([`Pinned`]): it counts itself, then looks whether the entry
+//!    is still of the generation in which the address lay. Who takes an end off the list begins another generation, then waits until nothing is
+//!    counted. One of the two sees the other, and the handler never waits. The wait is bounded: a handler that another one interrupted or jumped out
+//!    of, or of a thread that a fork left behind, counts for ever. Then the end stays mapped, and its entry is not used again.
 //!
 //! A process that runs only code of Sietch calls [`answer_faults`]. The library for other programs has a handler of its own, because theirs
 //! come after it, and calls [`prepare`] and [`answer`].
 
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
+use super::lock;
 use super::private::Private;
 use crate::guarded;
 
@@ -30,13 +35,77 @@ const PART: usize = 1024;
 /// Parts: as many ends as `vm.max_map_count` of most machines allows, with two maps each.
 const PARTS: usize = 32;
 
+/// Looks of who takes an end off the list at handlers that have it pinned: a handler stores two words and maps a page.
+const LOOKS: u32 = 4096;
+
 /// One mapped end.
 #[derive(Debug)]
 struct Entry {
-    /// Where the common memory begins; 0 for a free entry, 1 for one that is being written.
+    /// Odd while an end is listed here. The three below change only while it is even and nothing is pinned.
+    generation: AtomicUsize,
+    /// Where the common memory begins; 0 for a free entry, 1 for one that is taken and not yet written.
     start: AtomicUsize,
     length: AtomicUsize,
     private: AtomicUsize,
+    /// Handlers that have it pinned, or are about to look whether they may.
+    pins: AtomicUsize,
+}
+
+/// An entry as it is while a handler answers: what it names stays mapped.
+#[derive(Debug)]
+struct Pinned<'a>(&'a Entry);
+
+impl Entry {
+    fn has(&self, address: usize) -> bool {
+        let (start, length) = (self.start.load(Relaxed), self.length.load(Relaxed));
+        address.checked_sub(start).is_some_and(|at| at < length)
+    }
+
+    /// Pins it if an end is listed here in whose common memory the address lies.
+    fn pin(&self, address: usize) -> Option<Pinned<'_>> {
+        let generation = self.generation.load(Acquire);
+        // These words may be of several generations: only worth a closer look.
+        if generation.is_multiple_of(2) || !self.has(address) {
+            return None;
+        }
+        self.pins.fetch_add(1, SeqCst);
+        let pinned = Pinned(self);
+        // From here on, if the generation is the same, they are of one, and do not change.
+        (self.generation.load(SeqCst) == generation && self.has(address)).then_some(pinned)
+    }
+
+    fn write(&self, common: (NonNull<u8>, usize), private: NonNull<u8>) {
+        self.length.store(common.1, Relaxed);
+        self.private.store(private.as_ptr().expose_provenance(), Relaxed);
+        self.start.store(common.0.as_ptr().expose_provenance(), Relaxed);
+        self.generation.fetch_add(1, SeqCst);
+    }
+
+    /// Nothing is found here any more, and the entry is free. False: something has it pinned and does not let go.
+    fn clear(&self) -> bool {
+        self.generation.fetch_add(1, SeqCst);
+        for _ in 0..LOOKS {
+            if self.pins.load(SeqCst) == 0 {
+                self.start.store(0, Release);
+                return true;
+            }
+            lock::give_way();
+        }
+        false
+    }
+}
+
+impl Pinned<'_> {
+    fn private(&self) -> &Private {
+        // SAFETY: the private page of an end, which is mapped while it is pinned.
+        unsafe { &*ptr::with_exposed_provenance(self.0.private.load(Relaxed)) }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.0.pins.fetch_sub(1, SeqCst);
+    }
 }
 
 type Part = [Entry; PART];
@@ -49,17 +118,20 @@ struct List {
     next: AtomicUsize,
 }
 
-static LIST: List =
-    List { parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS], next: AtomicUsize::new(0) };
+static LIST: List = List::new();
 
 /// The page that takes the place of holes; 0 until there is one.
 static SPARE: AtomicUsize = AtomicUsize::new(0);
 
-/// An end that is listed until this is dropped.
+/// An end that is listed until it is taken off.
 #[derive(Debug)]
 pub(super) struct Listed(Option<&'static Entry>);
 
 impl List {
+    const fn new() -> Self {
+        Self { parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS], next: AtomicUsize::new(0) }
+    }
+
     /// A part, which is made if there is none yet.
     fn part(&self, index: usize) -> Option<&'static Part> {
         let slot = self.parts.get(index)?;
@@ -93,19 +165,12 @@ impl List {
     }
 
     /// The entry in whose common memory an address lies.
-    fn find(&self, address: usize) -> Option<&'static Entry> {
-        for slot in &self.parts {
+    fn find(&self, address: usize) -> Option<Pinned<'static>> {
+        self.parts.iter().find_map(|slot| {
             // SAFETY: null, or a part, which is never unmapped.
-            let Some(part) = (unsafe { slot.load(Acquire).as_ref() }) else { continue };
-            let found = part.iter().find(|entry| {
-                let start = entry.start.load(Acquire);
-                start > 1 && address.checked_sub(start).is_some_and(|at| at < entry.length.load(Relaxed))
-            });
-            if found.is_some() {
-                return found;
-            }
-        }
-        None
+            let part: &'static Part = unsafe { slot.load(Acquire).as_ref() }?;
+            part.iter().find_map(|entry| entry.pin(address))
+        })
     }
 }
 
@@ -117,24 +182,26 @@ fn pages(length: usize, sharing: MapFlags) -> Option<NonNull<libc::c_void>> {
     NonNull::new(start.ok()?)
 }
 
-/// Lists an end. Beyond what the list holds, a hole that is refused ends the process.
-pub(super) fn list(common: (NonNull<u8>, usize), private: NonNull<u8>) -> Listed {
+/// Lists an end. `None`: there is no room or memory, and a hole in it would end this process, which relies on an answer.
+pub(super) fn list(common: (NonNull<u8>, usize), private: NonNull<u8>) -> Option<Listed> {
     let entry = LIST.take();
     if let Some(entry) = entry {
-        entry.length.store(common.1, Relaxed);
-        entry.private.store(private.as_ptr().expose_provenance(), Relaxed);
-        entry.start.store(common.0.as_ptr().expose_provenance(), Release);
+        entry.write(common, private);
     }
-    Listed(entry)
+    (entry.is_some() || SPARE.load(Acquire) == 0).then_some(Listed(entry))
 }
 
-impl Drop for Listed {
-    fn drop(&mut self) {
-        if let Some(entry) = self.0 {
-            entry.start.store(0, Release);
+impl Listed {
+    /// Takes the end off the list. False: a handler may go on using what is mapped, and it has to stay.
+    #[must_use]
+    pub(super) fn take_off(&mut self) -> bool {
+        let Some(entry) = self.0.take() else { return true };
+        let cleared = entry.clear();
+        if cleared {
             // Only a hint: the entry that has just become free is taken next.
             LIST.next.fetch_update(Relaxed, Relaxed, |next| next.checked_sub(1)).ok();
         }
+        cleared
     }
 }
 
@@ -170,14 +237,14 @@ pub unsafe fn answer(
         }
         (*information).si_addr().addr()
     };
-    let entry = if signal == libc::SIGBUS { LIST.find(address) } else { None };
-    if let Some(entry) = entry {
-        // SAFETY: the private page of an end that somebody uses, or it would have met no fault in its common memory.
-        unsafe { &*ptr::with_exposed_provenance::<Private>(entry.private.load(Relaxed)) }.distrust();
+    // Pinned until the hole is filled: nothing else can be mapped at the address.
+    let pinned = if signal == libc::SIGBUS { LIST.find(address) } else { None };
+    if let Some(pinned) = &pinned {
+        pinned.private().distrust();
     }
     // SAFETY: the caller's.
     let landed = unsafe { guarded::landed(address, context) };
-    landed || entry.is_some() && fill(address)
+    landed || pinned.is_some() && fill(address)
 }
 
 /// Puts the spare page in the place of the one that was refused.

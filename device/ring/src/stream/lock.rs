@@ -179,6 +179,15 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
     }
 }
 
+/// Gives the processor to others, where that is allowed.
+pub(super) fn give_way() {
+    if CONFINED.load(std::sync::atomic::Ordering::Relaxed) {
+        std::hint::spin_loop();
+    } else {
+        rustix::thread::sched_yield();
+    }
+}
+
 /// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows
 /// nothing.
 pub fn is_dead(holder: u32) -> bool {

@@ -201,10 +201,18 @@ impl Mapped {
         // Kernels before 5.14 do not know it.
         matches!(answer, Ok(()) | Err(rustix::io::Errno::INVAL))
     }
+
+    /// It stays mapped when this is dropped.
+    pub const fn stay(&mut self) {
+        self.length = 0;
+    }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        if self.length == 0 {
+            return;
+        }
         // SAFETY: the range came from `mmap` and this is its only owner; borrows of it end before.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");

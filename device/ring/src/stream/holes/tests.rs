@@ -9,7 +9,7 @@ use crate::guarded::{Fault, copy};
 struct Short {
     common: NonNull<u8>,
     private: NonNull<u8>,
-    _listed: Listed,
+    listed: Listed,
 }
 
 const PAGES: usize = 8;
@@ -24,7 +24,8 @@ impl Short {
         let common = unsafe { mmap(ptr::null_mut(), PAGES * PAGE, access, MapFlags::SHARED, &file, 0) };
         let common = NonNull::new(common.expect("a mapping").cast()).expect("an address");
         let private = pages(PAGE, MapFlags::PRIVATE).expect("a page").cast();
-        Self { common, private, _listed: list((common, PAGES * PAGE), private) }
+        let listed = list((common, PAGES * PAGE), private).expect("room in the list");
+        Self { common, private, listed }
     }
 
     fn at(&self, page: usize) -> *mut u8 {
@@ -39,6 +40,7 @@ impl Short {
 
 impl Drop for Short {
     fn drop(&mut self) {
+        assert!(self.listed.take_off());
         // SAFETY: both were mapped by `new`.
         let _ = unsafe { rustix::mm::munmap(self.common.as_ptr().cast(), PAGES * PAGE) };
         // SAFETY: as above.
@@ -86,11 +88,54 @@ fn an_end_that_is_gone_is_listed_no_more() {
     const NOWHERE: usize = 0x1000_0000;
     let start = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(NOWHERE)).expect("no null");
     for _ in 0..2 * PART {
-        let listed = list((start, PAGE), start);
+        let mut listed = list((start, PAGE), start).expect("room in the list");
         assert!(LIST.find(NOWHERE).is_some() && LIST.find(NOWHERE + PAGE - 1).is_some());
         assert!(LIST.find(NOWHERE - 1).is_none() && LIST.find(NOWHERE + PAGE).is_none());
-        drop(listed);
+        assert!(listed.take_off());
         assert!(LIST.find(NOWHERE).is_none());
     }
     assert!(LIST.parts[1].load(Acquire).is_null(), "entries are used again");
+}
+
+#[test]
+fn an_end_that_a_handler_is_at_stays_mapped_and_its_entry_is_not_used_again() {
+    const AT: usize = 0x3000_0000;
+    let start = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(AT)).expect("no null");
+    let list = List::new();
+    let entry = list.take().expect("an entry");
+    entry.write((start, PAGE), start);
+    let pinned = list.find(AT).expect("it is listed");
+    assert!(!entry.clear(), "it was unmapped under the handler");
+    assert!(list.find(AT).is_none(), "it is listed no more");
+    assert!(!ptr::eq(list.take().expect("another"), entry));
+    // What the handler reads is what it found.
+    assert!(pinned.0.has(AT) && pinned.0.private.load(Relaxed) == AT);
+    drop(pinned);
+    unmap(&list);
+}
+
+#[test]
+fn an_entry_that_is_used_again_is_another_and_what_is_half_written_is_not_found() {
+    const AT: usize = 0x4000_0000;
+    let at = |address| NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)).expect("no null");
+    let list = List::new();
+    let entry = list.take().expect("an entry");
+    entry.write((at(AT), PAGE), at(AT));
+    assert!(entry.clear());
+    // As its next user leaves it between two stores: the old start and the new length.
+    entry.start.store(AT, Relaxed);
+    entry.length.store(8 * PAGE, Relaxed);
+    assert!(list.find(AT).is_none() && list.find(AT + 4 * PAGE).is_none());
+    assert_eq!(entry.pins.load(Relaxed), 0);
+    unmap(&list);
+}
+
+fn unmap(list: &List) {
+    for slot in &list.parts {
+        let part = slot.swap(ptr::null_mut(), AcqRel);
+        if !part.is_null() {
+            // SAFETY: a part of a list of the test's own, of which it uses no entry any more.
+            let _ = unsafe { rustix::mm::munmap(part.cast(), size_of::<Part>()) };
+        }
+    }
 }
