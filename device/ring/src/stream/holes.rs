@@ -32,8 +32,8 @@ const PAGE: usize = 4096;
 
 /// Entries of one part of the list.
 const PART: usize = 1024;
-/// Parts: as many ends as `vm.max_map_count` of most machines allows, with two maps each.
-const PARTS: usize = 32;
+/// Parts: room for both ends of all connections that a user may have (131,072), twice. Memory of a part comes when it is needed.
+const PARTS: usize = 512;
 
 /// Looks of who takes an end off the list at handlers that have it pinned: a handler stores two words and maps a page.
 const LOOKS: u32 = 4096;

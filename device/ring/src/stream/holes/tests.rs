@@ -130,6 +130,17 @@ fn an_entry_that_is_used_again_is_another_and_what_is_half_written_is_not_found(
     unmap(&list);
 }
 
+#[test]
+fn all_ends_that_a_user_can_have_are_listed_and_not_one_more_than_there_is_room_for() {
+    /// Connections of a user (`docs/spec/budgets.md`).
+    const CONNECTIONS: usize = 131_072;
+    let list = List::new();
+    let taken = std::iter::from_fn(|| list.take()).count();
+    assert!(taken >= 2 * CONNECTIONS, "{taken}");
+    assert_eq!(taken, PARTS * PART);
+    unmap(&list);
+}
+
 fn unmap(list: &List) {
     for slot in &list.parts {
         let part = slot.swap(ptr::null_mut(), AcqRel);
