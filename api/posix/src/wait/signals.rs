@@ -7,7 +7,7 @@
 //! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) are left alone: the first two run nothing, and a fault is
 //!    the thread's own doing; runtimes are particular about it. SIGSEGV and SIGBUS go through [`faults`] instead.
 //! 3. While a thread changes what its own handlers may want too (a lock of this crate), it is in a [`Section`]. A signal that comes then is put
-//!    aside: the trampoline remembers it, and returns with every signal blocked. The section's end sends it again to
+//!    aside: the trampoline remembers it, and returns with every signal blocked but those two. The section's end sends it again to
 //!    the thread, unblocks, and the kernel runs the handler there, as if it had come a moment later. So no handler ever
 //!    waits for a lock of the thread that it interrupted, and `siglongjmp` never jumps out of a section.
 //! 4. All state is atomics and thread-local cells without destructors: nothing is allocated, a child of fork has a copy, and exec
@@ -115,7 +115,7 @@ impl Drop for Section {
     }
 }
 
-/// Lets the signal that was put aside come now. Every signal is blocked up to here.
+/// Lets the signal that was put aside come now. Every signal but [`FAULTS`] is blocked up to here.
 #[cold]
 fn deliver(local: &Local) {
     let signal = local.aside.replace(0);
@@ -144,6 +144,10 @@ pub fn restore(before: u64) {
     set_mask(libc::SIG_SETMASK, before);
 }
 
+/// Signals by which the kernel says that memory is not there, never put aside: a thread that blocked them would end in a section by a fault that
+/// [`faults`] answers.
+const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
+
 /// What the kernel calls.
 extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(action) = ACTIONS.get(signal.cast_unsigned() as usize) else { return };
@@ -155,12 +159,13 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
         if local.depth.get() == 0 {
             return false;
         }
-        // SAFETY: the kernel passes both; nothing else is put aside, because every signal has been blocked since something was.
+        // SAFETY: the kernel passes both; nothing else is put aside: every signal that comes here has been blocked since something was.
         unsafe {
             (*local.information.get()).write(*information);
-            let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
-            local.mask.set(mask.cast::<u64>().read());
-            mask.cast::<u64>().write(!0);
+            let mask = (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>();
+            let before = mask.read();
+            local.mask.set(before);
+            mask.write(before | !FAULTS);
         }
         local.aside.set(signal);
         true

@@ -84,6 +84,9 @@ fn a_signal_in_a_section_comes_at_its_end_with_its_information() {
         unsafe { libc::pthread_sigqueue(libc::pthread_self(), libc::SIGUSR2, value) };
         drop(inner);
         assert_eq!(SEEN.load(SeqCst), 0, "a handler ran within a section");
+        let blocked = set_mask(libc::SIG_BLOCK, 0);
+        assert_eq!(blocked & FAULTS, 0, "faults within the section end the process");
+        assert_ne!(blocked & bit(libc::SIGUSR1), 0, "another signal would be put aside in its place");
     }
     assert_eq!((SEEN.load(SeqCst), VALUE.load(SeqCst)), (libc::SIGUSR2, 77));
     assert_eq!(set_mask(libc::SIG_BLOCK, 0) & bit(libc::SIGUSR2), 0, "the signal stayed blocked");
