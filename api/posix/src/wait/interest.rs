@@ -111,7 +111,7 @@ pub struct Body {
     pub sleep: u64,
     /// How often a thread has gone to sleep here.
     pub sleeps: u32,
-    /// Polls in a row that have found nothing: those since the last that counted as a sleep, and one.
+    /// Polls that have found nothing: those since the last that counted as a sleep, and one. 0 after a wait that was no poll.
     pub polls: u32,
     /// When the kernel was last asked, in cycles.
     pub asked: u64,
@@ -621,7 +621,10 @@ impl Body {
         self.count(what, true);
         let (slot, held) = self.slot_and_held(number);
         slot.becomes(what);
-        slot.state = slot.state & (bit::LISTED | bit::GONE) | bit::NEW;
+        // What lies on a placeholder lies there also while the program has taken the stream out.
+        let same = matches!((before, what), (What::Stream, What::Dormant) | (What::Dormant, What::Stream));
+        let kept = bit::LISTED | bit::GONE | if same { bit::EXAMINE } else { 0 };
+        slot.state = slot.state & kept | bit::NEW;
         if matches!(what, What::Stream | What::Nested) {
             slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
             self.order(number, cycles());

@@ -418,3 +418,29 @@ fn ten_ready_of_fifty() {
         }
     }
 }
+
+#[test]
+fn what_is_to_be_examined_is_while_a_stream_is_out_and_not_when_another_has_its_number() {
+    use super::super::interest::bit;
+    let examine = |epoll: &Epoll, fd: c_int, note: bool| {
+        let held = table::find(epoll.0).expect("an epoll");
+        let interest = super::super::hooks::interest_of(&held).expect("registrations");
+        let mut body = interest.lock().expect("nobody else has it");
+        let number = body.find(fd, &table::find(fd).expect("a stream")).expect("a registration");
+        let slot = body.slot(number);
+        slot.state |= if note { bit::EXAMINE } else { 0 };
+        (number, slot.state & bit::EXAMINE != 0)
+    };
+    let (stream, _peer) = pair();
+    // One that exec leaves open has nothing in it that was taken out.
+    let epoll = Epoll(control::create(libc::EPOLL_CLOEXEC).expect("an epoll") as c_int);
+    epoll.add(stream.0, IN, 1);
+    let (number, _) = examine(&epoll, stream.0, true);
+    epoll.remove(stream.0).expect("EPOLL_CTL_DEL");
+    epoll.add(stream.0, IN, 1);
+    assert_eq!(examine(&epoll, stream.0, false), (number, true));
+    drop(stream);
+    let (other, _peer) = pair();
+    epoll.add(other.0, IN, 2);
+    assert_eq!(examine(&epoll, other.0, false), (number, false));
+}
