@@ -21,19 +21,23 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use sietch_ring::guarded;
 use sietch_ring::stream::holes;
+use sietch_ring::{guarded, stream};
 
 use crate::action::{self, none, put_word, real, word_of};
 use crate::sys::{self, Errno, Outcome};
+use crate::wait;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// The kernel's for x86-64; elsewhere the bit means nothing. The C library sets it with every action.
 const RESTORER: c_int = 0x0400_0000;
 
-/// Looks at a taken lock before it counts as that of a thread which the parent of a fork had.
-const PATIENCE: u32 = 100_000;
+/// Looks at a taken lock between two yields, and between two questions whether its holder lives.
+const SPINS: u32 = 100;
+const DEAD: u32 = 10_000;
+/// Looks of a process that may neither yield nor ask: some seconds.
+const CONFINED_LOOKS: u32 = 1 << 27;
 
 /// What the program wants to happen.
 #[derive(Debug)]
@@ -50,8 +54,8 @@ static KEPT: [Kept; 2] =
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Whether the process may have given up system calls.
 static CONFINED: AtomicBool = AtomicBool::new(false);
-/// Whether a thread changes what the kernel knows.
-static CHANGING: AtomicBool = AtomicBool::new(false);
+/// The thread that changes what the kernel knows, or 0; where there is no memory for [`wait::forgotten_by_fork`].
+static CHANGING: AtomicU32 = AtomicU32::new(0);
 
 impl Kept {
     fn of(signal: c_int) -> &'static Self {
@@ -75,25 +79,63 @@ impl Kept {
 }
 
 /// Held while the kernel's dispositions change. No handler runs in this thread meanwhile.
-struct Changing(Option<u64>);
+///
+/// The word is the holder's thread id. In a child of fork it is 0 again, because the holder has not come along; a child of vfork has the
+/// parent's. So a holder that lives lets go, and is waited for, however long others have its processor. Only the lock of a dead one is taken over.
+struct Changing {
+    word: &'static AtomicU32,
+    own: u32,
+    /// Whether this value has it. Not, within a change of the same thread: a handler of a confined process, whose signals cannot be blocked.
+    holds: bool,
+    mask: Option<u64>,
+}
 
 impl Changing {
     fn begin() -> Self {
-        // A filter that allows sigaction need not allow sigprocmask.
-        let mask = (!CONFINED.load(Relaxed)).then(|| action::set_mask(libc::SIG_SETMASK, u64::MAX));
-        let mut patience = PATIENCE;
-        while CHANGING.swap(true, AcqRel) && patience != 0 {
-            patience -= 1;
-            std::hint::spin_loop();
-        }
-        Self(mask)
+        let confined = CONFINED.load(Relaxed);
+        // A filter that allows sigaction need not allow sigprocmask or gettid.
+        let mask = (!confined).then(|| action::set_mask(libc::SIG_SETMASK, u64::MAX));
+        let own = if confined { stream::thread() } else { sys::thread() };
+        let word = wait::forgotten_by_fork().unwrap_or(&CHANGING);
+        Self { word, own, holds: take(word, own, confined), mask }
     }
+}
+
+/// Takes the lock. False: the caller has it already.
+fn take(word: &AtomicU32, own: u32, confined: bool) -> bool {
+    let mut looks: u32 = 0;
+    loop {
+        let owner = word.load(Relaxed);
+        if owner == own {
+            return false;
+        }
+        let free = owner == 0 || is_lost(owner, looks, confined);
+        if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
+            return true;
+        }
+        looks = looks.wrapping_add(1);
+        if !confined && looks.is_multiple_of(SPINS) {
+            wait::give_way();
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Whether an owner that was met so many times in a row or more will never let go.
+fn is_lost(owner: u32, looks: u32, confined: bool) -> bool {
+    if confined {
+        return looks >= CONFINED_LOOKS;
+    }
+    looks != 0 && looks.is_multiple_of(DEAD) && !stream::lives(owner)
 }
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        CHANGING.store(false, Release);
-        if let Some(mask) = self.0 {
+        if self.holds {
+            // If it is another's by now, that one has it.
+            let _ = self.word.compare_exchange(self.own, 0, Release, Relaxed);
+        }
+        if let Some(mask) = self.mask {
             action::set_mask(libc::SIG_SETMASK, mask);
         }
     }
@@ -306,3 +348,6 @@ pub unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
     // SAFETY: the caller's.
     unsafe { write_bytes(to.cast(), (&raw const value).cast(), size_of::<T>()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,10 +38,11 @@ use std::ffi::c_int;
 
 use sietch_ring::stream::{End, Want};
 
+pub use family::forgotten_by_fork;
 pub use hooks::{closing, epoll_gone, replaced, replacing, watchers_gone};
 pub use polling::wrote;
 pub use signals::Section;
-pub use spin::{LONGEST, Spun};
+pub use spin::{LONGEST, Spun, give_way};
 
 use crate::table::{self, Held};
 

@@ -8,10 +8,12 @@
 //! 3. Whether anybody else may still hold a file is asked of the kernel only while a relative lives ([`any_lives`]).
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU32};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
 
 use super::look::cycles;
+use super::shared;
 use crate::sys;
 
 /// The number of this process, 0 before it was needed.
@@ -74,4 +76,46 @@ fn has_children() -> bool {
     // SAFETY: the kernel writes nowhere.
     let answer = unsafe { sys::ask(libc::SYS_waitid, [libc::P_ALL as usize, 0, 0, sys::signed(how), 0, 0]) };
     answer != Err(libc::ECHILD)
+}
+
+/// Words of a page that the kernel wipes in a child of fork.
+static WIPED: AtomicPtr<[AtomicU32; 2]> = AtomicPtr::new(ptr::null_mut());
+
+/// A word that is 0 in a child of fork until the child is recognised, and 1 otherwise. `None`: no memory.
+#[inline]
+pub(super) fn own_word() -> Option<&'static AtomicU32> {
+    own_words().map(|[own, _]| own)
+}
+
+/// A word for a lock among the threads of this process: free in a child of fork, whose parent's holder has not come along. `None`: no memory.
+pub fn forgotten_by_fork() -> Option<&'static AtomicU32> {
+    own_words().map(|[_, lock]| lock)
+}
+
+#[inline]
+fn own_words() -> Option<&'static [AtomicU32; 2]> {
+    // SAFETY: null, or the start of a page of such words, which is never unmapped.
+    unsafe { WIPED.load(Acquire).as_ref() }.or_else(make_own_words)
+}
+
+#[cold]
+fn make_own_words() -> Option<&'static [AtomicU32; 2]> {
+    const PAGE: usize = 4096;
+    let page = shared::map(ptr::null_mut(), PAGE, libc::MAP_PRIVATE)?;
+    let new = page.cast::<[AtomicU32; 2]>();
+    // SAFETY: a page of zeros that is this function's until it is published.
+    unsafe {
+        libc::madvise(page.as_ptr().cast(), PAGE, libc::MADV_WIPEONFORK);
+        new.as_ref()[0].store(1, Relaxed);
+    }
+    match WIPED.compare_exchange(ptr::null_mut(), new.as_ptr(), AcqRel, Acquire) {
+        // SAFETY: never unmapped from here on.
+        Ok(_) => Some(unsafe { new.as_ref() }),
+        Err(other) => {
+            // SAFETY: another thread was first; nobody has seen this page.
+            unsafe { libc::munmap(page.as_ptr().cast(), PAGE) };
+            // SAFETY: as in `own_words`.
+            unsafe { other.as_ref() }
+        }
+    }
 }

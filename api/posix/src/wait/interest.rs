@@ -750,35 +750,18 @@ fn descriptors() -> usize {
     usize::try_from(limit.rlim_max).unwrap_or(DESCRIPTORS).clamp(1024, DESCRIPTORS)
 }
 
-/// A word of a page that the kernel wipes in a child of fork.
-static PARENT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-
 /// In a child of fork, the first time: what its parent had is inherited.
 #[inline]
 pub(super) fn recognise_child() {
-    // SAFETY: the page is never unmapped.
-    match unsafe { PARENT.load(Acquire).as_ref() } {
-        Some(word) if word.load(Relaxed) != 0 => {}
-        word => begin(word),
+    if let Some(word) = family::own_word()
+        && word.load(Relaxed) == 0
+    {
+        begin(word);
     }
 }
 
 #[cold]
-fn begin(word: Option<&AtomicU32>) {
-    let Some(word) = word else {
-        let Some(page) = map(ptr::null_mut(), PAGE, libc::MAP_PRIVATE) else { return };
-        let word = page.cast::<AtomicU32>();
-        // SAFETY: a page of zeroes that is this function's until it is published.
-        unsafe {
-            libc::madvise(page.as_ptr().cast(), PAGE, libc::MADV_WIPEONFORK);
-            word.as_ref().store(1, Relaxed);
-        }
-        if PARENT.compare_exchange(ptr::null_mut(), word.as_ptr(), AcqRel, Relaxed).is_err() {
-            // SAFETY: another thread was first; nobody has seen this page.
-            unsafe { libc::munmap(page.as_ptr().cast(), PAGE) };
-        }
-        return;
-    };
+fn begin(word: &AtomicU32) {
     if word.swap(1, AcqRel) != 0 {
         return;
     }
