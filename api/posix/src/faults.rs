@@ -268,18 +268,43 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
         return;
     }
     let kept = Kept::of(signal);
-    let wanted = kept.handler.load(Acquire);
-    if wanted > libc::SIG_IGN {
-        if kept.flags.load(Relaxed).cast_signed() & libc::SA_RESETHAND != 0 {
-            let _ = kept.handler.compare_exchange(wanted, libc::SIG_DFL, AcqRel, Relaxed);
+    loop {
+        let wanted = kept.handler.load(Acquire);
+        if wanted > libc::SIG_IGN {
+            if kept.flags.load(Relaxed).cast_signed() & libc::SA_RESETHAND != 0 {
+                let _ = kept.handler.compare_exchange(wanted, libc::SIG_DFL, AcqRel, Relaxed);
+            }
+            // SAFETY: the program's handler, of one argument or of three; the first is passed the same way in both.
+            unsafe { std::mem::transmute::<usize, Handler>(wanted)(signal, information, context) };
+            return;
         }
-        // SAFETY: the program's handler, of one argument or of three; the first is passed the same way in both.
-        unsafe { std::mem::transmute::<usize, Handler>(wanted)(signal, information, context) };
-    } else if !CONFINED.load(Relaxed) {
-        // SAFETY: an action on the stack.
-        let _ = unsafe { real(signal, &none(), ptr::null_mut()) };
-        action::send_again(signal, information);
+        // SAFETY: the kernel's.
+        let sent = unsafe { (*information).si_code } <= 0;
+        if wanted == libc::SIG_IGN && sent {
+            // The program has come to ignore it while it was on its way. A fault cannot be ignored.
+            return;
+        }
+        if CONFINED.load(Relaxed) {
+            return;
+        }
+        if default_stands(signal, wanted) {
+            return action::send_again(signal, information);
+        }
     }
+}
+
+/// Gives the kernel the default. False: the program wants something else than it did, which the kernel has again.
+fn default_stands(signal: c_int, wanted: usize) -> bool {
+    let kept = Kept::of(signal);
+    // SAFETY: an action on the stack.
+    let _ = unsafe { real(signal, &none(), ptr::null_mut()) };
+    // After that: a change that is told here is either seen now, or gives the kernel its own action afterwards.
+    if kept.handler.load(Acquire) == wanted {
+        return true;
+    }
+    // SAFETY: as above.
+    let _ = unsafe { real(signal, &composed(&kept.get()), ptr::null_mut()) };
+    false
 }
 
 /// Whether so many bytes of the program can be read. What another thread unmaps afterwards is not found out; without [`install`], what

@@ -17,6 +17,12 @@ fn in_a_child(what: impl FnOnce() -> bool) -> c_int {
     }
 }
 
+unsafe extern "C" fn of_the_program(_: c_int) {}
+
+fn address_of_the_program() -> usize {
+    of_the_program as *const () as usize
+}
+
 #[test]
 fn a_holder_that_lives_is_waited_for_and_a_dead_one_is_not() {
     let own = sys::thread();
@@ -67,4 +73,33 @@ fn a_child_of_fork_does_not_wait_for_a_thread_that_has_not_come_along() {
         drop(over);
         assert_eq!(status, 0);
     });
+}
+
+#[test]
+fn a_signal_that_was_sent_before_the_program_came_to_ignore_it_does_nothing() {
+    let status = in_a_child(|| {
+        Kept::of(libc::SIGBUS).handler.store(libc::SIG_IGN, Relaxed);
+        // SAFETY: zeros are a value of both, and say that a process has sent it.
+        let (mut information, mut context) =
+            unsafe { (std::mem::zeroed::<libc::siginfo_t>(), std::mem::zeroed::<libc::ucontext_t>()) };
+        handler(libc::SIGBUS, &raw mut information, (&raw mut context).cast());
+        true
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_handler_that_comes_while_the_default_is_installed_is_not_lost() {
+    let status = in_a_child(|| {
+        let mut action = none();
+        action.sa_sigaction = address_of_the_program();
+        // What another thread has done since the default was found.
+        Kept::of(libc::SIGBUS).set(&action);
+        let stands = default_stands(libc::SIGBUS, libc::SIG_DFL);
+        let mut now = none();
+        // SAFETY: an action on the stack.
+        let told = unsafe { real(libc::SIGBUS, ptr::null(), &raw mut now) };
+        !stands && told.is_ok() && now.sa_sigaction == ours()
+    });
+    assert_eq!(status, 0);
 }
