@@ -1,10 +1,11 @@
 //! Programs that poll: `epoll_wait` with a time-out of 0, again and again, instead of a sleep.
 //!
-//! 1. Who sleeps cools what was not ready for some sleeps ([`epoll::COLD`]). Who polls never sleeps, so its list would grow until [`epoll::HOT`] entries lie
-//!    there, and each poll would look at all of them. Hence [`A_SLEEP`] polls that found nothing count as a sleep: what was not ready in the last of those
-//!    is armed, looked at once more, and found by the kernel from then on ([`Body::cool_polled`]).
-//! 2. For what is armed the peer makes a system call. A program that has just written to a connection is about to poll for the answer: the connection
-//!    goes back on the list, and the peer need not notify ([`wrote`]). Only of a program that polls: where a thread sleeps, or will, the request stands.
+//! 1. A thread that sleeps cools what was not ready for some sleeps ([`epoll::COLD`]). A program that polls never sleeps: its list would grow to
+//!    [`epoll::HOT`] entries, and each poll would look at all of them. Hence [`A_SLEEP`] polls that found nothing count as one sleep. What was not ready in
+//!    the last sleeps is armed, looked at once more, and found by the kernel from then on ([`Body::cool_polled`]).
+//! 2. The peer makes a system call for each armed connection that it answers. A program that has just written to a connection polls for the answer, so the
+//!    connection goes back on the list, and the peer need not notify ([`wrote`]). This holds only for a program that polls: where a thread sleeps, the request
+//!    stands.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -16,8 +17,8 @@ use super::interest::{self, Body, What, bit};
 use super::{epoll, look};
 use crate::table::Held;
 
-/// Polls that find nothing and count as a sleep. With [`epoll::COLD`] some hundred microseconds: longer than an answer takes to come from a server that has to be
-/// woken, and shorter than it takes many connections to be served in turn.
+/// Polls in vain that count as one sleep. [`epoll::COLD`] such sleeps take some hundred microseconds: longer than the answer of a server that has to be woken,
+/// and shorter than a turn of many connections.
 pub(super) const A_SLEEP: u32 = 64;
 
 /// Whether this process has ever cooled a connection by polling: others need not look for one at each write.
