@@ -43,7 +43,7 @@ pub const HOT: u32 = 256;
 /// Sleeps of the thread in which an entry was not ready and after which it cools. Each costs some 100 nanoseconds for each entry, to arm it and look at it, and who sleeps has
 /// to be rung anyway; what is hot saves its peer a system call of a microsecond or two if it speaks while the thread is awake.
 pub const COLD: u32 = 8;
-/// Nanoseconds of a sleep that counts as one more: who is seldom awake saves its peers few system calls.
+/// Nanoseconds of a sleep that count as one sleep more: a thread that is seldom awake saves its peers few system calls.
 const AS_MANY_SLEEPS: u64 = 100_000;
 /// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of which a question is a half percent.
 pub const KERNEL_EVERY: u64 = 1 << 18;

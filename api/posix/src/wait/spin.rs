@@ -50,7 +50,7 @@ pub const YIELD_EVERY: u64 = 2_000;
 /// Long pauses between two trials of the longest spin. A power of two.
 pub const TRIAL: u16 = 16;
 
-/// The same of who waits for many, where no trial has met the answer for long. A trial that fails costs up to [`LONGEST`]: of pauses of that length half a percent.
+/// The most long pauses between two trials of a thread that waits for many. A trial that fails costs up to [`LONGEST`]: of pauses of that length half a percent.
 /// A power of two.
 pub const RAREST_TRIAL: u16 = 256;
 

@@ -15,15 +15,15 @@
 //!    ([`Closer::has_place`]).
 //! 5. A user of whom too much waits is not listened to any more ([`limits::most_unclosed`]). What
 //!    it sends all the same cannot be left in the kernel's queue, where others wait behind it. It is
-//!    put into sockets of this process that nobody reads ([`Closer::put_away`]): some 250
+//!    put into sockets of this process that are never read ([`Closer::put_away`]): some 250
 //!    connections take two descriptors there. They are closed with that socket, by a thread of
 //!    that user. What is put away slows down whatever the service sends, so there is a limit
 //!    ([`limits::PUT_AWAY`]), beyond which each takes a descriptor. Nothing is forgotten.
 //! 6. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes back
 //!    here wherever it is dropped, and counts as a request until then. So does the pair of a
 //!    listener ([`ListenerPair`]).
-//! 7. A connection over which a request came may hold descriptors too. Whoever has answered over it
-//!    closes it here ([`Closer::answer`]).
+//! 7. A connection over which a request came may hold descriptors too. After the answer it is
+//!    closed here ([`Closer::answer`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
