@@ -32,7 +32,7 @@ use crate::limits::{
     TIME_WAITS,
 };
 use crate::listener::{Embryo, Listener, Slab};
-use crate::local_ports::PortSet;
+use crate::local_ports::{PortSet, RecentPorts};
 use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
 use crate::owned::HandedOver;
@@ -210,6 +210,8 @@ pub struct Engine {
     /// Scale of the windows that we announce to peers that scale.
     pub(crate) own_shift: u8,
     pub(crate) source_ports: (u16, u16),
+    /// Those drawn lately for outgoing connections.
+    pub(crate) recent_ports: RecentPorts,
     pub(crate) congestion: Kind,
     pub(crate) ecn: Ecn,
     pub(crate) pacing: bool,
@@ -310,6 +312,7 @@ impl Engine {
             first_receive_buffer: first.max(FIRST_RECEIVE_BUFFER).min(receive_buffer),
             own_shift,
             source_ports: config.source_ports,
+            recent_ports: RecentPorts::default(),
             congestion: config.congestion,
             ecn: config.ecn,
             pacing: config.pacing,

@@ -2,6 +2,9 @@
 //!
 //! 1. Ports that are listened on, and ports that any connection has (a full one, a half-open one, one in TIME-WAIT).
 //! 2. A port that no connection has is free towards every peer. It is found by looking at 64 ports at a time.
+//! 3. Ports that were drawn lately are remembered, so that a random draw can pass over them. The peer may keep a connection
+//!    that is over in TIME-WAIT, and takes a new one of the same name only once its clocks have moved on (RFC 6191); chance
+//!    alone would draw one port of thousands again within that time (RFC 6056 section 3.2 names the danger).
 
 /// Words of 64 bits for all ports.
 const WORDS: usize = 1024;
@@ -39,6 +42,10 @@ impl PortSet {
         self.0[word] &= !bit;
     }
 
+    fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
     /// The first port from `first` to `last` that is neither in this set nor in `other`.
     fn first_missing(&self, other: &Self, first: u16, last: u16) -> Option<u16> {
         let (begin, end) = (usize::from(first) / 64, usize::from(last) / 64);
@@ -56,6 +63,35 @@ impl PortSet {
             }
         }
         None
+    }
+}
+
+/// Ports drawn lately, in two halves: when the younger is full, it takes the place of the older one, which is forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct RecentPorts {
+    younger: PortSet,
+    older: PortSet,
+    /// Ports in `younger`.
+    drawn: u16,
+}
+
+impl RecentPorts {
+    #[inline]
+    pub fn contains(&self, port: u16) -> bool {
+        self.younger.contains(port) || self.older.contains(port)
+    }
+
+    /// Remembers a port until `half` others were drawn; it is forgotten before twice as many were.
+    pub fn insert(&mut self, port: u16, half: u16) {
+        if self.drawn >= half {
+            std::mem::swap(&mut self.younger, &mut self.older);
+            self.younger.clear();
+            self.drawn = 0;
+        }
+        if half > 0 {
+            self.younger.insert(port);
+            self.drawn += 1;
+        }
     }
 }
 
@@ -118,6 +154,20 @@ mod tests {
             let is_free = |port: &u16| !used.contains(port) && !listened.contains(port);
             let expected = (begin..=last).find(is_free).or_else(|| (first..=begin).find(is_free));
             prop_assert_eq!(ports.unused(&listening, (first, last), begin), expected);
+        }
+
+        #[test]
+        fn a_port_is_remembered_while_as_many_others_were_drawn(half in 0u16..40, ports in 1u16..200) {
+            let mut recent = RecentPorts::default();
+            let at = |step: usize| (step % usize::from(ports)) as u16;
+            for step in 0..400 {
+                recent.insert(at(step), half);
+                for back in 0..usize::from(half).min(step) {
+                    prop_assert!(recent.contains(at(step - back)), "{} back of {}", back, step);
+                }
+                let held = (0..ports).filter(|port| recent.contains(*port)).count();
+                prop_assert!(held <= 2 * usize::from(half), "{} ports are held", held);
+            }
         }
     }
 }

@@ -665,6 +665,29 @@ mod source_ports {
         let near = ports.windows(2).filter(|two| two[0].abs_diff(two[1]) < 16).count();
         assert!(near < 10, "{near} of 199 are neighbours of the one before");
     }
+
+    /// A server that closes first holds each name in TIME-WAIT, and refuses a SYN that comes before its clocks have moved on.
+    #[test]
+    fn connections_that_come_and_go_do_not_meet_the_last_ones_of_their_names() {
+        let mut network = Network::with(|config| config.source_ports = (40_000, 40_063), |_| {});
+        for turn in 0..2000 {
+            let client =
+                network.client.engine.connect(network.server_address(), network.now).expect("a port");
+            network.run();
+            let connected = network.client.saw(client, EventKind::Connected);
+            assert!(connected, "connection {turn} waits for its SYN to be repeated");
+            // More bytes than the initial sequence number moves by until the name may come again.
+            assert_eq!(network.client.engine.send(client, &[1; 1000]), 1000);
+            network.run();
+            let server = *network.server.accepted().last().expect("it has arrived");
+            assert_eq!(network.server.read_all(server).len(), 1000);
+            network.server.engine.close(server);
+            network.run();
+            network.client.engine.close(client);
+            network.run();
+        }
+        assert!(network.server.engine.population().2 > 0, "names are in TIME-WAIT");
+    }
 }
 
 #[test]
