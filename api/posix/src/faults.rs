@@ -374,5 +374,38 @@ pub unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
     unsafe { write_bytes(to.cast(), (&raw const value).cast(), size_of::<T>()) }
 }
 
+/// Copies an event of epoll in.
+///
+/// # Safety
+/// As [`read`].
+///
+/// # Errors
+/// `EFAULT`.
+#[inline]
+pub unsafe fn read_event(from: *const libc::epoll_event) -> Result<libc::epoll_event, Errno> {
+    if !sys::is_address(from, size_of::<libc::epoll_event>()) {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let (events, data) = unsafe { guarded::load_event(from) }.map_err(|_| libc::EFAULT)?;
+    Ok(libc::epoll_event { events, u64: data })
+}
+
+/// Copies an event of epoll out.
+///
+/// # Safety
+/// As [`read`].
+///
+/// # Errors
+/// `EFAULT`.
+#[inline]
+pub unsafe fn write_event(to: *mut libc::epoll_event, events: u32, data: u64) -> Result<(), Errno> {
+    if !sys::is_address(to, size_of::<libc::epoll_event>()) {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    unsafe { guarded::store_event(to, events, data) }.map_err(|_| libc::EFAULT)
+}
+
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,10 @@ unsafe extern "C" {
     fn sietch_guarded_read(from: *const u8) -> usize;
     /// Writes a byte back that it reads, in one step.
     fn sietch_guarded_write(to: *mut u8) -> usize;
+    /// Reads `events` into the first word of `to`, `data` into the second.
+    fn sietch_guarded_load_event(from: *const libc::epoll_event, to: *mut [u64; 2]) -> usize;
+    /// Writes both fields.
+    fn sietch_guarded_store_event(to: *mut libc::epoll_event, events: u32, data: u64) -> usize;
     static sietch_guarded_begin: u8;
     static sietch_guarded_end: u8;
     /// A return.
@@ -79,6 +83,54 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fa
     {
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
+        Ok(())
+    }
+}
+
+/// Reads `events` and `data` of an event of epoll, each by a load of its own: a program has mostly just written the two, and a wider load would
+/// wait until both stores have left the processor's store buffer.
+///
+/// # Safety
+/// Reading `from` harms nobody but the caller, who may have been given any address.
+///
+/// # Errors
+/// As [`copy`].
+#[inline]
+pub unsafe fn load_event(from: *const libc::epoll_event) -> Result<(u32, u64), Fault> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let mut fields = [0; 2];
+        // SAFETY: the caller's promise.
+        let fault = unsafe { sietch_guarded_load_event(from, &raw mut fields) };
+        NonZeroUsize::new(fault).map_or(Ok((fields[0] as u32, fields[1])), |fault| Err(Fault(fault)))
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        // SAFETY: the caller's promise.
+        let event = unsafe { from.read_unaligned() };
+        Ok((event.events, event.u64))
+    }
+}
+
+/// Writes an event of epoll, each field by a store of its own.
+///
+/// # Safety
+/// As [`copy`].
+///
+/// # Errors
+/// As [`copy`].
+#[inline]
+pub unsafe fn store_event(to: *mut libc::epoll_event, events: u32, data: u64) -> Result<(), Fault> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: the caller's promise.
+        let fault = unsafe { sietch_guarded_store_event(to, events, data) };
+        NonZeroUsize::new(fault).map_or(Ok(()), |fault| Err(Fault(fault)))
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        // SAFETY: the caller's promise.
+        unsafe { to.write_unaligned(libc::epoll_event { events, u64: data }) };
         Ok(())
     }
 }

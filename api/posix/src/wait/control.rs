@@ -220,7 +220,7 @@ pub unsafe fn control(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
         }
         libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
             // SAFETY: not null; the caller's promise.
-            let event = unsafe { faults::read(event) }?;
+            let event = unsafe { faults::read_event(event) }?;
             let to = Change { call, fd, what, target: &target, event };
             match known {
                 Some(number) if dormant.is_some() => to.revive(&mut body, number),

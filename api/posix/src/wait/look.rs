@@ -25,8 +25,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 pub use sietch_ring::stream::arrivals::cycles;
 use sietch_ring::stream::{Edge, End, Want, flag, state};
 
-use super::interest::{Body, What, bit};
-use super::nested;
+use super::interest::{Body, Slot, What, bit};
+use super::{nested, spin};
 use crate::sleep::ask_whether_gone;
 use crate::table::{self, Held};
 use crate::{bypass, doorbell};
@@ -192,41 +192,119 @@ fn ask_through(fd: c_int, held: &Held, end: &End) {
     }
 }
 
+/// A registration that was found ready.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub number: u32,
+    /// To be reported.
+    pub events: u32,
+    /// The program's data.
+    pub data: u64,
+    /// See [`Body::report`].
+    pub seen: Seen,
+    /// Since when it has been so, see [`Body::find_ready`].
+    pub since: u64,
+}
+
+/// When and where a thread looks at what is ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Here {
+    /// Cycles.
+    pub now: u64,
+    pub processor: u32,
+}
+
+impl Here {
+    #[inline]
+    pub fn look() -> Self {
+        Self { now: cycles(), processor: spin::processor() }
+    }
+}
+
+/// What a registered stream would report now; 0 for nothing. And what it would then have been reported with.
+#[inline(always)]
+fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
+    let none = (0, slot.seen);
+    let wanted = slot.events | ALWAYS;
+    let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
+    // Before the look: what comes between the two is reported once more.
+    let mut edges = end.snapshot();
+    if edges.closing && end.may_be_gone() {
+        ask_through(slot.fd, held, end);
+        edges = end.snapshot();
+    }
+    let seen = Seen::from(end, edges, slot.events);
+    // Nothing the program does by itself makes ready what was not: it reads and writes less room away, or it changes these numbers.
+    if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
+        return none;
+    }
+    if edge && !seen.is_edge(slot.seen, wanted) {
+        return none;
+    }
+    let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
+    if ready == 0 {
+        // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke the kernel's is gone, and so is its item.
+        (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !(bit::NEW | bit::QUEUED));
+    } else {
+        slot.state &= !bit::IDLE;
+    }
+    (ready, seen)
+}
+
 impl Body {
     /// What a registration would report now; 0 for nothing. And what it would then have been reported with.
-    #[inline]
     pub fn peek(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
         let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return none };
-        let wanted = slot.events | ALWAYS;
         if slot.what() == What::Nested {
             return self.peek_nested(number);
         }
         let Some(end) = held.end() else { return none };
-        let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
-        // Before the look: what comes between the two is reported once more.
-        let mut edges = end.snapshot();
-        if edges.closing && end.may_be_gone() {
-            ask_through(slot.fd, held, end);
-            edges = end.snapshot();
+        peek_stream(slot, held, end)
+    }
+
+    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for then.
+    ///
+    /// Since when it has been ready is what the kernel's ready list is ordered by. A level-triggered registration that was reported stands behind all
+    /// that were ready then; another where its first arrival put it, as far as the peer is to be believed; one that nothing has arrived for, where it
+    /// was registered.
+    ///
+    /// The peer is told where this thread runs, and this thread where the peer does.
+    #[inline]
+    pub(super) fn find_ready(&mut self, number: u32, here: impl FnOnce() -> Here) -> Option<Found> {
+        let last = self.ordered_at(number);
+        let (slot, held) = self.slot_and_held(number);
+        let held = held.filter(|_| slot.state & bit::SPENT == 0)?;
+        if slot.what() == What::Nested {
+            return self.find_nested(number, here());
         }
-        let seen = Seen::from(end, edges, slot.events);
-        // Nothing the program does by itself makes ready what was not: it reads and writes less room away, or it changes these numbers.
-        if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
-            return none;
+        let end = held.end()?;
+        let before = slot.seen;
+        let (events, seen) = peek_stream(slot, held, end);
+        if events == 0 {
+            return None;
         }
-        if edge && !seen.is_edge(slot.seen, wanted) {
-            return none;
-        }
-        let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
-        if ready == 0 {
-            // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke the kernel's is gone, and so is its item.
-            (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !(bit::NEW | bit::QUEUED));
+        let Here { now, processor } = here();
+        end.set_cpu(processor);
+        let (data, peer) = (slot.data, end.peer_cpu());
+        let is_unchanged = (seen.arrived, seen.changes) == (before.arrived, before.changes);
+        let since = if is_unchanged || slot.state & bit::QUEUED != 0 {
+            last.min(now)
         } else {
-            slot.state &= !bit::IDLE;
-        }
-        (ready, seen)
+            end.arrived_after(before.arrived, now).map_or(now, |arrived| arrived.clamp(last.min(now), now))
+        };
+        self.peer = peer;
+        Some(Found { number, events, data, seen, since })
+    }
+
+    #[cold]
+    fn find_nested(&mut self, number: u32, here: Here) -> Option<Found> {
+        let (events, seen) = self.peek_nested(number);
+        let last = self.ordered_at(number).min(here.now);
+        let slot = self.slot(number);
+        let since = if slot.state & bit::QUEUED == 0 { here.now } else { last };
+        (events != 0).then_some(Found { number, events, data: slot.data, seen, since })
     }
 
     fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
@@ -284,18 +362,6 @@ impl Body {
         }
     }
 
-    /// Since when a registration that is ready has been so, in cycles: what the kernel's ready list is ordered by. A level-triggered one that was
-    /// reported stands behind all that were ready then; another where its first arrival put it, as far as the peer is to be believed.
-    pub fn since(&mut self, number: u32, now: u64) -> u64 {
-        let last = self.ordered_at(number).min(now);
-        let (slot, held) = self.slot_and_held(number);
-        if slot.state & bit::QUEUED != 0 {
-            return last;
-        }
-        let Some(end) = held.and_then(|held| held.end()) else { return now };
-        end.arrived_after(slot.seen.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
-    }
-
     /// Notes that a registration was reported, at `at` cycles.
     #[inline]
     pub fn report(&mut self, number: u32, seen: Seen, at: u64) {
@@ -304,20 +370,27 @@ impl Body {
         let slot = self.slot(number);
         slot.seen = seen;
         slot.ready_at = sleeps;
-        slot.state &= !bit::NEW;
-        if slot.events & EDGE != 0 {
+        let events = slot.events;
+        slot.state = if events & EDGE != 0 {
             // The kernel will say so again; for a level-triggered one it will not, and has to be asked.
-            slot.state &= !bit::KERNEL;
+            slot.state & !(bit::NEW | bit::KERNEL)
         } else {
-            slot.state |= bit::QUEUED;
+            slot.state & !bit::NEW | bit::QUEUED
+        };
+        if events & ONCE != 0 {
+            self.spend(number);
         }
-        if slot.events & ONCE != 0 {
-            slot.state |= bit::SPENT;
-            if slot.what() == What::Nested {
-                self.register_again(number);
-            }
-            self.disarm(number);
+    }
+
+    /// A one-shot registration was reported.
+    #[cold]
+    fn spend(&mut self, number: u32) {
+        let slot = self.slot(number);
+        slot.state |= bit::SPENT;
+        if slot.what() == What::Nested {
+            self.register_again(number);
         }
+        self.disarm(number);
     }
 
     /// Asks to be rung for whatever a registration wants and has not. The caller looks once more before it sleeps.

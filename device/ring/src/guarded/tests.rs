@@ -102,6 +102,23 @@ fn a_copy_names_the_address_where_there_is_nothing() {
 
 #[test]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+fn events_are_loaded_and_stored_field_by_field_where_they_are() {
+    let pages = Pages::new();
+    let bytes = size_of::<libc::epoll_event>();
+    for there in 0..=bytes {
+        let place = pages.before_the_gap(there).cast::<libc::epoll_event>();
+        // SAFETY: faults are answered; what is there has no other user.
+        let (stored, loaded) = unsafe { (store_event(place, 0x8000_2019, u64::MAX - 6), load_event(place)) };
+        if there == bytes {
+            assert_eq!((stored, loaded), (Ok(()), Ok((0x8000_2019, u64::MAX - 6))));
+        } else {
+            assert!(stored.is_err() && loaded.is_err(), "{there} bytes of it are there");
+        }
+    }
+}
+
+#[test]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn looks_find_each_page() {
     let pages = Pages::new();
     for length in [1, 2, PAGE, PAGE + 1, 2 * PAGE] {

@@ -11,6 +11,8 @@
 //! 4. The notes come from the other side and may be lies. So they decide about order alone, and the consumer holds each time between when it last reported or
 //!    registered the stream and now.
 
+use std::cmp::Reverse;
+
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Notes of a direction: what the 64 bytes with the tail have room for.
@@ -22,6 +24,8 @@ const TICK: u32 = 4;
 const POSITION: u32 = 26;
 /// Bits of a time: 24 minutes at three cycles a nanosecond.
 const TIME: u32 = u64::BITS - POSITION;
+/// Mask of a position in a note.
+const POSITIONS: u64 = (1 << POSITION) - 1;
 
 /// From one position to another, of which the lower bits are known.
 #[inline]
@@ -29,10 +33,11 @@ const fn distance(from: u64, to: u64) -> i64 {
     (to.wrapping_sub(from) << TIME).cast_signed() >> TIME
 }
 
-/// Ticks from the time of a note to `now`.
+/// Ticks from the time of a note to `now`; none for one of the future: clocks that differ by a little, or a lie.
 #[inline]
-const fn ago(note: u64, now: u64) -> i64 {
-    ((now >> TICK).wrapping_sub(note >> POSITION) << POSITION).cast_signed() >> POSITION
+fn age(note: u64, now: u64) -> u64 {
+    let ago = ((now >> TICK).wrapping_sub(note >> POSITION) << POSITION).cast_signed() >> POSITION;
+    ago.max(0).cast_unsigned()
 }
 
 /// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may be wrong by a factor.
@@ -77,34 +82,37 @@ pub(super) fn note(
             return;
         }
     }
-    let word = cycles() >> TICK << POSITION | position & ((1 << POSITION) - 1);
+    let word = cycles() >> TICK << POSITION | position & POSITIONS;
     notes[at].store(word, Ordering::Relaxed);
     next.store(after as u32, Ordering::Relaxed);
 }
 
-/// When the first thing came that begins at `position` or later, or else the last before; none if nothing is noted.
+/// When the first thing came that begins at `position` or later, or else the last before; none if nothing is noted. Of several notes of one
+/// position the oldest counts.
+#[inline]
 pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
-    // How far away, and how long ago.
-    let (mut first, mut last) = (None::<(i64, i64)>, None::<(i64, i64)>);
+    // Mostly something came once since the caller looked: exactly there.
+    let mut oldest = None;
     for note in notes {
         let word = note.load(Ordering::Relaxed);
-        if word == 0 {
-            continue;
-        }
-        // Of the future: clocks that differ by a little, or a lie.
-        let ago = ago(word, now).max(0);
-        let distance = distance(position, word);
-        if distance >= 0 {
-            // The nearest; of several at one position the oldest.
-            if first.is_none_or(|(nearest, oldest)| (distance, -ago) < (nearest, -oldest)) {
-                first = Some((distance, ago));
-            }
-        } else if last.is_none_or(|(nearest, _)| distance > nearest) {
-            last = Some((distance, ago));
+        if word & POSITIONS == position & POSITIONS && word != 0 {
+            oldest = oldest.max(Some(age(word, now)));
         }
     }
-    let (_, ago) = first.or(last)?;
-    Some(now.saturating_sub(ago.cast_unsigned() << TICK))
+    let age = if oldest.is_some() { oldest } else { after_several(notes, position, now) };
+    age.map(|age| now.saturating_sub(age << TICK))
+}
+
+/// As [`after`], where nothing begins at the position; the age.
+#[cold]
+fn after_several(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
+    let words = notes.iter().map(|note| note.load(Ordering::Relaxed)).filter(|word| *word != 0);
+    // Those at the position or later come first, then the nearest, then the oldest.
+    let rank = |word: u64| {
+        let distance = distance(position, word);
+        (distance < 0, distance.unsigned_abs(), Reverse(age(word, now)))
+    };
+    words.map(rank).min().map(|(_, _, Reverse(age))| age)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -135,6 +143,21 @@ mod tests {
         // A note of the future is one of now.
         notes[3].store(((now >> TICK) + 5_000) << POSITION | 500, Ordering::Relaxed);
         assert!(after(&notes, 500, now).expect("noted") <= now);
+    }
+
+    #[test]
+    fn the_oldest_note_at_a_position_counts_then_the_next_then_the_last_before() {
+        let now: u64 = 1 << 40;
+        let note = |position: u64, ticks_ago: u64| {
+            AtomicU64::new(((now >> TICK) - ticks_ago) << POSITION | position & POSITIONS)
+        };
+        let notes = [note(70, 30), note(40, 60), note(50, 50), note(70, 20), AtomicU64::new(0)];
+        let ago = |position| after(&notes, position, now).map(|at| (now - at) >> TICK);
+        assert_eq!([40, 50, 70].map(ago), [60, 50, 30].map(Some), "exactly there");
+        assert_eq!([0, 41, 51].map(ago), [60, 50, 30].map(Some), "the first that comes later");
+        assert_eq!(ago(71), Some(30), "nothing later: the last before, at its oldest");
+        // Positions are known by their lower bits.
+        assert_eq!(ago((7 << POSITION) + 50), Some(50));
     }
 
     #[test]

@@ -292,6 +292,7 @@ impl End {
     }
 
     /// When the other published what comes from `position` on, in cycles, as it says ([`arrivals`]); never later than `now`.
+    #[inline]
     pub fn arrived_after(&self, position: u64, now: u64) -> Option<u64> {
         arrivals::after(&self.inbound().producer.arrivals, position, now)
     }
