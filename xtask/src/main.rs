@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | instructions | generate | packetdrill | suites`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | loom | instructions | generate | packetdrill | suites`.
 #![forbid(unsafe_code)]
 
 mod ci;
@@ -22,6 +22,7 @@ usage: cargo xtask COMMAND
   tidy             the rules of the house that no compiler checks
   guest [PACKAGE]  Sietch on Debian's own kernel, or another of its packages, in a guest under QEMU
   generate         write the generated files again (man pages, shell completions)
+  loom             the rings and doorbells under each order of their threads' steps
   instructions     count the instructions of the network's fast path (needs valgrind)
   ordinary         the tests of what depends on privileges, as an ordinary user (root)
   mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ["generate"] => generate::run(&root(), generate::Mode::Write),
         ["guest"] => guest::run(&root(), None),
         ["guest", package] => guest::run(&root(), Some(package)),
+        ["loom"] => ci::loom(&root()),
         ["instructions"] => instructions::run(&root()),
         ["mutations"] => mutations::run(&root(), ""),
         ["mutations", filter] => mutations::run(&root(), filter),
