@@ -38,6 +38,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
+/// For how long a VNIC is not waited for again that another service has kept for all of [`HAND_OVER`]: who asks for one such after another has all
+/// others wait for a tenth of the time.
+const KEPT: Duration = Duration::from_secs(30);
 
 /// A VNIC's queue, and whether it is still ours.
 #[derive(Debug)]
@@ -214,9 +217,30 @@ impl Desk {
     }
 }
 
+/// VNICs that another service did not let go of, and when that was clear.
+#[derive(Debug, Default)]
+struct Kept(BTreeMap<String, Instant>);
+
+impl Kept {
+    /// How long another service is waited for that has the VNIC.
+    fn patience(&self, name: &str, now: Instant) -> Duration {
+        match self.0.get(name) {
+            Some(at) if now.saturating_duration_since(*at) < KEPT => Duration::ZERO,
+            _ => HAND_OVER,
+        }
+    }
+
+    /// It was waited for in vain. Only names that the daemon knows come here.
+    fn note(&mut self, name: &str, now: Instant) {
+        self.0.retain(|_, at| now.saturating_duration_since(*at) < KEPT);
+        self.0.entry(name.to_owned()).or_insert(now);
+    }
+}
+
 /// Acquires VNICs, and shows what they have counted.
 struct Keeper {
     socket: PathBuf,
+    kept: Kept,
     pool: Pool<Served>,
     board: Arc<Board>,
     state: Shared,
@@ -246,7 +270,8 @@ pub(super) fn start(socket: &Path, registrar: Registrar) -> io::Result<(Sender<A
     let pool = Pool::start(Options::default())?;
     let (board, state) = (pool.board(), Shared::default());
     let desk = Desk { state: Arc::clone(&state), registrar: registrar.try_clone()?, keeper: absent };
-    let mut keeper = Keeper { socket: socket.to_owned(), pool, board, state, registrar };
+    let mut keeper =
+        Keeper { socket: socket.to_owned(), kept: Kept::default(), pool, board, state, registrar };
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let keeps = thread("sietch-vnics").spawn(move || keeper.run(&wanted))?;
     let passes_on = thread("sietch-desk").spawn(move || desk.run(&asked))?;
@@ -298,11 +323,15 @@ impl Keeper {
         let failed = |cause: &dyn std::fmt::Display| (Errno::NETDOWN, cause.to_string());
         let mut client = Client::connect(&self.socket, "service").map_err(|cause| failed(&cause))?;
         let began = Instant::now();
+        let patience = self.kept.patience(name, began);
         let mut acquired = client.acquire_vnic(name);
         while let Err(sietch::Error::Control(CallError::Refused(reply))) = &acquired
             && reply.kind == ErrorKind::Busy
-            && began.elapsed() < HAND_OVER
         {
+            if began.elapsed() >= patience {
+                self.kept.note(name, Instant::now());
+                break;
+            }
             std::thread::sleep(AGAIN);
             acquired = client.acquire_vnic(name);
         }
@@ -457,6 +486,21 @@ mod tests {
         let asked = Asked { uid: 0, administers, request, kind, sent, pair: None, rehearsal: false, socket };
         vnics.send(asked).expect("a thread hears it");
         own
+    }
+
+    #[test]
+    fn a_vnic_that_another_service_keeps_is_waited_for_once_in_a_while() {
+        let (mut kept, begun) = (Kept::default(), Instant::now());
+        assert_eq!(kept.patience("v0", begun), HAND_OVER);
+        kept.note("v0", begun);
+        assert_eq!((kept.patience("v0", begun), kept.patience("v1", begun)), (Duration::ZERO, HAND_OVER));
+        // Who asks again and again does not have it waited for later.
+        kept.note("v0", begun + KEPT / 2);
+        kept.note("v1", begun + KEPT / 2);
+        let then = begun + KEPT;
+        assert_eq!((kept.patience("v0", then), kept.patience("v1", then)), (HAND_OVER, Duration::ZERO));
+        kept.note("v0", then);
+        assert_eq!((kept.patience("v0", then), kept.0.len()), (Duration::ZERO, 2));
     }
 
     #[test]

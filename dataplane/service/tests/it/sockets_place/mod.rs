@@ -240,6 +240,9 @@ pub fn connect(place: &Place, to: SocketAddr) -> (Reply, Descriptors) {
 /// The next connection of a listener.
 pub fn arrival(placeholder: &OwnedFd) -> (Arrival, Descriptors) {
     let mut received = Descriptors::default();
+    let mut waited = [PollFd::new(placeholder, PollFlags::IN)];
+    let patience = PATIENCE.try_into().expect("it is short");
+    assert_ne!(poll(&mut waited, Some(&patience)), Ok(0), "no connection has arrived");
     match receive_arrival(placeholder.as_fd(), RecvFlags::empty(), &mut received)
         .expect("a service in this process serves")
     {
