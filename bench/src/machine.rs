@@ -1,7 +1,7 @@
 //! What the machine did during a block: CPU time of all cores, time stolen, and how fast each core was.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -10,6 +10,12 @@ use crate::error::{Error, system};
 
 /// Steps of the calibration loop: about 2 ms on a core at full speed.
 const STEPS: u64 = 2_000_000;
+
+/// How long each core is watched for time that is taken from it.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// Time between two readings of the clock that somebody else had: interrupts take less.
+const ABSENT: Duration = Duration::from_micros(100);
 
 /// Nanoseconds of a tick of `/proc/stat` (USER_HZ is 100 on every Linux).
 pub const TICK_NS: u64 = 10_000_000;
@@ -65,24 +71,54 @@ impl Cpu {
     }
 }
 
-/// Nanoseconds that the calibration loop takes on each core.
-pub fn calibrate() -> Result<Vec<u64>, Error> {
+/// What `act` says on each core that this process may use.
+fn on_each_core<T>(mut act: impl FnMut() -> T) -> Result<Vec<T>, Error> {
     let all = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
-    let mut times = Vec::new();
+    let mut said = Vec::new();
     for core in (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)) {
         let mut one = CpuSet::new();
         one.set(core);
         sched_setaffinity(None, &one).map_err(system("setting the CPU affinity"))?;
+        said.push(act());
+    }
+    sched_setaffinity(None, &all).map_err(system("setting the CPU affinity"))?;
+    Ok(said)
+}
+
+/// Nanoseconds that the calibration loop takes on each core.
+pub fn calibrate() -> Result<Vec<u64>, Error> {
+    on_each_core(|| {
         let started = Instant::now();
         let mut word = 1u64;
         for step in 0..STEPS {
             word = black_box(word.rotate_left(5) ^ step);
         }
         black_box(word);
-        times.push(started.elapsed().as_nanos() as u64);
-    }
-    sched_setaffinity(None, &all).map_err(system("setting the CPU affinity"))?;
-    Ok(times)
+        started.elapsed().as_nanos() as u64
+    })
+}
+
+/// A line on the tails that the machine has by itself: what each core lost of [`WATCHED`] in which a program did nothing but read the clock.
+pub fn absences() -> Result<String, Error> {
+    let lost = on_each_core(|| {
+        let (begun, mut last) = (Instant::now(), Instant::now());
+        let (mut lost, mut longest) = (Duration::ZERO, Duration::ZERO);
+        while begun.elapsed() < WATCHED {
+            let now = Instant::now();
+            let gap = now - last;
+            if gap > ABSENT {
+                lost += gap;
+                longest = longest.max(gap);
+            }
+            last = now;
+        }
+        (100.0 * lost.as_secs_f64() / WATCHED.as_secs_f64(), longest.as_secs_f64() * 1e3)
+    })?;
+    let cores: Vec<String> = lost
+        .iter()
+        .map(|(share, longest)| format!("{share:.2} % (at most {longest:.1} ms at once)"))
+        .collect();
+    Ok(format!("time that was taken from a program that only reads the clock, by core: {}", cores.join(", ")))
 }
 
 /// How slow the slowest core was before or after a block, in parts of what it can be at best.

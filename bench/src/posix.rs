@@ -179,6 +179,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
     tree::take_in_orphans()?;
     println!("{}", machine::describe());
+    println!("{}", machine::absences()?);
     println!(
         "{} rounds of blocks of {} s; servers on CPU 1, clients on CPU 0, in all columns alike; {}; the machine has to be idle",
         arguments.pairs,
