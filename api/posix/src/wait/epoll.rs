@@ -4,7 +4,7 @@
 //!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] sleeps of the thread cools, of which a long sleep is
 //!    several and many polls in vain are one ([`super::polling`]); beyond [`HOT`] entries whatever is not ready cools at once.
 //! 2. A call scans the list. If it finds something it returns that: no system call. If several are ready, those that became so first come
-//!    first, as on the kernel's ready list ([`Body::since`]): a server that was busy serves its clients in the order in which they asked.
+//!    first, as on the kernel's ready list ([`Body::find_ready`]): a server that was busy serves its clients in the order in which they asked.
 //! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners are reported beside streams, if it had some the last time,
 //!    if this process has made a call of the kernel's since (which may have made one ready), or if that was not done for [`KERNEL_EVERY`]. So what
 //!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
@@ -76,7 +76,9 @@ impl Output {
     /// Appends an event. False: the program's array ends before it says; then nothing more is appended.
     #[inline]
     fn push(&mut self, events: u32, data: u64) -> bool {
-        debug_assert!(self.filled < self.room);
+        if self.is_full() {
+            return false;
+        }
         // SAFETY: the program's array has `room` entries, or a fault is answered.
         if unsafe { faults::write_event(self.to.wrapping_add(self.filled), events, data) }.is_err() {
             self.room = self.filled;
@@ -89,6 +91,24 @@ impl Output {
     #[inline]
     const fn is_full(&self) -> bool {
         self.filled == self.room
+    }
+
+    /// What the call answers, if that is clear: how many events there are, or that the program's array is not there any more.
+    #[inline]
+    const fn answer(&self) -> Option<Outcome> {
+        match (self.filled, self.room) {
+            (0, 0) => Some(Err(libc::EFAULT)),
+            (0, _) => None,
+            (filled, _) => Some(Ok(filled)),
+        }
+    }
+
+    /// The same of a call that does not wait.
+    const fn answer_now(&self) -> Outcome {
+        match self.answer() {
+            Some(answer) => answer,
+            None => Ok(0),
+        }
     }
 
     /// Keeps only the program's own events of those that the kernel has just appended. For a caller that cannot
@@ -133,10 +153,12 @@ impl Body {
         let Some(here) = here else { return };
         // SAFETY: so many were written above.
         let found = unsafe { std::slice::from_raw_parts(found.as_ptr().cast::<Found>(), count) };
+        // After each look: who is reported stands behind all that were found.
+        let at = cycles();
         if found.is_sorted_by_key(|found| found.since) {
-            (here.now..).zip(found).for_each(|(at, found)| self.tell_found(out, found, at));
+            (at..).zip(found).for_each(|(at, found)| self.tell_found(out, found, at, here));
         } else {
-            self.tell_in_order(out, found, here.now);
+            self.tell_in_order(out, found, at, here);
         }
         if out.is_full() && self.sleepers != 0 {
             self.pass_on();
@@ -145,7 +167,7 @@ impl Body {
 
     /// Reports what was found ready, in the order in which it became so; what became so at once, in the order of the list.
     #[inline]
-    fn tell_in_order(&mut self, out: &mut Output, found: &[Found], now: u64) {
+    fn tell_in_order(&mut self, out: &mut Output, found: &[Found], from: u64, here: Here) {
         let mut order = [const { MaybeUninit::<(u64, u32)>::uninit() }; ORDERED];
         for (place, (found, position)) in order.iter_mut().zip(found.iter().zip(0..)) {
             place.write((found.since, position));
@@ -155,16 +177,22 @@ impl Body {
         let order =
             unsafe { std::slice::from_raw_parts_mut(order.as_mut_ptr().cast::<(u64, u32)>(), written) };
         order.sort_unstable();
-        for (at, (_, position)) in (now..).zip(order.iter()) {
-            self.tell_found(out, &found[*position as usize], at);
+        for (at, (_, position)) in (from..).zip(order.iter()) {
+            self.tell_found(out, &found[*position as usize], at, here);
         }
     }
 
     /// Reports a registration with what it was found with, if there is room.
     #[inline]
-    fn tell_found(&mut self, out: &mut Output, found: &Found, at: u64) {
-        if !out.is_full() && out.push(found.events, found.data) {
+    fn tell_found(&mut self, out: &mut Output, found: &Found, at: u64, here: Here) {
+        if out.push(found.events, found.data) {
             self.report(found.number, found.seen, at);
+            self.peer = found.peer;
+            if self.shared.is_yes()
+                && let Some(end) = self.end(found.number)
+            {
+                end.set_cpu(here.processor);
+            }
         }
     }
 
@@ -193,15 +221,15 @@ impl Body {
             }
         }
         earliest[..found].sort_unstable();
-        let mut at = here.now;
+        let mut at = cycles();
         for (_, _, number) in earliest[..found].iter().copied() {
-            at += u64::from(self.tell(out, number, at));
+            at += u64::from(self.tell(out, number, at, here));
         }
         // Beyond those whose order is known, what is left in the order of the list.
         for position in 0..if found == ORDERED { self.listed() } else { 0 } {
             let number = self.at(position);
             if self.ordered_at(number) < here.now {
-                at += u64::from(self.tell(out, number, at));
+                at += u64::from(self.tell(out, number, at, here));
             }
         }
         if out.is_full() && self.sleepers != 0 {
@@ -210,13 +238,13 @@ impl Body {
     }
 
     /// Reports a registration if there is room and it is ready.
-    fn tell(&mut self, out: &mut Output, number: u32, at: u64) -> bool {
+    fn tell(&mut self, out: &mut Output, number: u32, at: u64, here: Here) -> bool {
         if out.is_full() {
             return false;
         }
-        let found = self.find_ready(number, Here::look);
+        let found = self.find_ready(number, || here);
         if let Some(found) = &found {
-            self.tell_found(out, found, at);
+            self.tell_found(out, found, at, here);
         }
         found.is_some()
     }
@@ -448,7 +476,7 @@ impl Call {
             self.ask(&mut body, now, ptr::null())?;
             if self.out.is_full() {
                 body.streams_first = true;
-                return Ok(self.out.filled);
+                return self.out.answer_now();
             }
         }
         if body.listed() > HOT {
@@ -458,9 +486,9 @@ impl Call {
         if due && streams_first && !self.out.is_full() {
             self.ask(&mut body, now, ptr::null())?;
         }
-        if self.out.filled != 0 {
+        if let Some(answer) = self.out.answer() {
             body.leave_slices();
-            return Ok(self.out.filled);
+            return answer;
         }
         if self.timeout == Some(0) {
             if !due || !self.mask.is_null() {
@@ -471,7 +499,7 @@ impl Call {
                 body.cool_polled();
             }
             body.leave_slices();
-            return Ok(self.out.filled);
+            return self.out.answer_now();
         }
         body.polls = 0;
         let spins = self.mask.is_null() && !body.shared.is_yes() && body.listed() != 0;
@@ -486,7 +514,7 @@ impl Call {
                 match pause.look(peer, most, seen, || self.look()) {
                     Spun::Ready => {
                         pause.ended();
-                        return Ok(self.out.filled);
+                        return self.out.answer_now();
                     }
                     Spun::Interrupted => return Err(libc::EINTR),
                     Spun::Sleep => {}
@@ -507,10 +535,11 @@ impl Call {
             let _ = self.ask(&mut body, now, ptr::null());
         }
         body.scan(&mut self.out);
-        if self.out.filled != 0 {
+        let is_clear = self.out.answer().is_some();
+        if is_clear {
             body.leave_slices();
         }
-        self.out.filled != 0
+        is_clear
     }
 
     /// Arms, looks once more, sleeps, and looks again, until there is something or the time is up.
@@ -535,10 +564,10 @@ impl Call {
             if ready {
                 body.scan(&mut self.out);
                 body.unsettle(numbered);
-                if self.out.filled != 0 {
+                if let Some(answer) = self.out.answer() {
                     body.leave_slices();
                     pause.ended();
-                    return Ok(self.out.filled);
+                    return answer;
                 }
                 // Another thread has taken it. Nothing is armed any more.
                 continue;
@@ -565,15 +594,14 @@ impl Call {
             body.unsettle(numbered);
             body.sort(&mut self.out, answer.unwrap_or(0));
             body.scan(&mut self.out);
-            let outcome = match answer {
-                _ if self.out.filled != 0 => Some(Ok(self.out.filled)),
+            let outcome = self.out.answer().or(match answer {
                 Err(errno) => Some(Err(errno)),
                 Ok(0) if !sliced => Some(Ok(0)),
                 Ok(_) if left == Some(0) => Some(Ok(0)),
                 // Between two sleeps of one call: it would have ended the kernel's.
                 Ok(_) if signals::count() != self.seen => Some(Err(libc::EINTR)),
                 Ok(_) => None,
-            };
+            });
             if let Some(outcome) = outcome {
                 body.leave_slices();
                 drop(body);
@@ -626,8 +654,25 @@ pub unsafe fn wait_if_ours(
     if !faults::is_writable(events, size_of::<libc::epoll_event>()) {
         return Some(Err(libc::EFAULT));
     }
-    let (out, counted) = (Output { to: events, room, filled: 0 }, Cell::new(false));
-    Some(Call { held, counted, interest, epfd, out, timeout, mask, seen: signals::count() }.run())
+    // SAFETY: the caller's promise.
+    Some(unsafe { wait_with(held, interest, epfd, (events, room), timeout, mask) })
+}
+
+/// Waits. An array that is not there any more when there is something to say is a fault.
+///
+/// # Safety
+/// As [`wait`], of an array with so many entries.
+#[inline]
+pub(super) unsafe fn wait_with(
+    held: Held,
+    interest: &'static Interest,
+    epfd: c_int,
+    (to, room): (*mut libc::epoll_event, usize),
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
+    let (out, counted) = (Output { to, room, filled: 0 }, Cell::new(false));
+    Call { held, counted, interest, epfd, out, timeout, mask, seen: signals::count() }.run()
 }
 
 /// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another registers a stream there meanwhile, what the
@@ -695,8 +740,8 @@ impl Outsider {
         body.sort(&mut out, reported);
         body.scan(&mut out);
         drop(body);
-        if out.filled != 0 {
-            return Some(Ok(out.filled));
+        if let Some(answer) = out.answer() {
+            return Some(answer);
         }
         let left = self.until.map(|until| until.saturating_sub(sys::now())).or(timeout);
         // SAFETY: the caller's promise.
@@ -724,6 +769,6 @@ pub(super) fn register_outsiders(held: &Held) {
 }
 
 /// The interest of an epoll in which some of ours were registered.
-fn with_streams(held: &Held) -> Option<&'static Interest> {
+pub(super) fn with_streams(held: &Held) -> Option<&'static Interest> {
     if held.kind() == Kind::Epoll { interest_of(held) } else { None }
 }

@@ -204,6 +204,8 @@ pub(super) struct Found {
     pub seen: Seen,
     /// Since when it has been so, see [`Body::find_ready`].
     pub since: u64,
+    /// Where its peer was seen.
+    pub peer: Option<u32>,
 }
 
 /// When and where a thread looks at what is ready.
@@ -264,47 +266,51 @@ impl Body {
         peek_stream(slot, held, end)
     }
 
-    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for then.
+    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for only where something may be.
     ///
     /// Since when it has been ready is what the kernel's ready list is ordered by. A level-triggered registration that was reported stands behind all
-    /// that were ready then; another where its first arrival put it, as far as the peer is to be believed; one that nothing has arrived for, where it
-    /// was registered.
+    /// that were ready then; another where its first arrival put it, as far as the peer is to be believed; or where it was registered, modified or
+    /// reported, if it could be read or written to at once. When there was room again is not known: now.
     ///
-    /// The peer is told where this thread runs, and this thread where the peer does.
+    /// The peer is told where this thread runs, unless another may be told of what is found.
     #[inline]
     pub(super) fn find_ready(&mut self, number: u32, here: impl FnOnce() -> Here) -> Option<Found> {
-        let last = self.ordered_at(number);
+        let (last, shared) = (self.ordered_at(number), self.shared.is_yes());
         let (slot, held) = self.slot_and_held(number);
         let held = held.filter(|_| slot.state & bit::SPENT == 0)?;
         if slot.what() == What::Nested {
             return self.find_nested(number, here());
         }
         let end = held.end()?;
-        let before = slot.seen;
+        let (before, is_new) = (slot.seen, slot.state & bit::NEW != 0);
         let (events, seen) = peek_stream(slot, held, end);
         if events == 0 {
             return None;
         }
         let Here { now, processor } = here();
-        end.set_cpu(processor);
-        let (data, peer) = (slot.data, end.peer_cpu());
-        let is_unchanged = (seen.arrived, seen.changes) == (before.arrived, before.changes);
-        let since = if is_unchanged || slot.state & bit::QUEUED != 0 {
-            last.min(now)
+        if !shared {
+            end.set_cpu(processor);
+        }
+        let last = last.min(now);
+        let since = if slot.state & bit::QUEUED != 0 {
+            last
+        } else if (seen.arrived, seen.changes) != (before.arrived, before.changes) {
+            end.arrived_after(before.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
+        } else if is_new || seen.room == before.room {
+            last
         } else {
-            end.arrived_after(before.arrived, now).map_or(now, |arrived| arrived.clamp(last.min(now), now))
+            now
         };
-        self.peer = peer;
-        Some(Found { number, events, data, seen, since })
+        Some(Found { number, events, data: slot.data, seen, since, peer: end.peer_cpu() })
     }
 
     #[cold]
     fn find_nested(&mut self, number: u32, here: Here) -> Option<Found> {
         let (events, seen) = self.peek_nested(number);
-        let last = self.ordered_at(number).min(here.now);
+        let (last, peer) = (self.ordered_at(number).min(here.now), self.peer);
         let slot = self.slot(number);
         let since = if slot.state & bit::QUEUED == 0 { here.now } else { last };
-        (events != 0).then_some(Found { number, events, data: slot.data, seen, since })
+        (events != 0).then_some(Found { number, events, data: slot.data, seen, since, peer })
     }
 
     fn peek_nested(&mut self, number: u32) -> (u32, Seen) {

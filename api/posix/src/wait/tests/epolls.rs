@@ -43,6 +43,30 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
 }
 
 #[test]
+fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
+    crate::faults::install();
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | EDGE, 7);
+    peer.send(b"hello");
+    for timeout in [Some(0), Some(1_000_000), None] {
+        let epfd = epoll.0;
+        let (answer, answered) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let held = table::find(epfd).expect("an epoll");
+            let interest = epoll::with_streams(&held).expect("a stream is registered");
+            let nowhere = (ptr::without_provenance_mut(8), 4);
+            // SAFETY: the fault is answered.
+            let outcome = unsafe { epoll::wait_with(held, interest, epfd, nowhere, timeout, ptr::null()) };
+            let _ = answer.send(outcome);
+        });
+        let outcome = answered.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(outcome, Ok(Err(libc::EFAULT)), "waiting for {timeout:?}");
+    }
+    assert_eq!(epoll.wait(0), [(7, IN)]);
+}
+
+#[test]
 fn the_death_of_the_peer_wakes_and_is_a_reset_if_something_was_unread() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
