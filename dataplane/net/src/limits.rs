@@ -183,9 +183,10 @@ pub const LARGEST_WINDOW: u32 = 1 << 30;
 /// Ports drawn at random for an outgoing connection before a free one is looked for: with half of the range drawn lately and
 /// nine tenths of the rest taken, four of five find one.
 pub const PORT_DRAWS: u32 = 32;
-/// A port is not drawn again before this part of the range was: a quarter (8,192 of the dynamic range, some 20 ms at 400,000
-/// connections a second, where a peer's timestamps move on each millisecond). Up to half of the range is thus passed over.
-pub const RECENT_PORTS: u16 = 4;
+/// The part of the range that is drawn before a port is drawn again, while others are to be had: a fourth. Of the dynamic range that is 8,192 ports, some
+/// 20 ms at 400,000 connections a second, where a peer's timestamps move on each millisecond. Up to twice as many are passed over. A range of
+/// fewer than four ports has none to spare.
+pub const RECENT_PART: u16 = 4;
 /// Ports looked at one by one when each of the range has a connection to some peer: some tens of microseconds.
 pub const PORT_SEARCH: u16 = 1024;
 /// First port of the dynamic range from which outgoing connections pick (RFC 6056 section 3.2 allows 1024 up).

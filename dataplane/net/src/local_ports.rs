@@ -46,11 +46,11 @@ impl PortSet {
         self.0.fill(0);
     }
 
-    /// The first port from `first` to `last` that is neither in this set nor in `other`.
-    fn first_missing(&self, other: &Self, first: u16, last: u16) -> Option<u16> {
+    /// The first port from `first` to `last` that is neither in this set nor in one of the others.
+    fn first_missing(&self, others: &[&Self], first: u16, last: u16) -> Option<u16> {
         let (begin, end) = (usize::from(first) / 64, usize::from(last) / 64);
         for word in begin..=end {
-            let mut free = !(self.0[word] | other.0[word]);
+            let mut free = !others.iter().fold(self.0[word], |taken, other| taken | other.0[word]);
             if word == begin {
                 free &= u64::MAX << (first % 64);
             }
@@ -71,7 +71,7 @@ impl PortSet {
 pub(crate) struct RecentPorts {
     younger: PortSet,
     older: PortSet,
-    /// Ports in `younger`.
+    /// Ports drawn since it was empty.
     drawn: u16,
 }
 
@@ -83,15 +83,16 @@ impl RecentPorts {
 
     /// Remembers a port until `half` others were drawn; it is forgotten before twice as many were.
     pub fn insert(&mut self, port: u16, half: u16) {
+        if half == 0 {
+            return;
+        }
         if self.drawn >= half {
             std::mem::swap(&mut self.younger, &mut self.older);
             self.younger.clear();
             self.drawn = 0;
         }
-        if half > 0 {
-            self.younger.insert(port);
-            self.drawn += 1;
-        }
+        self.younger.insert(port);
+        self.drawn += 1;
     }
 }
 
@@ -122,11 +123,21 @@ impl LocalPorts {
         }
     }
 
-    /// A port from `first` to `last` that no connection has and nobody listens on: the next one from `begin` on.
-    pub fn unused(&self, listening: &PortSet, (first, last): (u16, u16), begin: u16) -> Option<u16> {
-        self.used
-            .first_missing(listening, begin, last)
-            .or_else(|| self.used.first_missing(listening, first, begin))
+    /// A port from `first` to `last` that no connection has and nobody listens on: the next one from `begin` on, if possible one that was not drawn
+    /// lately.
+    pub fn unused(
+        &self,
+        listening: &PortSet,
+        recent: &RecentPorts,
+        (first, last): (u16, u16),
+        begin: u16,
+    ) -> Option<u16> {
+        let next = |others: &[&PortSet]| {
+            self.used
+                .first_missing(others, begin, last)
+                .or_else(|| self.used.first_missing(others, first, begin))
+        };
+        next(&[listening, &recent.younger, &recent.older]).or_else(|| next(&[listening]))
     }
 }
 
@@ -141,6 +152,7 @@ mod tests {
         fn the_next_unused_port_is_found(
             used in proptest::collection::vec(1000u16..1300, 0..600),
             listened in proptest::collection::vec(1000u16..1300, 0..20),
+            drawn in proptest::collection::vec(1000u16..1300, 0..200),
             range in (1000u16..1300, 1000u16..1300),
             begin in 0u16..300,
         ) {
@@ -151,9 +163,13 @@ mod tests {
             // Each comes and goes once more.
             used.iter().step_by(2).for_each(|port| { ports.enter(*port); ports.leave(*port); });
             listened.iter().for_each(|port| listening.insert(*port));
+            let mut recent = RecentPorts::default();
+            drawn.iter().for_each(|port| recent.insert(*port, 50));
             let is_free = |port: &u16| !used.contains(port) && !listened.contains(port);
-            let expected = (begin..=last).find(is_free).or_else(|| (first..=begin).find(is_free));
-            prop_assert_eq!(ports.unused(&listening, (first, last), begin), expected);
+            let is_fresh = |port: &u16| is_free(port) && !recent.contains(*port);
+            let from_begin = || (begin..=last).chain(first..=begin);
+            let expected = from_begin().find(is_fresh).or_else(|| from_begin().find(is_free));
+            prop_assert_eq!(ports.unused(&listening, &recent, (first, last), begin), expected);
         }
 
         #[test]

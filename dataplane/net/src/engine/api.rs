@@ -9,7 +9,7 @@ use crate::congestion::{Algorithm, Kind};
 use crate::events::{Event, EventKind};
 use crate::flow::{FlowId, State, event, flag};
 use crate::flow_table::{Entry, Name};
-use crate::limits::{LISTENERS, NEVER, PORT_DRAWS, PORT_SEARCH, RECENT_PORTS};
+use crate::limits::{LISTENERS, NEVER, PORT_DRAWS, PORT_SEARCH, RECENT_PART};
 use crate::listener::Listener;
 use crate::neighbour::Resolution;
 use crate::packet::{Address, Payload, Template, ipv4};
@@ -161,8 +161,8 @@ impl Engine {
     }
 
     /// A port that makes `name` free, drawn at random: who has seen the ports of other connections cannot tell which
-    /// comes next (RFC 6056 section 3.3.1). It is none that was drawn lately, while such a one is found soon. Where most
-    /// are taken, one that no connection has; where each has one, a bounded number of neighbours.
+    /// comes next (RFC 6056 section 3.3.1), but for up to half of the range that does not, because it was drawn lately.
+    /// Where most are taken, one that no connection has; where each has one, a bounded number of neighbours.
     fn choose_port(&mut self, name: Name) -> Option<u16> {
         let (first, last) = self.source_ports;
         let count = last.checked_sub(first)?.saturating_add(1);
@@ -179,15 +179,16 @@ impl Engine {
             drawn = first + (random % u64::from(count)) as u16;
             (!self.recent_ports.contains(drawn) && is_free(self, &drawn)).then_some(drawn)
         });
-        let chosen = chosen
-            .or_else(|| self.directory.ports.unused(&self.listening, (first, last), drawn))
-            .or_else(|| {
-                let begin = u32::from(drawn - first);
-                (0..count.min(PORT_SEARCH))
-                    .map(|step| first + ((begin + u32::from(step)) % u32::from(count)) as u16)
-                    .find(|port| is_free(self, port))
-            })?;
-        self.recent_ports.insert(chosen, count / RECENT_PORTS);
+        let unused =
+            || self.directory.ports.unused(&self.listening, &self.recent_ports, (first, last), drawn);
+        let begin = u32::from(drawn - first);
+        let neighbour = || {
+            (0..count.min(PORT_SEARCH))
+                .map(|step| first + ((begin + u32::from(step)) % u32::from(count)) as u16)
+                .find(|port| is_free(self, port))
+        };
+        let chosen = chosen.or_else(unused).or_else(neighbour)?;
+        self.recent_ports.insert(chosen, count / RECENT_PART);
         Some(chosen)
     }
 
