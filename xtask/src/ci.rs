@@ -26,12 +26,14 @@ pub fn run(root: &Path) -> Result<(), String> {
     step("clippy", || {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
-    let beside = [Beside::start(root, "loom")?, Beside::start(root, "instructions")?];
+    let beside = [Beside::start(root, "loom"), Beside::start(root, "instructions")];
     let tested = step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))
         .and_then(|()| step("tests as an ordinary user", || ordinary::run(root)));
-    let finished = beside.map(Beside::finish);
-    tested?;
-    finished.into_iter().collect::<Result<(), String>>()?;
+    let finished = beside.map(|step| step.and_then(Beside::finish));
+    let failed: Vec<String> = [tested].into_iter().chain(finished).filter_map(Result::err).collect();
+    if !failed.is_empty() {
+        return Err(failed.join("\n"));
+    }
     step("guest", || guest::run(root, None))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
 }
@@ -48,7 +50,11 @@ pub fn loom(root: &Path) -> Result<(), String> {
 
 fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("== {name}");
-    let started = Instant::now();
+    ended(name, Instant::now(), action)
+}
+
+/// Says how the step that began at `started` ends.
+fn ended(name: &str, started: Instant, action: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     action().map_err(|cause| format!("ci: {name} failed: {cause}"))?;
     println!("== {name}: ok in {} s", started.elapsed().as_secs());
     Ok(())
@@ -57,27 +63,33 @@ fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), S
 /// A step that runs beside others: this program with another command. What it says is kept in a file until it has ended.
 struct Beside {
     name: &'static str,
+    started: Instant,
     child: Child,
     said: PathBuf,
 }
 
 impl Beside {
     fn start(root: &Path, name: &'static str) -> Result<Self, String> {
-        let failed = |cause: std::io::Error| format!("ci: cannot start {name}: {cause}");
-        let said = root.join(format!("target/{name}.log"));
+        let failed =
+            |cause: std::io::Error| format!("ci: {name} failed: cannot start it with `nice`: {cause}");
+        let folder = root.join("target");
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let said = folder.join(format!("{name}.log"));
         let file = File::create(&said).map_err(failed)?;
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(std::env::current_exe().map_err(failed)?).arg(name);
         command.stdout(file.try_clone().map_err(failed)?).stderr(file);
-        Ok(Self { name, child: command.spawn().map_err(failed)?, said })
+        Ok(Self { name, started: Instant::now(), child: command.spawn().map_err(failed)?, said })
     }
 
     /// Waits for its end, and says what it said.
     fn finish(mut self) -> Result<(), String> {
         let name = self.name;
-        step(name, || {
+        println!("== {name}");
+        ended(name, self.started, || {
             let status = self.child.wait().map_err(|cause| cause.to_string())?;
-            print!("{}", std::fs::read_to_string(&self.said).unwrap_or_default());
+            let said = std::fs::read(&self.said).map_err(|cause| cause.to_string())?;
+            println!("{}", String::from_utf8_lossy(&said));
             if status.success() { Ok(()) } else { Err(format!("`cargo xtask {name}` ended with {status}")) }
         })
     }
