@@ -93,6 +93,16 @@ impl Output {
         self.filled == self.room
     }
 
+    /// An entry that the kernel has just written; nothing overtakes it. None: the array has gone since.
+    fn reported(&mut self, index: usize) -> Option<libc::epoll_event> {
+        // SAFETY: the program's array, and a fault is answered.
+        let event = unsafe { faults::read_event(self.to.wrapping_add(index)) }.ok();
+        if event.is_none() {
+            self.room = self.filled;
+        }
+        event
+    }
+
     /// What the call answers, if that is clear: how many events there are, or that the program's array is not there any more.
     #[inline]
     const fn answer(&self) -> Option<Outcome> {
@@ -117,8 +127,7 @@ impl Output {
     fn natives(&mut self, reported: usize) {
         let first = self.filled;
         for index in first..first + reported {
-            // SAFETY: the kernel has just written these entries, and nothing overtakes `index`.
-            let event = unsafe { self.to.add(index).read_unaligned() };
+            let Some(event) = self.reported(index) else { return };
             if event.u64 & TAG_MASK != TAG {
                 let _ = self.push(event.events, event.u64);
             }
@@ -154,7 +163,7 @@ impl Body {
         // SAFETY: so many were written above.
         let found = unsafe { std::slice::from_raw_parts(found.as_ptr().cast::<Found>(), count) };
         // After each look: who is reported stands behind all that were found.
-        let at = cycles();
+        let at = cycles().max(here.now);
         if found.is_sorted_by_key(|found| found.since) {
             (at..).zip(found).for_each(|(at, found)| self.tell_found(out, found, at, here));
         } else {
@@ -187,7 +196,7 @@ impl Body {
     fn tell_found(&mut self, out: &mut Output, found: &Found, at: u64, here: Here) {
         if out.push(found.events, found.data) {
             self.report(found.number, found.seen, at);
-            self.peer = found.peer;
+            self.peer = found.peer.or(self.peer);
             if self.shared.is_yes()
                 && let Some(end) = self.end(found.number)
             {
@@ -221,7 +230,7 @@ impl Body {
             }
         }
         earliest[..found].sort_unstable();
-        let mut at = cycles();
+        let mut at = cycles().max(here.now);
         for (_, _, number) in earliest[..found].iter().copied() {
             at += u64::from(self.tell(out, number, at, here));
         }
@@ -388,10 +397,8 @@ impl Body {
     fn sort(&mut self, out: &mut Output, reported: usize) {
         let first = out.filled;
         for index in first..first + reported {
-            // SAFETY: the kernel has just written these entries, and nothing overtakes `index`.
-            let event = unsafe { out.to.add(index).read_unaligned() };
+            let Some(event) = out.reported(index) else { break };
             if event.u64 & TAG_MASK != TAG {
-                // What the kernel has written can be written.
                 let _ = out.push(event.events, event.u64);
             } else if let Some(number) = self.named(event.u64) {
                 self.kernel_says(number, event.events);
@@ -483,8 +490,13 @@ impl Call {
             body.settle(0);
         }
         body.scan(&mut self.out);
-        if due && streams_first && !self.out.is_full() {
-            self.ask(&mut body, now, ptr::null())?;
+        let asked = if due && streams_first && !self.out.is_full() {
+            self.ask(&mut body, now, ptr::null())
+        } else {
+            Ok(0)
+        };
+        if self.out.filled == 0 {
+            asked?;
         }
         if let Some(answer) = self.out.answer() {
             body.leave_slices();
@@ -585,7 +597,7 @@ impl Call {
                 self.counted.set(false);
                 interest.missed();
                 self.out.natives(answer?);
-                return if self.out.filled == 0 { Err(libc::EINTR) } else { Ok(self.out.filled) };
+                return self.out.answer().unwrap_or(Err(libc::EINTR));
             };
             self.counted.set(false);
             body.sleepers = body.sleepers.saturating_sub(1);
@@ -734,7 +746,7 @@ impl Outsider {
         let Some(mut body) = interest.lock() else {
             interest.missed();
             out.natives(reported);
-            return Some(if out.filled == 0 { Err(libc::EINTR) } else { Ok(out.filled) });
+            return Some(out.answer().unwrap_or(Err(libc::EINTR)));
         };
         body.epfd = self.epfd;
         body.sort(&mut out, reported);

@@ -204,7 +204,7 @@ pub(super) struct Found {
     pub seen: Seen,
     /// Since when it has been so, see [`Body::find_ready`].
     pub since: u64,
-    /// Where its peer was seen.
+    /// Where its peer was seen, if that is known.
     pub peer: Option<u32>,
 }
 
@@ -269,8 +269,9 @@ impl Body {
     /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for only where something may be.
     ///
     /// Since when it has been ready is what the kernel's ready list is ordered by. A level-triggered registration that was reported stands behind all
-    /// that were ready then; another where its first arrival put it, as far as the peer is to be believed; or where it was registered, modified or
-    /// reported, if it could be read or written to at once. When there was room again is not known: now.
+    /// that were ready then; another where its first arrival put it, as far as the peer is to be believed; one that nothing has arrived for, where it was
+    /// registered, modified or reported. Of what has changed without an arrival only this look knows: that is kept, or it would stand behind
+    /// all others in each look to come.
     ///
     /// The peer is told where this thread runs, unless another may be told of what is found.
     #[inline]
@@ -282,7 +283,7 @@ impl Body {
             return self.find_nested(number, here());
         }
         let end = held.end()?;
-        let (before, is_new) = (slot.seen, slot.state & bit::NEW != 0);
+        let before = slot.seen;
         let (events, seen) = peek_stream(slot, held, end);
         if events == 0 {
             return None;
@@ -291,26 +292,34 @@ impl Body {
         if !shared {
             end.set_cpu(processor);
         }
-        let last = last.min(now);
-        let since = if slot.state & bit::QUEUED != 0 {
-            last
-        } else if (seen.arrived, seen.changes) != (before.arrived, before.changes) {
-            end.arrived_after(before.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
-        } else if is_new || seen.room == before.room {
+        let (last, peer) = (last.min(now), end.peer_cpu());
+        let since = if slot.state & bit::QUEUED != 0
+            || (seen.arrived, seen.changes) == (before.arrived, before.changes)
+        {
             last
         } else {
-            now
+            end.arrived_after(before.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
         };
-        Some(Found { number, events, data: slot.data, seen, since, peer: end.peer_cpu() })
+        let data = slot.data;
+        if since == now {
+            slot.state |= bit::QUEUED;
+            self.order(number, now);
+        }
+        Some(Found { number, events, data, seen, since, peer })
     }
 
     #[cold]
-    fn find_nested(&mut self, number: u32, here: Here) -> Option<Found> {
+    fn find_nested(&mut self, number: u32, Here { now, .. }: Here) -> Option<Found> {
         let (events, seen) = self.peek_nested(number);
-        let (last, peer) = (self.ordered_at(number).min(here.now), self.peer);
-        let slot = self.slot(number);
-        let since = if slot.state & bit::QUEUED == 0 { here.now } else { last };
-        (events != 0).then_some(Found { number, events, data: slot.data, seen, since, peer })
+        if events == 0 {
+            return None;
+        }
+        if self.slot(number).state & bit::QUEUED == 0 {
+            self.slot(number).state |= bit::QUEUED;
+            self.order(number, now);
+        }
+        let (since, data) = (self.ordered_at(number).min(now), self.slot(number).data);
+        Some(Found { number, events, data, seen, since, peer: None })
     }
 
     fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
@@ -322,7 +331,7 @@ impl Body {
         let slot = self.slot(number);
         let seen = Seen { arrived: found.edges, ..Seen::default() };
         if !found.is_ready() {
-            (slot.seen, slot.state) = (seen, slot.state & !(bit::KERNEL | bit::NEW));
+            (slot.seen, slot.state) = (seen, slot.state & !(bit::KERNEL | bit::NEW | bit::QUEUED));
             return none;
         }
         let due = slot.events & EDGE == 0 || slot.state & bit::NEW != 0;
@@ -379,7 +388,7 @@ impl Body {
         let events = slot.events;
         slot.state = if events & EDGE != 0 {
             // The kernel will say so again; for a level-triggered one it will not, and has to be asked.
-            slot.state & !(bit::NEW | bit::KERNEL)
+            slot.state & !(bit::NEW | bit::KERNEL | bit::QUEUED)
         } else {
             slot.state & !bit::NEW | bit::QUEUED
         };

@@ -71,7 +71,8 @@ pub mod bit {
     pub const AMONG_MANY: u16 = 1024;
     /// The kernel has reported its placeholder since it was armed, so its requests are answered.
     pub const RUNG: u16 = 2048;
-    /// Level-triggered, was reported, and has not been found unready since.
+    /// What is ordered by is when it was reported, or found, and it has not been found unready since: level-triggered and reported, or found ready by a
+    /// look that alone knows since when.
     pub const QUEUED: u16 = 4096;
     /// What lies on its placeholder is to be examined before the next sleep.
     pub const EXAMINE: u16 = 8192;

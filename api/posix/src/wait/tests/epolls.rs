@@ -67,6 +67,35 @@ fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
 }
 
 #[test]
+fn whoever_is_always_ready_leaves_the_next_call_to_others() {
+    let (busy, busy_peer) = pair();
+    busy_peer.send(b"never read");
+    let (full, full_peer) = pair();
+    let (inner, inner_peer) = pair();
+    for edge in [0, EDGE] {
+        let (epoll, nested) = (Epoll::new(), Epoll::new());
+        let reported_in_two = |what: u64| {
+            let one = || epoll.try_wait(1, 0).expect("epoll_wait")[0].0;
+            let two = [one(), one()];
+            assert!(two.contains(&what), "{two:?}, edges {edge:x}");
+        };
+        epoll.add(full.0, OUT | edge, 2);
+        full.fill();
+        assert_eq!(epoll.wait(0), []);
+        nested.add(inner.0, IN, 4);
+        epoll.add(nested.0, IN | edge, 3);
+        epoll.add(busy.0, IN, 1);
+        assert_eq!([0; 3].map(|_| epoll.try_wait(1, 0)), [(); 3].map(|()| Ok(vec![(1, IN)])));
+        full_peer.receive();
+        reported_in_two(2);
+        full.fill();
+        inner_peer.send(b"hello");
+        reported_in_two(3);
+        inner.receive();
+    }
+}
+
+#[test]
 fn the_death_of_the_peer_wakes_and_is_a_reset_if_something_was_unread() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
