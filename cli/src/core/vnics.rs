@@ -38,8 +38,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
-/// For how long a VNIC is not waited for again that another service has kept for all of [`HAND_OVER`]: who asks for one such after another has all
-/// others wait for a tenth of the time.
+/// For how long a VNIC is not waited for again that another service has kept for all of [`HAND_OVER`]: for each such, all others wait for a tenth of
+/// the time.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// A VNIC's queue, and whether it is still ours.
@@ -230,10 +230,15 @@ impl Kept {
         }
     }
 
+    /// It is ours.
+    fn forget(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// It was waited for in vain. Only names that the daemon knows come here.
     fn note(&mut self, name: &str, now: Instant) {
         self.0.retain(|_, at| now.saturating_duration_since(*at) < KEPT);
-        self.0.entry(name.to_owned()).or_insert(now);
+        self.0.insert(name.to_owned(), now);
     }
 }
 
@@ -329,7 +334,10 @@ impl Keeper {
             && reply.kind == ErrorKind::Busy
         {
             if began.elapsed() >= patience {
-                self.kept.note(name, Instant::now());
+                // One that was not waited for is waited for when its time has come.
+                if !patience.is_zero() {
+                    self.kept.note(name, Instant::now());
+                }
                 break;
             }
             std::thread::sleep(AGAIN);
@@ -346,6 +354,7 @@ impl Keeper {
             };
             (error, cause.to_string())
         })?;
+        self.kept.forget(name);
         let page = page(name).map_err(|cause| failed(&cause))?;
         client.share_metrics(&page).map_err(|cause| failed(&cause))?;
         let mut secret = [0; 16];
@@ -494,13 +503,14 @@ mod tests {
         assert_eq!(kept.patience("v0", begun), HAND_OVER);
         kept.note("v0", begun);
         assert_eq!((kept.patience("v0", begun), kept.patience("v1", begun)), (Duration::ZERO, HAND_OVER));
-        // Who asks again and again does not have it waited for later.
-        kept.note("v0", begun + KEPT / 2);
         kept.note("v1", begun + KEPT / 2);
         let then = begun + KEPT;
         assert_eq!((kept.patience("v0", then), kept.patience("v1", then)), (HAND_OVER, Duration::ZERO));
         kept.note("v0", then);
         assert_eq!((kept.patience("v0", then), kept.0.len()), (Duration::ZERO, 2));
+        // Acquired, and lost again: its next holder may be about to let go.
+        kept.forget("v0");
+        assert_eq!(kept.patience("v0", then), HAND_OVER);
     }
 
     #[test]
