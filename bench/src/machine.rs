@@ -98,7 +98,7 @@ pub fn calibrate() -> Result<Vec<u64>, Error> {
     })
 }
 
-/// A line on the tails that the machine has by itself: what each core lost of [`WATCHED`] in which a program did nothing but read the clock.
+/// A line on the tails that the machine has by itself: what each core lost, of [`WATCHED`] or little more, while a program did nothing but read the clock.
 pub fn absences() -> Result<String, Error> {
     let lost = on_each_core(|| {
         let (begun, mut last) = (Instant::now(), Instant::now());
@@ -112,7 +112,7 @@ pub fn absences() -> Result<String, Error> {
             }
             last = now;
         }
-        (100.0 * lost.as_secs_f64() / WATCHED.as_secs_f64(), longest.as_secs_f64() * 1e3)
+        (100.0 * lost.as_secs_f64() / begun.elapsed().as_secs_f64(), longest.as_secs_f64() * 1e3)
     })?;
     let cores: Vec<String> = lost
         .iter()

@@ -13,9 +13,11 @@
 //! ([`Beside`]). A step that fails ends the run, with its name; the tests and programs of that step, and those beside it, have all run by then.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::Instant;
+use std::process::{Command, ExitStatus};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::{generate, guest, ordinary, tidy};
 
@@ -50,11 +52,7 @@ pub fn loom(root: &Path) -> Result<(), String> {
 
 fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("== {name}");
-    ended(name, Instant::now(), action)
-}
-
-/// Says how the step that began at `started` ends.
-fn ended(name: &str, started: Instant, action: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let started = Instant::now();
     action().map_err(|cause| format!("ci: {name} failed: {cause}"))?;
     println!("== {name}: ok in {} s", started.elapsed().as_secs());
     Ok(())
@@ -63,15 +61,14 @@ fn ended(name: &str, started: Instant, action: impl FnOnce() -> Result<(), Strin
 /// A step that runs beside others: this program with another command. What it says is kept in a file until it has ended.
 struct Beside {
     name: &'static str,
-    started: Instant,
-    child: Child,
+    /// Waits for it: how it ended, and when.
+    waits: JoinHandle<io::Result<(ExitStatus, Duration)>>,
     said: PathBuf,
 }
 
 impl Beside {
     fn start(root: &Path, name: &'static str) -> Result<Self, String> {
-        let failed =
-            |cause: std::io::Error| format!("ci: {name} failed: cannot start it with `nice`: {cause}");
+        let failed = |cause: io::Error| format!("ci: {name} failed: cannot start it with `nice`: {cause}");
         let folder = root.join("target");
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let said = folder.join(format!("{name}.log"));
@@ -79,19 +76,24 @@ impl Beside {
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(std::env::current_exe().map_err(failed)?).arg(name);
         command.stdout(file.try_clone().map_err(failed)?).stderr(file);
-        Ok(Self { name, started: Instant::now(), child: command.spawn().map_err(failed)?, said })
+        let (started, mut child) = (Instant::now(), command.spawn().map_err(failed)?);
+        let waits = std::thread::spawn(move || child.wait().map(|status| (status, started.elapsed())));
+        Ok(Self { name, waits, said })
     }
 
     /// Waits for its end, and says what it said.
-    fn finish(mut self) -> Result<(), String> {
+    fn finish(self) -> Result<(), String> {
         let name = self.name;
-        println!("== {name}");
-        ended(name, self.started, || {
-            let status = self.child.wait().map_err(|cause| cause.to_string())?;
-            let said = std::fs::read(&self.said).map_err(|cause| cause.to_string())?;
-            println!("{}", String::from_utf8_lossy(&said));
-            if status.success() { Ok(()) } else { Err(format!("`cargo xtask {name}` ended with {status}")) }
-        })
+        let ended = self.waits.join().map_err(|_| format!("ci: nobody waited for {name}"))?;
+        let (status, time) = ended.map_err(|cause| format!("ci: cannot wait for {name}: {cause}"))?;
+        let said =
+            std::fs::read(&self.said).map_err(|cause| format!("ci: what {name} said is lost: {cause}"))?;
+        println!("== {name}\n{}", String::from_utf8_lossy(&said));
+        if !status.success() {
+            return Err(format!("ci: {name} failed: `cargo xtask {name}` ended with {status}"));
+        }
+        println!("== {name}: ok in {} s, beside the tests", time.as_secs());
+        Ok(())
     }
 }
 

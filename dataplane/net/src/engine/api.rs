@@ -182,11 +182,13 @@ impl Engine {
         let unused =
             || self.directory.ports.unused(&self.listening, &self.recent_ports, (first, last), drawn);
         let begin = u32::from(drawn - first);
-        let neighbour = || {
+        let neighbours = || {
             (0..count.min(PORT_SEARCH))
                 .map(|step| first + ((begin + u32::from(step)) % u32::from(count)) as u16)
-                .find(|port| is_free(self, port))
+                .filter(|port| is_free(self, port))
         };
+        let neighbour =
+            || neighbours().find(|port| !self.recent_ports.contains(*port)).or_else(|| neighbours().next());
         let chosen = chosen.or_else(unused).or_else(neighbour)?;
         self.recent_ports.insert(chosen, count / RECENT_PART);
         Some(chosen)
