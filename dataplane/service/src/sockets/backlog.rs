@@ -46,6 +46,12 @@ pub(super) fn is_tight(backlog: u32, here: u32) -> bool {
     here > slack(backlog)
 }
 
+/// How many messages so much of the kernel's memory is. The kernel tells that there is room while it still counts a byte of the message that was just
+/// received (`sock_wfree`): who is woken by that and looks at once must not take the byte for a message, because nothing tells of it again.
+fn messages(unreceived: u32, message: u32) -> u32 {
+    unreceived.saturating_add(message / 2) / message
+}
+
 /// Has the service woken for each arrival that is taken from a pair if few may wait, else when three quarters
 /// of it are free.
 pub(super) fn size_pair(pair: &OwnedFd, message: u32, backlog: u32) -> rustix::io::Result<()> {
@@ -71,7 +77,7 @@ impl Service {
 
     /// Arrivals that lie in a listener's pair.
     pub(super) fn in_pair(&self, open: &Open) -> u32 {
-        unreceived(&open.pair).unwrap_or(0).div_ceil(self.message_size)
+        messages(unreceived(&open.pair).unwrap_or(0), self.message_size)
     }
 
     /// Connections that wait at these listeners and not in the kernel's queue.
@@ -166,6 +172,16 @@ mod tests {
                 assert!(both == backlog + 1 || !is_tight(backlog, here), "{backlog}: {here} here");
             }
         }
+    }
+
+    #[test]
+    fn a_message_that_is_being_received_does_not_count() {
+        const MESSAGE: u32 = 768;
+        for count in 0..300 {
+            let several_receive = [0, 1, 2, 8];
+            assert!(several_receive.iter().all(|bytes| messages(count * MESSAGE + bytes, MESSAGE) == count));
+        }
+        assert_eq!((messages(u32::MAX, 1), messages(1, 1)), (u32::MAX, 1));
     }
 
     #[test]

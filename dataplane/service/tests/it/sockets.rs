@@ -187,53 +187,62 @@ fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
     for (backlog, ours) in
         [(1, true), (1, false), (2, true), (5, true), (5, false), (128, true), (128, false)]
     {
-        let place = Place::new();
-        let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        rustix::net::listen(&kernel, backlog).expect("it listens already");
-        let address = kernel.local_addr().expect("bound");
-        let placeholder = place.listen_on(&kernel, backlog.cast_unsigned());
-        let mut expected = Vec::new();
-        let mut held = Vec::new();
-        if ours {
-            loop {
-                let (reply, descriptors) = connect(&place, address);
-                if reply.kind() == ReplyKind::NotOurs {
-                    break;
-                }
-                expected.push(reply.local.address().expect("a name"));
-                held.push(descriptors);
-            }
-        }
-        // What a client has closed waits to be accepted all the same.
-        held.clear();
-        assert!(!ours || !expected.is_empty(), "{backlog}: some are ours");
-        let mut clients = Vec::new();
-        while expected.len() < backlog as usize + 1 {
-            let client = TcpStream::connect_timeout(&address, ROOM).expect("there is room");
-            expected.push(client.local_addr().expect("bound"));
-            clients.push(client);
-        }
-        // A client whose last ACK comes in the moment in which the service takes some out of the kernel's queue has connected as it sees it, and the kernel queues
-        // it when it has sent its SYN-ACK again: then there is a place for another one, which may come before it.
-        let mut raced = Vec::new();
-        while let Ok(client) = TcpStream::connect_timeout(&address, NO_ROOM) {
-            expected.push(client.local_addr().expect("bound"));
-            raced.push(client);
-            assert!(backlog == 128 && raced.len() < 8, "{backlog} {ours}: {} too many", raced.len());
-        }
-        assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs, "{backlog} {ours}");
-        let mut arrived: Vec<_> =
-            expected.iter().filter_map(|_| arrival(&placeholder).0.peer.address()).collect();
-        if !raced.is_empty() {
-            arrived.sort_unstable();
-            expected.sort_unstable();
-        }
-        assert_eq!(arrived, expected, "{backlog} {ours}");
-        // There is room again, for both.
-        TcpStream::connect_timeout(&address, ROOM).expect("there is room");
-        arrival(&placeholder);
-        assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected, "{backlog} {ours}");
+        assert!((0..4).any(|_| so_many_wait(backlog, ours)), "{backlog} {ours}: too many, again and again");
     }
+}
+
+/// Whether as many wait as are to, unless a client has raced: see below. Of many some may.
+fn so_many_wait(backlog: i32, ours: bool) -> bool {
+    let place = Place::new();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    rustix::net::listen(&kernel, backlog).expect("it listens already");
+    let address = kernel.local_addr().expect("bound");
+    let placeholder = place.listen_on(&kernel, backlog.cast_unsigned());
+    let mut expected = Vec::new();
+    let mut held = Vec::new();
+    if ours {
+        loop {
+            let (reply, descriptors) = connect(&place, address);
+            if reply.kind() == ReplyKind::NotOurs {
+                break;
+            }
+            expected.push(reply.local.address().expect("a name"));
+            held.push(descriptors);
+        }
+    }
+    // What a client has closed waits to be accepted all the same.
+    held.clear();
+    assert!(!ours || !expected.is_empty(), "{backlog}: some are ours");
+    let mut clients = Vec::new();
+    while expected.len() < backlog as usize + 1 {
+        let client = TcpStream::connect_timeout(&address, ROOM).expect("there is room");
+        expected.push(client.local_addr().expect("bound"));
+        clients.push(client);
+    }
+    // A client whose last ACK comes in the moment in which the service takes some out of the kernel's queue has connected as it sees it, and the kernel queues
+    // it when it has sent its SYN-ACK again: then there is a place for another one, which may come before it.
+    let mut raced = Vec::new();
+    while let Ok(client) = TcpStream::connect_timeout(&address, NO_ROOM) {
+        expected.push(client.local_addr().expect("bound"));
+        raced.push(client);
+        if backlog < 128 {
+            return false;
+        }
+        assert!(raced.len() < 8, "{ours}: {} too many", raced.len());
+    }
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs, "{backlog} {ours}");
+    let mut arrived: Vec<_> =
+        expected.iter().filter_map(|_| arrival(&placeholder).0.peer.address()).collect();
+    if !raced.is_empty() {
+        arrived.sort_unstable();
+        expected.sort_unstable();
+    }
+    assert_eq!(arrived, expected, "{backlog} {ours}");
+    // There is room again, for both.
+    TcpStream::connect_timeout(&address, ROOM).expect("there is room");
+    arrival(&placeholder);
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected, "{backlog} {ours}");
+    true
 }
 
 #[test]
